@@ -1,0 +1,43 @@
+# make run        set everything up in .venv and run the main job to its verdict
+# make test       set up what tests need and pass them (under 15 minutes on 2 cores)
+# make test-slow  what needs longer: the overhead recipe and the slow tests
+# make clean      remove what the above made
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: run test test-slow lint clean
+.DELETE_ON_ERROR:
+
+run: $(VENV)/.run
+	$(BIN)/d5ray run digits_lenet
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "found $$($(PYTHON) --version), d5ray needs Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# An installation is complete when its stamp exists; one that was interrupted is done again.
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,37 @@
+"""Calls of actors with a bound, and their failures as errors that people can read."""
+
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from d5ray.errors import AgentError, D5Error
+
+CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
+
+
+def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
+    """The results, in order. `doing` completes "an actor did not …" in the error of one that is late."""
+    try:
+        results: list[Any] = ray.get(references, timeout=seconds)
+        return results
+    except GetTimeoutError:
+        raise AgentError(
+            f"an actor did not {doing} within {seconds:g} s: look at the cluster's load and at the actors' "
+            "logs in the Ray dashboard"
+        ) from None
+    except RayTaskError as error:
+        raise _readable(error) from None
+    except RayActorError as error:
+        raise AgentError(f"an actor died and so did not {doing}: {first_line(error)}") from None
+
+
+def _readable(error: RayTaskError) -> D5Error:
+    cause = error.cause
+    return cause if isinstance(cause, D5Error) else AgentError(str(error))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,245 @@
+"""From an experiment as data to Ray actors: the one place that says `ray.remote`."""
+
+import os
+import platform
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from d5ray.actors import session
+from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.coordinator import Coordinator, Place
+from d5ray.actors.group import TrainingGroup
+from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.placement import reserve, strategy
+from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.shipping import ship
+from d5ray.actors.sink import AggregatorSink
+from d5ray.actors.training_agent import TrainingAgent
+from d5ray.experiment import Experiment
+from d5ray.metrics import store
+from d5ray.metrics.environment import capture
+from d5ray.training.datasets import Dataset, load_dataset
+
+MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
+SETUP_SECONDS = 300.0  # for importing a framework and building a model, also from a slow file system
+
+
+@dataclass
+class Timings:
+    """Seconds from one point of the start to the next, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _mark: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        """The time since the last lap belongs to `name`."""
+        now = time.perf_counter()
+        self.seconds[name] = now - self._mark
+        self._mark = now
+
+
+def launch(
+    experiment: Experiment,
+    *,
+    address: str | None = None,
+    origin: RunOrigin | None = None,
+    quiet: bool = False,
+    root: Path | None = None,
+) -> TrainingGroup:
+    """Start the experiment's agents as Ray actors, ready to train. Use it as a context manager.
+
+    address: a Ray cluster, 'HOST:PORT' or 'auto'; otherwise RAY_ADDRESS, otherwise an embedded Ray.
+    root: the folder in which the run's own is made, by default `runs_root()`.
+    Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and
+    `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
+    error nothing is left running and no folder of the run exists.
+    """
+    origin = origin or RunOrigin(recipe=experiment.name)
+    ship(experiment)
+    root = store.runs_root() if root is None else root
+    store.check_writable(root)
+    run_id = new_run_id(origin.recipe or experiment.name)
+    timings = Timings()
+    loader = ThreadPoolExecutor(max_workers=1)
+    try:
+        dataset = loader.submit(_load, experiment)  # meanwhile Ray starts
+        environment = loader.submit(capture)
+        if wait([dataset], timeout=MISSING_SECONDS).done:
+            dataset.result()  # missing files are noticed before Ray starts
+        agents = experiment.agents or 1
+        ray_session = session.connect(
+            address,
+            cpus=int(-(-agents * experiment.cpus_per_agent // 1)),
+            metadata={"recipe": origin.recipe, "recipe_hash": origin.recipe_hash, "run": run_id},
+            quiet=quiet,
+        )
+        timings.lap("ray.init")
+        launcher = _Launcher(experiment, run_id, root, timings)
+        try:
+            return launcher.start(dataset, environment, ray_session, origin)
+        except BaseException:
+            launcher.undo()
+            raise
+    finally:
+        loader.shutdown(wait=False, cancel_futures=True)
+
+
+class _Launcher:
+    """The steps of a start, and how to undo those that were done."""
+
+    def __init__(self, experiment: Experiment, run_id: str, root: Path, timings: Timings) -> None:
+        self.experiment = experiment
+        self.run_id = run_id
+        self.root = root
+        self.timings = timings
+        self.actors: list[Any] = []
+        self.bundles: PlacementGroup | None = None
+
+    def start(
+        self,
+        loading: "Future[Dataset]",
+        environment: "Future[dict[str, str]]",
+        ray_session: session.Session,
+        origin: RunOrigin,
+    ) -> TrainingGroup:
+        experiment = self.experiment
+        self.bundles = reserve(experiment.agents or 1, experiment.cpus_per_agent)
+        aggregator = self._aggregator()
+        agents = [self._agent(rank, aggregator) for rank in range(experiment.agents or 1)]
+        preparing = [agent.prepare.remote() for agent in agents]
+        dataset = loading.result()
+        self.timings.lap("data set and placement")
+        imports = get(preparing, SETUP_SECONDS, "import the framework")
+        self.timings.lap("processes and framework import")
+        self.timings.seconds["  of which framework import"] = max(imports)
+        shared = ray.put(dataset)  # the agents of a node map one copy
+        built = get([agent.build.remote(shared) for agent in agents], SETUP_SECONDS, "build the model")
+        self.timings.lap("model and data")
+        coordinator = Coordinator(self.run_id, experiment.timeout_seconds)
+        places: list[Place] = get(
+            [agent.__ray_call__.remote(_place) for agent in agents], CALL_SECONDS, "answer"
+        )
+        hosts = coordinator.hosts(places)
+        store_address = None
+        if len(agents) > 1:
+            store_address = get([agents[0].host_store.remote(hosts[0])], CALL_SECONDS, "open the store")[0]
+        groups = coordinator.issue(hosts, store_address)
+        joining = [agent.join.remote(group) for agent, group in zip(agents, groups, strict=True)]
+        get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")
+        self.timings.lap("group")
+        group = TrainingGroup(
+            experiment=experiment,
+            run_id=self.run_id,
+            root=self.root,
+            agents=agents,
+            aggregator=aggregator,
+            places=places,
+            built=built,
+            session=ray_session,
+            origin=origin,
+            startup_seconds=self.timings.seconds,
+            release=self.undo,
+        )
+        group.open({platform.node(): environment.result()} | self._environments(agents, places))
+        self.timings.lap("run folder")
+        return group
+
+    def _environments(self, agents: list[Any], places: list[Place]) -> dict[str, dict[str, str]]:
+        """What the nodes are on which only agents run, by host name."""
+        here = ray.get_runtime_context().get_node_id()
+        elsewhere = {
+            place.hostname: agent for agent, place in zip(agents, places, strict=True) if place.node != here
+        }
+        calls = [agent.__ray_call__.remote(_capture) for agent in elsewhere.values()]
+        return dict(zip(elsewhere, get(calls, CALL_SECONDS, "describe its node"), strict=True))
+
+    def undo(self) -> None:
+        """End the actors and give back what was reserved."""
+        for actor in self.actors:
+            ray.kill(actor)
+        self.actors.clear()
+        if self.bundles is not None:
+            remove_placement_group(self.bundles)
+            self.bundles = None
+
+    def _aggregator(self) -> Any:
+        here = ray.get_runtime_context().get_node_id()  # where the driver's file system is
+        actor = ray.remote(MetricsAggregator).options(
+            name="MetricsAggregator",
+            namespace=self.run_id,
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
+        )
+        made = actor.remote(str(self.root), self.run_id)
+        self.actors.append(made)
+        return made
+
+    def _agent(self, rank: int, aggregator: Any) -> Any:
+        cpus = self.experiment.cpus_per_agent
+        actor = ray.remote(concurrency_groups={"control": 1})(TrainingAgent).options(
+            name=f"TrainingAgent(rank={rank})",
+            namespace=self.run_id,
+            num_cpus=cpus,
+            scheduling_strategy=strategy(self.bundles, rank),
+        )
+        made = actor.remote(rank, self.experiment, self.run_id, None, AggregatorSink(aggregator))
+        self.actors.append(made)
+        return made
+
+
+@contextmanager
+def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1.0) -> Iterator[list[Any]]:
+    """Actors of a plain class outside a run, one for each tuple of arguments; leaving the context ends them.
+
+    They are placed, and their processes set up, as the agents of an experiment are.
+    """
+    bundles = reserve(len(arguments), cpus)
+    actors: list[Any] = []
+    namespace = new_run_id(kind.__name__)
+    try:
+        for rank, given in enumerate(arguments):
+            actor = ray.remote(kind).options(
+                name=f"{kind.__name__}(rank={rank})",
+                namespace=namespace,
+                num_cpus=cpus,
+                scheduling_strategy=strategy(bundles, rank),
+            )
+            actors.append(actor.remote(*given))
+        yield actors
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+        if bundles is not None:
+            remove_placement_group(bundles)
+
+
+def new_run_id(name: str) -> str:
+    """A name that sorts by time and is unique: digits_lenet-20261120-193654-7f3a."""
+    word = "".join(c if c.isalnum() or c in "_-" else "_" for c in name) or "run"
+    return f"{word}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _load(experiment: Experiment) -> Dataset:
+    if isinstance(experiment.dataset, Dataset):
+        return experiment.dataset
+    return load_dataset(experiment.dataset, **experiment.dataset_kwargs)
+
+
+def _capture(_actor: object) -> dict[str, str]:
+    return capture()
+
+
+def _place(_actor: object) -> Place:
+    context = ray.get_runtime_context()
+    return Place(context.get_node_id(), ray.util.get_node_ip_address(), platform.node(), os.getpid())

@@ -1,0 +1,57 @@
+"""The central place of everything measured: receives Arrow record batches and keeps the run's folder.
+
+A plain class that works without Ray; `launch` makes an actor of it, on the driver's node.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from d5ray.metrics.definitions import catalogue_rows
+from d5ray.metrics.store import Run, RunWriter
+
+
+class MetricsAggregator:
+    """One a run. What `append` has returned for is on disk and readable, whatever happens afterwards."""
+
+    def __init__(self, root: str, run_id: str) -> None:
+        import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
+
+        self._writer = RunWriter(Path(root), run_id)
+        self._folder = Path(root) / run_id
+
+    def __repr__(self) -> str:
+        return f"MetricsAggregator({self._folder.name})"
+
+    def open(self, run_row: dict[str, Any], environment: pa.Table) -> str:
+        """Begin the run's folder; returns its path."""
+        self._writer.open(run_row, catalogue_rows())
+        self._writer.write_table("environment", environment)
+        return str(self._folder)
+
+    def resume(self, run_row: dict[str, Any]) -> None:
+        """Go on where an aggregator that died stopped."""
+        self._writer.open(run_row, catalogue_rows())
+
+    def append(self, batch: pa.RecordBatch) -> int:
+        """Keep sample rows; a batch sent twice counts once. Returns the rows that were new."""
+        return self._writer.append(batch)
+
+    def append_events(self, batch: pa.RecordBatch) -> int:
+        """Keep event rows."""
+        return self._writer.append_events(batch)
+
+    def received(self) -> dict[tuple[str, int], int]:
+        """Sample rows received of each (agent, attempt)."""
+        return self._writer.received()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The run's tables as they are now."""
+        return Run(self._folder).tables()
+
+    def close(self, run_row: dict[str, Any], verdicts: pa.Table) -> None:
+        """Write the end of the run and compact the streams to Parquet."""
+        self._writer.write_table("verdicts", verdicts)
+        self._writer.update_run(**run_row)
+        self._writer.close()

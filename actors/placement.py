@@ -1,0 +1,38 @@
+"""Where actors go: room for all of them at once, or an error that says how many the cluster can place."""
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from d5ray.errors import PlacementError
+
+PLACEMENT_SECONDS = 60.0  # for a busy cluster to make room
+
+
+def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedulingStrategy | str:
+    if bundles is None:
+        return "SPREAD"
+    return PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=rank)
+
+
+def reserve(agents: int, cpus: float) -> PlacementGroup | None:
+    """Room for all agents at once, or `PlacementError` that says how many the cluster can place."""
+    if cpus == 0:
+        return None
+    per_node = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    places = sum(int(total / cpus + 1e-9) for total in per_node)
+    if places < agents:
+        raise PlacementError(
+            f"the Ray cluster can place {places} agents of {cpus:g} CPU each (its nodes have "
+            f"{', '.join(f'{total:g}' for total in per_node)} CPUs), the experiment has {agents}: "
+            f"set agents={max(places, 1)}, or a smaller cpus_per_agent, or add nodes"
+        )
+    bundles = placement_group([{"CPU": cpus}] * agents, strategy="PACK")
+    if not bundles.wait(timeout_seconds=PLACEMENT_SECONDS):
+        remove_placement_group(bundles)
+        free = ray.available_resources().get("CPU", 0.0)
+        raise PlacementError(
+            f"the Ray cluster made no room for {agents} agents of {cpus:g} CPU each within "
+            f"{PLACEMENT_SECONDS:g} s ({free:g} CPUs are free now): wait for other jobs, or set fewer agents"
+        )
+    return bundles

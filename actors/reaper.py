@@ -1,0 +1,51 @@
+"""Ends what an embedded Ray leaves behind when its driver dies: a program of its own, in plain Python.
+
+    python -S reaper.py MARKER FOLDER        (reads standard input until the driver is gone)
+
+Ray's own fate sharing misses two daemons when the driver is killed with SIGKILL, and its folder stays.
+Every process of an embedded Ray carries `D5RAY_SESSION=MARKER` in its environment; this program is held
+by a pipe to the driver and, when that closes, ends those processes and removes the folder.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+
+PATIENCE_SECONDS = 5.0  # with a process that cannot be killed
+
+
+def marked(marker: bytes) -> list[int]:
+    """The ids of all processes that carry the marker, without this one."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - starts in milliseconds, without pathlib
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+            if marker in file.read().split(b"\0"):
+                found.append(int(name))
+    return found
+
+
+def main() -> None:
+    """Wait for the driver's end, then clean up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    marker = f"D5RAY_SESSION={sys.argv[1]}".encode()
+    folder = sys.argv[2]
+    sys.stdin.buffer.read()
+    patience = time.monotonic() + PATIENCE_SECONDS
+    while (alive := marked(marker)) or os.path.exists(folder):  # noqa: PTH110
+        for pid in alive:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)  # again, if a dying process still wrote into it
+        if time.monotonic() > patience:
+            break
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main()

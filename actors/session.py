@@ -1,0 +1,211 @@
+"""The Ray that a run uses: an embedded one that lives and dies with the driver, or a cluster it joins."""
+
+import atexit
+import contextlib
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+from ray.job_config import JobConfig
+
+from d5ray.actors import reaper, submitted_job
+from d5ray.errors import ConfigurationError, PlacementError
+
+ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connected Ray."""
+
+    address: str
+    dashboard: str | None  # the address of its dashboard, if there is one
+    embedded: bool
+    seconds: float  # that connecting took
+
+
+@dataclass
+class _Embedded:
+    reaper: "subprocess.Popen[bytes]"
+    folder: str
+
+
+_session: Session | None = None
+_embedded: _Embedded | None = None
+
+
+def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: bool = False) -> Session:
+    """The Ray at `address`, or at RAY_ADDRESS, or, if neither is given, an embedded one with `cpus` CPUs.
+
+    A Ray that this process already uses is used again. The metadata appear on the job in the dashboard.
+    Raises `PlacementError` if the address does not answer within seconds.
+    """
+    global _session
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    if ray.is_initialized():
+        if _session is None:
+            _session = _describe(embedded=False, seconds=0.0)
+        if not _session.embedded or not wanted or wanted == "local":
+            return _grown(_session, cpus)
+        shutdown()
+    begin = time.perf_counter()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Since 2.60 Ray warns about this at every actor that asks for no GPU.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    job = JobConfig(metadata=metadata)
+    with _signals_kept():
+        if wanted and wanted != "local":
+            check_answers(wanted)
+            _join(wanted, job, quiet)
+        else:
+            _embed(cpus, job, quiet)
+    _session = _describe(embedded=_embedded is not None, seconds=time.perf_counter() - begin)
+    return _session
+
+
+def shutdown() -> None:
+    """Disconnect; an embedded Ray ends, with all its processes and its folder. Harmless when nothing runs."""
+    global _session, _embedded
+    if ray.is_initialized():
+        ray.shutdown()
+    _session = None
+    if _embedded is not None:
+        assert _embedded.reaper.stdin is not None
+        _embedded.reaper.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _embedded.reaper.wait(timeout=2 * reaper.PATIENCE_SECONDS)
+        shutil.rmtree(_embedded.folder, ignore_errors=True)
+        _embedded = None
+
+
+def check_answers(address: str) -> None:
+    """Raise unless a gRPC server answers at this address; Ray itself would try for most of a minute."""
+    import grpc  # noqa: PLC0415 - only where a cluster is joined
+
+    if "://" in address:
+        raise ConfigurationError(
+            f"the Ray address is {address!r}: give the cluster's own HOST:PORT (as `ray start --head` prints "
+            "it) or 'auto'; from outside a cluster use `ray job submit --address http://HOST:8265`"
+        )
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigurationError(f"the Ray address is {address!r}: it must be HOST:PORT, or 'auto'")
+    channel = grpc.insecure_channel(address)
+    try:
+        grpc.channel_ready_future(channel).result(timeout=ANSWER_SECONDS)
+    except grpc.FutureTimeoutError:
+        raise PlacementError(
+            f"no Ray answers at {address} within {ANSWER_SECONDS:g} s: check the address and that the head "
+            "runs (`ray start --head --port=PORT`), or leave --address out to use an embedded Ray"
+        ) from None
+    finally:
+        channel.close()
+
+
+def reachable(address: str) -> str:
+    """A line about the Ray at this address; raises as `connect` does if it does not answer."""
+    connect(address, cpus=0, metadata={}, quiet=True)
+    resources = ray.cluster_resources()
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    shutdown()
+    cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+    return f"{address} answers: {nodes} nodes, {cpus:g} CPUs, {gpus:g} GPUs"
+
+
+def _join(address: str, job: JobConfig, quiet: bool) -> None:
+    if not submitted_job.submitted():
+        # Not a submitted job, which brings its folder along: the nodes may not have d5ray.
+        package = importlib.util.find_spec("d5ray")
+        assert package is not None and package.submodule_search_locations
+        job.set_runtime_env({"py_modules": [str(Path(package.submodule_search_locations[0]))]})
+    try:
+        ray.init(address=address, job_config=job, log_to_driver=not quiet, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        raise PlacementError(
+            f"no Ray found at {address!r}: {error}; start one with `ray start --head`, or leave --address out"
+        ) from error
+    if submitted_job.submitted():
+        submitted_job.annotate(job.metadata)
+
+
+def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
+    global _embedded
+    marker = uuid.uuid4().hex
+    folder = tempfile.mkdtemp(prefix=f"d5ray-{os.getpid()}-", dir="/tmp")  # short: Ray puts sockets into it
+    keeper = subprocess.Popen(
+        [sys.executable, "-S", "-E", reaper.__file__, marker, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    _embedded = _Embedded(keeper, folder)
+    atexit.register(shutdown)
+    with _environment(D5RAY_SESSION=marker, TMPDIR=folder):
+        ray.init(
+            address="local",
+            num_cpus=max(cpus, os.cpu_count() or 1),
+            job_config=job,
+            log_to_driver=not quiet,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+        )
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, prints a stack and leaves; the program's own handler comes back."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Environment variables that the processes started meanwhile inherit."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _describe(*, embedded: bool, seconds: float) -> Session:
+    context = ray.get_runtime_context()
+    url = ray._private.worker.get_dashboard_url()
+    return Session(
+        address=context.gcs_address,
+        dashboard=f"http://{url}" if url else None,
+        embedded=embedded,
+        seconds=seconds,
+    )
+
+
+def _grown(session: Session, cpus: int) -> Session:
+    """An embedded Ray that is too small for this experiment is started anew."""
+    if session.embedded and cpus > ray.cluster_resources().get("CPU", 0):
+        shutdown()
+        return connect("local", cpus=cpus, metadata={})
+    return session

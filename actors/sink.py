@@ -1,0 +1,35 @@
+"""How an agent's rows reach the aggregator: acknowledged batches, a bounded number under way."""
+
+from collections import deque
+from typing import Any
+
+import ray
+
+from d5ray.actors.calls import CALL_SECONDS, get
+
+
+class AggregatorSink:
+    """Sends an agent's rows to the aggregator, at most `window` batches ahead of its acknowledgements."""
+
+    def __init__(self, aggregator: Any, window: int = 8) -> None:
+        self._aggregator = aggregator
+        self._window = window
+        self._pending: deque[Any] = deque()
+
+    def samples(self, batch: Any) -> None:
+        self._sent(self._aggregator.append.remote(batch))
+
+    def events(self, batch: Any) -> None:
+        self._sent(self._aggregator.append_events.remote(batch))
+
+    def drain(self) -> None:
+        while self._pending:
+            get([self._pending.popleft()], CALL_SECONDS, "keep the rows")
+
+    def _sent(self, reference: Any) -> None:
+        self._pending.append(reference)
+        acknowledged, _ = ray.wait([self._pending[0]], timeout=0)
+        if acknowledged:  # so that an aggregator that died is noticed at the next batch
+            get([self._pending.popleft()], CALL_SECONDS, "keep the rows")
+        while len(self._pending) > self._window:
+            get([self._pending.popleft()], CALL_SECONDS, "keep the rows")

@@ -1,0 +1,100 @@
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `sql`, `doctor`."""
+
+from typing import Annotated
+
+import typer
+
+from d5ray.recipes import command, library
+from d5ray.recipes.recipe import ERROR_EXIT_CODE
+
+app = typer.Typer(
+    name="d5ray",
+    help="Replace, run and measure any part of (distributed) deep learning.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(command.run)
+
+Name = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")]
+
+
+@app.command("list")
+def list_recipes(json: command.Json = False) -> None:
+    """The recipes that ship with d5ray."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415 - quick for those who only want help
+
+    found = library.shipped()
+    if json:
+        terminal.as_json(found)
+    else:
+        terminal.pairs(found)
+
+
+@app.command()
+def runs(json: command.Json = False) -> None:
+    """The runs kept under D5RAY_HOME, newest first."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.store import list_runs  # noqa: PLC0415
+
+    found = list_runs()
+    if json:
+        terminal.as_json([run.row for run in found])
+    else:
+        terminal.runs(found)
+
+
+@app.command()
+def show(run: Name, json: command.Json = False) -> None:
+    """A run's verdict, as it was given, and the parts of its steps."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.definitions import Verdict  # noqa: PLC0415
+    from d5ray.metrics.store import Run  # noqa: PLC0415
+
+    found = Run.find(run)
+    rows = found.tables()["verdicts"].to_pylist()
+    if json:
+        terminal.as_json({**found.row, "folder": str(found.folder), "criteria": rows})
+    else:
+        terminal.verdict(found, [Verdict(**row) for row in rows], found.row["verdict"])
+
+
+@app.command()
+def sql(
+    run: Name,
+    query: Annotated[str, typer.Argument(help="On samples, runs, metrics, environment, events, verdicts.")],
+    json: command.Json = False,
+) -> None:
+    """Query a run's tables with SQL (DuckDB), also while the run is going on."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics import query as queries  # noqa: PLC0415
+    from d5ray.metrics.store import Run  # noqa: PLC0415
+
+    result = queries.sql(Run.find(run), query)
+    if json:
+        terminal.as_json(result.to_pylist())
+    else:
+        terminal.arrow(result)
+
+
+@app.command()
+def doctor(address: command.Address = None, json: command.Json = False) -> None:
+    """What is installed, what is missing for which feature, this machine, and whether Ray answers."""
+    from d5ray.dashboards import doctor, terminal  # noqa: PLC0415
+
+    report = doctor.examine(address)
+    if json:
+        terminal.as_json(doctor.as_data(report))
+    else:
+        doctor.show(report)
+    if not doctor.healthy(report):
+        raise typer.Exit(ERROR_EXIT_CODE)
+
+
+def main() -> None:
+    """The entry point."""
+    command.finish(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A stable description of any part of an experiment as JSON, and its hash: equal parts, equal hashes."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import math
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+
+def canonical(value: Any) -> Any:
+    """JSON data that is equal exactly when two values mean the same, in every process and on every machine.
+
+    A class or function of d5ray or of an installed package is its name; one of the user's own script is
+    its name and the hash of its source, so that an edit shows. An object is its class and its attributes.
+
+    >>> canonical({"rate": 0.1, "shape": (1, 8)})
+    {'rate': 0.1, 'shape': [1, 8]}
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)  # 1 and 1.0 mean the same
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}  # JSON has no infinity
+    if isinstance(value, Mapping):
+        return {str(key): canonical(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((canonical(item) for item in value), key=repr)
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": hashlib.sha256(value).hexdigest()}
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        return _name(value)
+    fingerprint = getattr(value, "fingerprint", None)
+    if isinstance(fingerprint, str):
+        return {"class": _name(type(value)), "fingerprint": fingerprint}
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    return {"class": _name(type(value)), **canonical(_attributes(value))}
+
+
+def digest(value: Any) -> str:
+    """The SHA-256 of the canonical description, in hexadecimal."""
+    text = json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
+    module = thing.__module__ or "builtins"
+    name = f"{module}.{thing.__qualname__}"
+    recipe = module.startswith("d5ray.recipes.")  # the same file runs under this name and as __main__
+    if (module.startswith("d5ray.") and not recipe) or isinstance(thing, types.BuiltinFunctionType):
+        return name
+    try:
+        source = inspect.getsource(thing)
+    except (OSError, TypeError):  # built in, or typed into an interpreter that keeps no source
+        return name
+    return f"{thing.__qualname__}#{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    state_dict = getattr(value, "state_dict", None)
+    if callable(state_dict):  # a PyTorch module given as it is: its text and its parameters
+        parameters = hashlib.sha256()
+        for name, tensor in state_dict().items():
+            parameters.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
+        return {"text": repr(value), "parameters": parameters.hexdigest()}
+    if hasattr(value, "detach"):  # a PyTorch tensor: its pickle is never twice the same
+        values = digest(value.detach().cpu().tolist())
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "values": values}
+    kind: Any = type(value)
+    ordinary = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+    if ordinary and hasattr(value, "__dict__"):
+        return {k: v for k, v in vars(value).items() if not k.startswith("_")}
+    try:  # a partial function, a NumPy scalar, an enumeration, slots: what pickle would make it from
+        parts = value.__reduce_ex__(4)
+    except TypeError:  # a lock, a file: no agent can get it
+        return {}
+    if isinstance(parts, tuple):
+        parts = [list(part) if isinstance(part, Iterator) else part for part in parts]
+    return {"made_from": parts}

@@ -1,0 +1,1 @@
+"""Level 3: topologies, communicators, distributed optimizers."""

@@ -1,0 +1,20 @@
+"""Allreduce SGD: the consistent decentralized method, and the default."""
+
+from typing import final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.training.batch import Batch
+
+
+@final
+class AllreduceSGD(DistributedOptimizer):
+    """x ← U( (1/P) Σ_j g_j(x), x ), the same on all P agents
+
+    U is the base optimizer's update. Equal to one process on the union of the agents' samples
+    (Ben-Nun and Hoefler, arXiv:1802.09941, section 7.2: consistent, decentralized).
+    """
+
+    def step(self, batch: Batch) -> None:
+        gradient = self.gradient(batch)
+        self.communication.allreduce(gradient, "mean")
+        self.apply(gradient)

@@ -1,0 +1,57 @@
+"""The errors that people see: what was found, what was expected, what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class D5Error(Exception):
+    """Base of every error that d5ray raises on purpose; the command line prints it and exits with 3."""
+
+
+class ConfigurationError(D5Error):
+    """An experiment, a recipe or an argument is wrong; nothing was started."""
+
+
+class DataError(D5Error):
+    """A data set is missing, corrupt or does not fit."""
+
+
+class StorageError(D5Error):
+    """A run cannot be written or read."""
+
+
+class PlacementError(D5Error):
+    """The Ray cluster cannot place the actors, or does not answer."""
+
+
+class AgentError(D5Error):
+    """An agent failed or died while it was set up or trained."""
+
+
+class PeerLost(D5Error):
+    """A member of a communicator's group is gone; `rank` is None where the transport cannot tell which."""
+
+    def __init__(self, rank: int | None, detail: str = "") -> None:
+        who = "a peer" if rank is None else f"the peer with rank {rank}"
+        super().__init__(f"{who} of this group is gone" + (f": {detail}" if detail else ""))
+        self.rank = rank
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type["PeerLost"], tuple[int | None, str]]:
+        return PeerLost, (self.rank, self.detail)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest known one, or all of them.
+
+    >>> nearest("momentun", ["momentum", "sgd"])
+    "did you mean 'momentum'?"
+    >>> nearest("x", ["momentum", "sgd"])
+    'known: momentum, sgd'
+    """
+    names = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {lowered[close[0]]!r}?"
+    return f"known: {', '.join(names)}" if names else "none are known"

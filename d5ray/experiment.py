@@ -1,0 +1,171 @@
+"""Everything one run is, as frozen data, before it is processes."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from d5ray.canonical import canonical, digest
+from d5ray.distributed.allreduce import AllreduceSGD
+from d5ray.distributed.backends import check_backend
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topology import Complete, Topology, check_agents
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch import from_model
+from d5ray.networks.catalogue import check_network_name
+from d5ray.networks.executor import Executor
+from d5ray.operators.loss import Loss
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.training.datasets import Dataset, check_dataset_name
+from d5ray.training.optimizers import Optimizer, check_number
+from d5ray.training.samplers import Sampler, ShuffleSampler
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What to train, on what, by which rule, by how many agents. Wrong values raise `ConfigurationError`.
+
+    model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network
+    dataset        a name ('digits', 'mnist', ...) or a `Dataset`
+    optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`
+    distributed    level 3: a `DistributedOptimizer` class or instance
+    topology       who talks with whom; its size is the number of agents
+    batch_size     samples an agent and step
+    executor       level 1: what makes the executor on the agent
+    communicator   the backend; 'auto' chooses by where the agents are
+    threads        of the framework, an agent
+    cpus_per_agent what Ray reserves for an agent; fractions are allowed
+    warmup_steps   steps at the start whose times are recorded as phase 'warmup'
+    evaluate       whether every epoch, and every call of train, ends with an evaluation on the test split
+    timeout_seconds bound on every wait of an agent for another
+    """
+
+    model: Any
+    dataset: str | Dataset
+    optimizer: Optimizer
+    distributed: type[DistributedOptimizer] | DistributedOptimizer = AllreduceSGD
+    topology: Topology | None = None
+    agents: int | None = None
+    batch_size: int = 32
+    epochs: int = 1
+    seed: int = 0
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dataset_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    train_sampler: Sampler = field(default_factory=ShuffleSampler)
+    loss: Loss = field(default_factory=SoftmaxCrossEntropyLoss)
+    executor: Callable[..., Executor] = from_model
+    executor_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    communicator: str = "auto"
+    threads: int = 1
+    cpus_per_agent: float = 1.0
+    warmup_steps: int = 10
+    evaluate: bool = True
+    timeout_seconds: float = 120.0
+    name: str = "experiment"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "distributed", _instance(self.distributed))
+        self._check_agents()
+        self._check_kinds()
+        for name in ("model_kwargs", "dataset_kwargs", "executor_kwargs"):
+            object.__setattr__(self, name, dict(getattr(self, name)))  # the caller may change his own
+        if isinstance(self.model, str):
+            check_network_name(self.model)
+        if isinstance(self.dataset, str):
+            check_dataset_name(self.dataset)
+        for name, low in (("batch_size", 1), ("epochs", 1), ("threads", 1), ("seed", 0), ("warmup_steps", 0)):
+            check_whole(name, getattr(self, name), low)
+        for name in ("cpus_per_agent", "timeout_seconds"):
+            check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
+        check_backend(self.communicator)
+
+    def _check_agents(self) -> None:
+        if self.topology is None:
+            agents = 2 if self.agents is None else self.agents
+            check_agents(agents)
+            object.__setattr__(self, "topology", Complete(agents))
+        elif not isinstance(self.topology, Topology):
+            raise _wrong_kind("topology", self.topology, "a Topology such as Ring(4)")
+        elif self.agents is not None and self.agents != self.topology.agents:
+            raise ConfigurationError(
+                f"{self.topology} has {self.topology.agents} agents, the experiment has {self.agents}: "
+                f"set agents={self.topology.agents}, or a topology of {self.agents}"
+            )
+        object.__setattr__(self, "agents", self.topology.agents)  # type: ignore[union-attr]
+
+    def _check_kinds(self) -> None:
+        expected: tuple[tuple[str, Any, str], ...] = (
+            ("dataset", str | Dataset, "a name such as 'digits', or a Dataset"),
+            ("optimizer", Optimizer, "an Optimizer such as Momentum(0.1, 0.9)"),
+            ("train_sampler", Sampler, "a Sampler such as ShuffleSampler()"),
+            ("loss", Loss, "a Loss such as SoftmaxCrossEntropyLoss()"),
+            ("communicator", str, "the name of a communicator such as 'gloo'"),
+            ("model_kwargs", Mapping, "a dictionary"),
+            ("dataset_kwargs", Mapping, "a dictionary"),
+            ("executor_kwargs", Mapping, "a dictionary"),
+            ("evaluate", bool, "True or False"),
+            ("name", str, "a text"),
+        )
+        for name, kind, wanted in expected:
+            if not isinstance(getattr(self, name), kind):
+                raise _wrong_kind(name, getattr(self, name), wanted)
+        if not callable(self.executor):
+            raise _wrong_kind(
+                "executor", self.executor, "a function such as d5ray.frameworks.torch.from_model"
+            )
+        if not isinstance(self.model, str) and not callable(self.model):
+            raise _wrong_kind(
+                "model", self.model, "a name such as 'lenet', a class or function, or a network"
+            )
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over everything but the name; equal experiments have equal hashes in every process."""
+        return digest({f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Experiment):
+            return NotImplemented
+        return self.name == other.name and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+    def describe(self) -> dict[str, Any]:
+        """The experiment as JSON data, for the tables and for people."""
+        return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
+
+    def with_values(self, **changes: Any) -> "Experiment":
+        """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""
+        if "agents" in changes and "topology" not in changes and isinstance(self.topology, Complete):
+            changes["topology"] = None
+        if changes.get("topology") is not None:
+            changes.setdefault("agents", None)
+        return replace(self, **changes)
+
+
+def check_whole(name: str, value: object, low: int) -> None:
+    """Raise `ConfigurationError` unless value is a whole number of at least `low`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number of at least {low}")
+
+
+def _instance(distributed: object) -> DistributedOptimizer:
+    if isinstance(distributed, DistributedOptimizer):
+        return distributed
+    if not (inspect.isclass(distributed) and issubclass(distributed, DistributedOptimizer)):
+        raise _wrong_kind(
+            "distributed", distributed, "a subclass of DistributedOptimizer, or an instance of one"
+        )
+    try:
+        return distributed()
+    except TypeError as error:
+        raise ConfigurationError(
+            f"distributed={distributed.__name__} cannot be made: {error}; write a `step(self, batch)` and "
+            "give an instance where it takes arguments"
+        ) from error
+
+
+def _wrong_kind(name: str, found: object, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"{name} is {found!r} ({type(found).__name__}): it must be {expected}")

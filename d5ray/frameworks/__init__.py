@@ -1,0 +1,1 @@
+"""One adapter a framework; a framework is imported when something of it is asked for, not before."""

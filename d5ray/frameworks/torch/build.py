@@ -1,0 +1,75 @@
+"""From a model as data to a checked executor on a device."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.networks import catalogue
+from d5ray.networks.device import Device
+from d5ray.networks.layers import Conv, Flatten, Layer, Linear, MaxPool, Relu, Shape
+from d5ray.operators.loss import Loss
+
+
+def module(
+    model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, *, seed: int, threads: int
+) -> nn.Module:
+    """The `nn.Module` of a model given by name, by class or function, or as it is; seeded."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    if isinstance(model, str):
+        return chain(catalogue.network(model, sample_shape, classes, **options), sample_shape)
+    if isinstance(model, nn.Module):
+        return copy.deepcopy(model)
+    made = model(**options)
+    if not isinstance(made, nn.Module):
+        raise ConfigurationError(
+            f"the model {model!r} made a {type(made).__name__}, but the PyTorch executor needs a "
+            "torch.nn.Module: return one, or choose another executor"
+        )
+    return made
+
+
+def chain(layers: tuple[Layer, ...], sample_shape: Shape) -> nn.Sequential:
+    """The layers as PyTorch's own modules, one after the other."""
+    modules: list[nn.Module] = []
+    shape = sample_shape
+    for layer in layers:
+        match layer:
+            case Conv(channels, kernel, padding):
+                modules.append(nn.Conv2d(shape[0], channels, kernel, padding=padding))
+            case MaxPool(size):
+                modules.append(nn.MaxPool2d(size))
+            case Relu():
+                modules.append(nn.ReLU())
+            case Flatten():
+                modules.append(nn.Flatten())
+            case Linear(features):
+                modules.append(nn.Linear(shape[0], features))
+        shape = layer.output_shape(shape)
+    return nn.Sequential(*modules)
+
+
+def executor(
+    network: nn.Module, sample_shape: Shape, classes: int, loss: Loss, device: Device
+) -> TorchExecutor:
+    """The executor on its device, after a trial of two samples whose output must fit the loss."""
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigurationError(
+            f"the device is {device}, but PyTorch finds no GPU here: use CPUDevice(), or install a CUDA "
+            "build of torch on a machine with a GPU"
+        )
+    made = TorchExecutor(network.to(str(device)), loss, torch.device(str(device)))
+    probe = np.zeros((2, *sample_shape), dtype=np.float32)
+    try:
+        output = made.inference(probe)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ConfigurationError(
+            f"the model does not take samples of shape {sample_shape}: {error}"
+        ) from error
+    loss.check(output.shape, classes)
+    return made

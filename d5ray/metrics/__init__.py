@@ -1,0 +1,1 @@
+"""What is measured: definitions, Arrow schema, statistics, recording, storage, queries, environment."""

@@ -1,0 +1,215 @@
+"""The metrics that d5ray measures itself, and the catalogue of them by name."""
+
+import math
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
+from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks, side_by_side
+from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
+from d5ray.metrics.statistics import Estimate
+
+__all__ = [
+    "CATALOGUE", "BackwardTime", "BytesReceived", "BytesSent", "Criterion", "DataTime", "Estimate",
+    "EvaluationTime", "ExchangeTime", "ForwardTime", "Loss", "MessagesSent", "Metric", "RecordTime",
+    "Relation", "RunTables", "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput",
+    "UpdateTime", "Verdict", "as_criterion", "catalogue_rows", "metric_named",
+]  # fmt: skip
+
+
+@final
+class StepTime(TimeOfAStep):
+    name = "step_time"
+    description = "one training step, from fetching the batch to recording the result"
+
+
+@final
+class DataTime(TimeOfAStep):
+    name = "data_time"
+    description = "the part of a step that fetches the batch"
+
+
+@final
+class ForwardTime(TimeOfAStep):
+    name = "forward_time"
+    description = "the part of a step that computes the loss"
+
+
+@final
+class BackwardTime(TimeOfAStep):
+    name = "backward_time"
+    description = "the part of a step that computes the gradient"
+
+
+@final
+class ExchangeTime(TimeOfAStep):
+    name = "exchange_time"
+    description = "the part of a step that communicates, including the wait for others"
+
+
+@final
+class UpdateTime(TimeOfAStep):
+    name = "update_time"
+    description = "the part of a step that changes the parameters"
+
+
+@final
+class RecordTime(TimeOfAStep):
+    name = "record_time"
+    description = "the part of a step that measuring itself takes"
+
+
+@final
+class TestAccuracy(LastEvaluation):
+    __test__: ClassVar[bool] = False  # a metric, not a test class, whatever the name makes pytest think
+    name = "test_accuracy"
+    direction = "max"
+    description = "the share of the test set that is classified correctly"
+
+
+@final
+class TestLoss(LastEvaluation):
+    __test__: ClassVar[bool] = False
+    name = "test_loss"
+    direction = "min"
+    description = "the mean loss over the test set"
+
+
+@final
+class BytesSent(TotalOfAnAgent):
+    name = "bytes_sent"
+    unit = "B"
+    description = "the bytes that an agent sent in training steps"
+
+
+@final
+class BytesReceived(TotalOfAnAgent):
+    name = "bytes_received"
+    unit = "B"
+    description = "the bytes that an agent received in training steps"
+
+
+@final
+class MessagesSent(TotalOfAnAgent):
+    name = "messages_sent"
+    unit = "1"
+    description = "the messages that an agent sent in training steps"
+
+
+@final
+class Loss(Metric):
+    """The training loss at each rank's last step, as the mean over the ranks; an exact fact of the run."""
+
+    name = "loss"
+    unit = "1"
+    direction = "min"
+    kind = "quality"
+    aggregation = "last step of each rank, mean over ranks"
+    description = "the mean loss over a training batch"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        rows = Rows(run, self.name)
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.name))
+        last = last_of_each(rows.run, rows.rank)
+        return of_each_run(rows.run[last], rows.value[last], np.mean)
+
+
+@final
+class EvaluationTime(Metric):
+    """One evaluation, as the largest over the ranks; evaluations lie an epoch apart and count one by one."""
+
+    name = "evaluation_time"
+    unit = "s"
+    direction = "min"
+    kind = "cost"
+    aggregation = "largest over ranks, median over evaluations"
+    description = "one evaluation on the test set"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        rows = Rows(run, self.name, "test")
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.name))
+        runs, _, seconds = rows.per(evaluation_of(rows), np.maximum)
+        return over_blocks(
+            runs, len(seconds), lambda block: float(np.median(seconds[block])), "evaluations", per_block=1
+        )
+
+
+@final
+class Throughput(Metric):
+    """Σ samples / Σ time within a block, of all agents together; value: the median over blocks.
+
+    The time of a step is that of its slowest rank. A ratio of sums, because the mean of rates would count
+    fast steps too often (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rule 3).
+    """
+
+    name = "samples_per_second"
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    aggregation = "sum of samples over sum of step times, median over blocks"
+    description = "training samples that all agents together process in a second"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        samples, times = Rows(run, SamplesSeen.name, "train"), Rows(run, StepTime.name, "train")
+        for rows, metric in ((samples, SamplesSeen.name), (times, StepTime.name)):
+            if not len(rows):
+                return Estimate(None, reason=rows.why_none(metric))
+        runs, work, seconds = side_by_side(samples, times)
+        if not len(work):
+            return Estimate(None, reason="unavailable: no step has both samples and step_time")
+        if not seconds.any():
+            return Estimate(None, reason="unavailable: the steps took no time")
+
+        def rate(block: slice) -> float:
+            elapsed = float(seconds[block].sum())
+            return float(work[block].sum()) / elapsed if elapsed else math.inf
+
+        return over_blocks(runs, len(work), rate, "steps")
+
+
+@final
+class SamplesSeen(Metric):
+    """The training samples of all agents and steps, warm-up included; an exact fact of the run."""
+
+    name = "samples"
+    unit = "1"
+    direction = "max"
+    kind = "count"
+    aggregation = "sum over steps and agents"
+    description = "training samples in a step's batch"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        rows = Rows(run, self.name)
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.name))
+        return of_each_run(rows.run, rows.value, np.sum)
+
+
+CATALOGUE: dict[str, type[Metric]] = {
+    metric.name: metric
+    for metric in (
+        Loss, TestAccuracy, TestLoss, StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime, UpdateTime,
+        RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
+    )
+}  # fmt: skip
+
+
+def metric_named(name: str) -> Metric:
+    """The built-in metric `name`; ConfigurationError names the nearest one if there is none.
+
+    >>> metric_named("step_time").unit
+    's'
+    """
+    if name not in CATALOGUE:
+        raise ConfigurationError(f"There is no metric {name!r}: {nearest(name, CATALOGUE)}")
+    return CATALOGUE[name]()
+
+
+def catalogue_rows() -> list[dict[str, Any]]:
+    """The built-in metrics as rows of the table `metrics`."""
+    columns = ("name", "unit", "direction", "kind", "aggregation", "description")
+    return [{column: getattr(metric, column) for column in columns} for metric in CATALOGUE.values()]

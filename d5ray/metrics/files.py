@@ -1,0 +1,144 @@
+"""Files that survive a crash: Arrow streams that grow batch by batch, tables that appear as a whole."""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from d5ray.errors import StorageError
+
+_END_OF_STREAM_BYTES = 8
+
+
+class StreamFile:
+    """An Arrow IPC stream on disk that is open for appending.
+
+    Every batch is written with its own dictionaries, in one piece: agents number their words differently,
+    and a piece that is cut off takes nothing with it. Opening a file that a killed writer left behind cuts
+    the incomplete piece off and goes on after it. One writer at a time holds the file's lock.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path, self._schema = path, schema
+        self._header = schema.serialize().to_pybytes()
+        self._options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with storing(path):
+            self._file = path.open("r+b" if path.exists() else "x+b", buffering=0)
+        try:
+            self._lock()
+            self._end = max((end for _, end in read_stream(path)), default=len(self._header))
+            with storing(path):
+                self._file.truncate(self._end if self._has_header() else 0)
+                self._file.seek(0, os.SEEK_END)
+            if self._file.tell() == 0:
+                self._end = 0
+                self._write(memoryview(self._header))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Hands the batch to the operating system; after a StorageError the file is as it was before."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
+            writer.write_batch(batch)
+        self._write(memoryview(sink.getvalue())[len(self._header) : -_END_OF_STREAM_BYTES])
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, piece: memoryview) -> None:
+        with storing(self._path):
+            try:
+                written = 0
+                while written < len(piece):
+                    written += self._file.write(piece[written:])
+            except OSError:
+                self._file.truncate(self._end)
+                self._file.seek(self._end)
+                raise
+            self._end += written
+
+    def _has_header(self) -> bool:
+        self._file.seek(0)
+        found = self._file.read(len(self._header))
+        if len(found) == len(self._header) and found != self._header:
+            raise StorageError(
+                f"{self._path} was begun with other columns than this version of d5ray writes: "
+                "start a new run instead of continuing this one"
+            )
+        return len(found) == len(self._header)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(
+                f"{self._path} is being written by another process: wait for it to end, or start a new run"
+            ) from error
+        except OSError:  # a file system without locks; the run's own name keeps writers apart
+            return
+
+
+def read_stream(path: Path) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Every complete batch of a stream file with the offset of its end; a cut-off end is no error."""
+    with pa.OSFile(str(path)) as source:
+        try:
+            reader = pa.ipc.open_stream(source)
+            while True:
+                batch = reader.read_next_batch()
+                yield batch, source.tell()
+        except (StopIteration, pa.ArrowInvalid):
+            return
+        except OSError as error:
+            if error.errno is not None:  # the disk's error; that of a cut-off piece has no number
+                raise
+
+
+def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes the tables, one row group each, into one file that is either complete or not there."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 (agents that only record never need it)
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with storing(path):
+        try:
+            with temporary.open("wb") as file:
+                with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                    for table in tables:
+                        writer.write_table(table)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name itself
+        finally:
+            os.close(folder)
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """The whole table; FileNotFoundError if there is none, StorageError if it is not a Parquet file."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read().unify_dictionaries()
+    except pa.ArrowInvalid as error:
+        raise StorageError(f"{path} is not a table that d5ray wrote: {error}") from error
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turns an OSError into a StorageError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror or error}); what was stored before stays readable: "
+            "free some space there, or name another folder in D5RAY_HOME"
+        ) from error

@@ -1,0 +1,141 @@
+"""Statistics that assume no distribution: exact rank intervals, paired ratios, outlier counts.
+
+Intervals of quantiles from order statistics: Le Boudec, Performance Evaluation of Computer and
+Communication Systems, section 2.2; their use for timings: Hoefler and Belli, Scientific Benchmarking of
+Parallel Computing Systems, SC'15, doi 10.1145/2807591.2807644.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from d5ray.errors import ConfigurationError
+
+Values = Sequence[float] | npt.NDArray[np.floating]
+
+
+class Interval(NamedTuple):
+    """A confidence interval [low, high], in the unit of the values it was made from."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known about one quantity: its value and how sure that is.
+
+    `value` is None when it is unavailable, and NaN when it was measured and is not a number. `exact` marks
+    a fact of the run (a count, the accuracy on a fixed test set) that needs no interval. `n` counts the
+    samples behind the interval, `sample_unit` says what one of them is, `reason` why something is missing.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    sample_unit: str = ""
+    exact: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """a/b of paired samples; `outliers` of the `n` pairs lie outside Tukey's fences and were kept."""
+
+    value: float
+    interval: Interval | None
+    n: int
+    outliers: int
+
+
+@lru_cache(maxsize=4096)
+def quantile_interval_ranks(n: int, q: float = 0.5, confidence: float = 0.95) -> tuple[int, int] | None:
+    """The ranks (from 1) of the two order statistics that enclose the q-quantile, or None if n is too small.
+
+    K, the number of samples below the quantile, is Binomial(n, q), whatever the distribution. The low rank
+    is the largest r with P(K <= r − 1) <= α/2, the high rank the smallest s with P(K >= s) <= α/2, where
+    α = 1 − confidence. Nothing is approximated, so that the coverage is at least `confidence` for every n.
+
+    >>> quantile_interval_ranks(10), quantile_interval_ranks(30), quantile_interval_ranks(5)
+    ((2, 9), (10, 21), None)
+    """
+    if n < 1:
+        return None
+    if not (0 < q < 1 and 0 < confidence < 1):
+        raise ConfigurationError(
+            f"quantile_interval_ranks(q={q}, confidence={confidence}): both must lie between 0 and 1"
+        )
+    log_binomial = np.array(
+        [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)]
+    )
+    k = np.arange(n + 1)
+    probability = np.exp(log_binomial + k * math.log(q) + (n - k) * math.log1p(-q))
+    tail = (1 - confidence) / 2 * (1 + 1e-12)  # a tail that is equal but for rounding is allowed
+    low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
+    high = n + 1 - int(np.searchsorted(np.cumsum(probability[::-1]), tail, side="right"))
+    return None if low < 1 or high > n else (low, high)
+
+
+def median_interval(values: Values, confidence: float = 0.95) -> Interval | None:
+    """The exact interval of the median of independent samples; None with fewer than 6 of them (at 95%).
+
+    Infinite values are allowed (a run that missed its target counts as +∞). NaN raises ConfigurationError.
+
+    >>> median_interval([5, 1, 4, 2, 3, 6])
+    Interval(low=1.0, high=6.0)
+    """
+    ordered = np.sort(_vector(values))
+    if np.isnan(ordered).any():
+        raise ConfigurationError(
+            "median_interval() found NaN among the values: it has no rank, remove it first"
+        )
+    ranks = quantile_interval_ranks(len(ordered), 0.5, confidence)
+    return None if ranks is None else Interval(float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1]))
+
+
+def median_log_ratio(a: Values, b: Values, confidence: float = 0.95) -> Ratio:
+    """exp(median of log(a_i / b_i)): how many times a is b, where the i-th samples were taken side by side.
+
+    Measuring the two sides alternately and comparing pair by pair cancels what drifts slowly; the exact
+    rank interval of the median does the rest. Raises ConfigurationError unless both have the same, positive
+    length and every value is positive and finite.
+
+    >>> median_log_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).value
+    2.0
+    """
+    above, below = _vector(a), _vector(b)
+    if len(above) != len(below) or not len(above):
+        raise ConfigurationError(
+            f"median_log_ratio() got {len(above)} and {len(below)} values: it needs pairs, at least one"
+        )
+    for side in (above, below):
+        if not (np.isfinite(side).all() and (side > 0).all()):
+            raise ConfigurationError("median_log_ratio() needs positive, finite values on both sides")
+    logs = np.log(above / below)
+    enclosing = median_interval(logs, confidence)
+    interval = None if enclosing is None else Interval(math.exp(enclosing.low), math.exp(enclosing.high))
+    return Ratio(math.exp(float(np.median(logs))), interval, len(logs), tukey_outliers(logs))
+
+
+def tukey_outliers(values: Values) -> int:
+    """How many values lie more than 1.5 interquartile ranges outside the quartiles: to flag, never to delete.
+
+    >>> tukey_outliers([1, 2, 3, 4, 5, 100])
+    1
+    """
+    data = _vector(values)
+    if not len(data):
+        return 0
+    low, high = np.quantile(data, [0.25, 0.75])
+    reach = 1.5 * (high - low)
+    return int(np.count_nonzero((data < low - reach) | (data > high + reach)))
+
+
+def _vector(values: Values) -> npt.NDArray[np.float64]:
+    return np.asarray(values, dtype=np.float64).ravel()

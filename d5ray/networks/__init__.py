@@ -1,0 +1,1 @@
+"""Level 1: networks, and what executes them."""

@@ -1,0 +1,1 @@
+"""Level 0: what an operator is."""

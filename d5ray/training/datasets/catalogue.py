@@ -1,0 +1,72 @@
+"""Which data sets there are, by name, and how one is loaded."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.training.datasets.cifar import load_cifar10, load_cifar100
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.datasets.digits import load_digits
+from d5ray.training.datasets.files import default_root
+from d5ray.training.datasets.mnist import load_fashion_mnist, load_mnist
+
+# Loaders of data that an installed package carries: called with the options alone.
+SHIPPED: dict[str, Callable[..., Dataset]] = {"digits": load_digits}
+
+# Loaders of data that lies in files: called with the root folder, whether to download, and the options.
+PUBLISHED: dict[str, Callable[..., Dataset]] = {
+    "mnist": load_mnist,
+    "fashion_mnist": load_fashion_mnist,
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+}
+
+
+def dataset_names() -> tuple[str, ...]:
+    """The names that `load_dataset` knows.
+
+    >>> dataset_names()
+    ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'cifar100')
+    """
+    return (*SHIPPED, *PUBLISHED)
+
+
+def check_dataset_name(name: str) -> None:
+    """Raise the ConfigurationError that `load_dataset` would, without loading anything."""
+    if name not in dataset_names():
+        raise ConfigurationError(f"unknown data set {name!r}: {nearest(name, dataset_names())}")
+
+
+def check_dataset_options(name: str, options: Iterable[str]) -> None:
+    """Raise ConfigurationError if the data set does not exist or has no such option; loads nothing."""
+    check_dataset_name(name)
+    parameters = inspect.signature({**SHIPPED, **PUBLISHED}[name]).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise ConfigurationError(f"data set {name!r} has no option {option!r}: {nearest(option, known)}")
+
+
+def load_dataset(
+    name: str, *, root: str | Path | None = None, download: bool = False, **options: object
+) -> Dataset:
+    """Load a data set into memory: inputs (N, C, H, W) float32 in 0..1, labels (N,) int64.
+
+    Args:
+        name: one of `dataset_names()`.
+        root: the folder of all data sets; files of `mnist` lie in `root/mnist` or in `root` itself.
+            None: $D5RAY_DATA, else $D5RAY_HOME/data, else ~/d5ray/data. Digits need no files.
+        download: fetch what is missing from the published address. Without it the network is not touched.
+        options: digits: `split_seed`, `test_fraction`; the others: `checksum` (False skips the
+            comparison with the published MD5); cifar100: `labels` ("fine" or "coarse").
+
+    Raises:
+        ConfigurationError: unknown name or option, or an option's value makes no sense.
+        DataError: a file is missing, is not the published one, or cannot be read.
+    """
+    check_dataset_options(name, options)
+    if name in SHIPPED:
+        return SHIPPED[name](**options)
+    folder = default_root() if root is None else Path(root).expanduser()
+    return PUBLISHED[name](folder, download, **options)

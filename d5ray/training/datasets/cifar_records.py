@@ -1,0 +1,61 @@
+"""The two published encodings of CIFAR's records: rows of bytes, and pickled dictionaries."""
+
+import numpy as np
+import numpy.typing as npt
+
+from d5ray.training.datasets.files import unfit
+from d5ray.training.datasets.plain_pickle import read_plain_pickle
+
+IMAGE_SHAPE = (3, 32, 32)  # red, green, blue; rows; columns
+IMAGE_BYTES = 3 * 32 * 32
+
+Records = tuple[npt.NDArray[np.uint8], npt.NDArray[np.integer]]  # pixels (N, 3, 32, 32), labels (N,)
+
+
+def read_binary(data: bytes, origin: str, *, label_bytes: int, label_at: int) -> Records:
+    """The records of a binary file: each `label_bytes` labels, then 3,072 bytes of pixels.
+
+    Args:
+        data: the file.
+        origin: its name, for the error message.
+        label_bytes: labels per record: 1 in CIFAR-10; 2 in CIFAR-100, the coarse one first.
+        label_at: which of them to return.
+
+    Raises:
+        DataError: the length is not a whole number of records.
+    """
+    record_bytes = label_bytes + IMAGE_BYTES
+    if not data or len(data) % record_bytes:
+        raise unfit(origin, f"{len(data)} bytes", f"one or more whole records of {record_bytes} bytes")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, record_bytes)
+    return rows[:, label_bytes:].reshape(-1, *IMAGE_SHAPE), rows[:, label_at]
+
+
+def read_pickled(data: bytes, origin: str, *, label_key: str) -> Records:
+    """The records of a pickled batch: "data" (N, 3072) uint8, and N labels under `label_key`.
+
+    Raises:
+        DataError: the pickle is refused or damaged, or holds something else.
+    """
+    batch = read_plain_pickle(data, origin)
+    pixels, labels = batch.get("data"), batch.get(label_key)
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (IMAGE_BYTES,):
+        raise unfit(origin, f"data: {_kind(pixels)}", f"an array (N, {IMAGE_BYTES}) of uint8")
+    numbers = np.asarray(labels if _are_integers(labels) else [])
+    if not len(pixels) or numbers.shape != (len(pixels),) or numbers.dtype.kind not in "iu":
+        raise unfit(
+            origin, f"{label_key}: {_kind(labels)}", f"one integer for each of {len(pixels)} (> 0) images"
+        )
+    return pixels.reshape(-1, *IMAGE_SHAPE), numbers
+
+
+def _are_integers(labels: object) -> bool:
+    return isinstance(labels, np.ndarray) or (
+        isinstance(labels, list) and all(type(label) is int for label in labels)
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {value.shape} of {value.dtype}"
+    return "nothing" if value is None else f"a {type(value).__name__}"

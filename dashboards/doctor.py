@@ -1,0 +1,135 @@
+"""`d5ray doctor`: what is installed, what is missing for which feature, the machine, Ray."""
+
+import os
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import psutil
+from rich.table import Table
+from rich.text import Text
+
+from d5ray.actors.session import reachable
+from d5ray.dashboards.terminal import out, size
+from d5ray.errors import D5Error
+from d5ray.metrics import store
+from d5ray.metrics.environment import capture
+
+# distribution -> what it is for; the first group is needed always
+CORE = (
+    "ray",
+    "numpy",
+    "torch",
+    "pyarrow",
+    "pandas",
+    "duckdb",
+    "onnx",
+    "networkx",
+    "greenlet",
+    "scikit-learn",
+)
+EXTRAS = {
+    "tensorflow": (("tensorflow-cpu", "tensorflow"), "networks and operators under TensorFlow"),
+    "cuda": (("cupy-cuda12x",), "CuPy arrays and NCCL exchange between GPUs"),
+    "dashboard": (("dash",), "the live page"),
+    "dev": (("pytest",), "the tests"),
+}
+GOOD, WARN, BAD = "ok", "note", "missing"
+STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: of what, how it is, and what to do where something is missing."""
+
+    topic: str
+    state: str  # ok, note or missing
+    text: str
+    advice: str = ""
+
+
+def examine(address: str | None) -> list[Finding]:
+    """Look at everything; starts nothing."""
+    found = [_core(name) for name in CORE]
+    found += [_extra(name, names, purpose) for name, (names, purpose) in EXTRAS.items()]
+    return [*found, *_machine(), _home(), _ray(address)]
+
+
+def healthy(findings: list[Finding]) -> bool:
+    """Whether the main job can run."""
+    return all(finding.state != BAD for finding in findings)
+
+
+def show(findings: list[Finding]) -> None:
+    """The findings as a table."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        text = finding.text + (f": {finding.advice}" if finding.advice else "")
+        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, Text(text))
+    out().print(table)
+
+
+def as_data(findings: list[Finding]) -> list[dict[str, Any]]:
+    """The findings for `--json`."""
+    return [asdict(finding) for finding in findings]
+
+
+def _core(name: str) -> Finding:
+    try:
+        return Finding(name, GOOD, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, BAD, "not installed", "pip install d5ray brings it")
+
+
+def _extra(extra: str, names: tuple[str, ...], purpose: str) -> Finding:
+    for name in names:
+        try:
+            return Finding(f"extra {extra}", GOOD, f"{name} {metadata.version(name)}, for {purpose}")
+        except metadata.PackageNotFoundError:
+            continue
+    return Finding(
+        f"extra {extra}", WARN, f"not installed, only needed for {purpose}", f"pip install 'd5ray[{extra}]'"
+    )
+
+
+def _machine() -> list[Finding]:
+    facts = capture()
+    memory = psutil.virtual_memory()
+    shm = psutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None  # noqa: PTH112
+    findings = [
+        Finding("python", GOOD, facts["python"]),
+        Finding("cores", GOOD, f"{facts['cores_usable']} usable, {facts['cpu_model']}"),
+        Finding("memory", GOOD, f"{size(memory.available)} free of {size(memory.total)}"),
+    ]
+    if shm is None or shm.free < 2e8:
+        free = "none" if shm is None else size(shm.free)
+        advice = "give the container more, for example docker run --shm-size=2g"
+        findings.append(Finding("shared memory", WARN, f"{free} free in /dev/shm, Ray wants 200 MB", advice))
+    else:
+        findings.append(Finding("shared memory", GOOD, f"{size(shm.free)} free in /dev/shm"))
+    gpus = facts["gpus"]
+    none = gpus == "none" or gpus.startswith("unavailable")
+    findings.append(
+        Finding("GPUs", WARN if none else GOOD, "none: everything runs on CPUs" if none else gpus)
+    )
+    return findings
+
+
+def _home() -> Finding:
+    home = store.home()
+    try:
+        store.check_writable(store.runs_root())
+    except D5Error as error:
+        return Finding("D5RAY_HOME", BAD, str(error))
+    runs = store.list_runs()
+    return Finding("D5RAY_HOME", GOOD, f"{home}, {len(runs)} runs")
+
+
+def _ray(address: str | None) -> Finding:
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    if not wanted or wanted == "local":
+        return Finding("Ray", GOOD, "no cluster is named: every run starts an embedded Ray of its own")
+    try:
+        return Finding("Ray", GOOD, reachable(wanted))
+    except D5Error as error:
+        return Finding("Ray", BAD, str(error))

@@ -1,0 +1,1 @@
+"""Recipes: FIXED + MUTABLE + METRICS give a verdict. One file each; `recipe` runs them."""

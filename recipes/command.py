@@ -1,0 +1,178 @@
+"""The command that runs a recipe, and the end of every command: the exit code."""
+
+import atexit
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, NoReturn
+
+import psutil
+import pyarrow.compute as pc
+import typer
+
+from d5ray.errors import D5Error
+from d5ray.metrics.store import Run
+from d5ray.recipes import library, settings
+from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, INCONCLUSIVE, Recipe, Result
+
+FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
+INTERRUPTED = 130  # what typer makes of Ctrl-C in a command
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value for a key that is not FIXED.")
+]
+Seed = Annotated[int | None, typer.Option(help="The seed, short for --set seed=N.")]
+Address = Annotated[
+    str | None, typer.Option(help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
+Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to the first step went.")]
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A recipe's name, or a Python file.")],
+    set_: Settings = None,
+    seed: Seed = None,
+    address: Address = None,
+    json: Json = False,
+    timings: Timings = False,
+) -> None:
+    """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
+    module = library.load(recipe)
+    _execute(module, Path(recipe).stem, set_, seed, address, json, timings)
+
+
+def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
+    """What a recipe's file does when it is run as a program: the same as `d5ray run`, with its options."""
+    module = sys.modules["__main__"]
+    name = Path(str(module.__file__)).stem
+
+    def itself(
+        set_: Settings = None,
+        seed: Seed = None,
+        address: Address = None,
+        json: Json = False,
+        timings: Timings = False,
+    ) -> None:
+        _execute(module, name, set_, seed, address, json, timings)
+
+    itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(itself)
+    finish(app)
+
+
+def finish(app: Callable[..., Any]) -> None:
+    """Run a command line and exit: 3 for every error, with the error and without a traceback."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415 - rich, only when something is shown
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    code = ERROR_EXIT_CODE
+    try:
+        code = int(app(standalone_mode=False) or 0)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+    except typer.Exit as done:
+        code = int(done.exit_code)
+    except typer.TyperException as error:  # a wrong option; without any, the help was shown
+        if not error.format_message():
+            sys.exit(0)
+        terminal.err().print(f"error: {error.format_message()} (--help shows what there is)", style="red")
+    except D5Error as error:
+        terminal.err().print(f"error: {error}", style="red", markup=False)
+    except (KeyboardInterrupt, typer.Abort):
+        terminal.err().print("interrupted before the first step: nothing was measured", style="red")
+        code = EXIT_CODES[INCONCLUSIVE]
+    except SystemExit as done:
+        code = done.code if isinstance(done.code, int) else ERROR_EXIT_CODE
+    _exit(code)
+
+
+def _execute(
+    module: ModuleType,
+    name: str,
+    set_: list[str] | None,
+    seed: int | None,
+    address: str | None,
+    json: bool,
+    timings: bool,
+) -> None:
+    overrides = dict(map(settings.parsed, set_ or []))
+    if seed is not None:
+        overrides["seed"] = seed
+    recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
+    recipe.made()  # everything that can be wrong with it is said before Ray is loaded
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.recipes.runner import run as run_it  # noqa: PLC0415
+
+    begin = float(psutil.Process().create_time())
+    imports = time.time() - begin
+    result = run_it(recipe, address=address, quiet=json)
+    startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
+    if timings:
+        terminal.timings(startup)
+    _show(result, json, startup)
+    raise typer.Exit(result.exit_code)
+
+
+def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+
+    run = Run(result.folder)
+    if not json:
+        terminal.verdict(run, result.verdicts, result.verdict)
+        return
+    terminal.as_json(
+        {
+            "run": result.run_id,
+            "folder": str(result.folder),
+            "recipe": result.recipe.name,
+            "recipe_hash": result.recipe.hash,
+            "status": result.status,
+            "reason": result.reason,
+            "verdict": result.verdict,
+            "exit_code": result.exit_code,
+            "criteria": [verdict.row for verdict in result.verdicts],
+            "parameters_sha256": run.row["parameters_sha256"],
+            "startup_seconds": startup,
+        }
+    )
+
+
+def _first_step(result: Result, begin: float) -> dict[str, float]:
+    """Seconds from the start of this process to the end of the first step, and d5ray's share of them."""
+    samples = Run(result.folder).tables()["samples"]
+    steps = samples.filter(pc.equal(samples["metric"], "step_time"))
+    imports = result.startup_seconds.get(FRAMEWORK_IMPORT)
+    if not steps.num_rows or imports is None:
+        return {}
+    total = pc.min(steps["t_wall"]).value / 1e9 - begin
+    own = total - result.startup_seconds["ray.init"] - imports
+    return {
+        "the command to its first step": total,
+        "  of which neither ray.init nor framework import": own,
+    }
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _exit(code: int) -> NoReturn:
+    """Leave the process; where Ray ran, after ending it and without its C++ destructors.
+
+    Those crash now and then (signal 11) in a process that was interrupted while actors started.
+    """
+    session = sys.modules.get("d5ray.actors.session")
+    if session is None:
+        sys.exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning up
+    session.shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

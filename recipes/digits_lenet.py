@@ -1,0 +1,42 @@
+"""Handwritten digits with LeNet: two agents, momentum SGD, gradients averaged by allreduce every step.
+
+    d5ray run digits_lenet        or        python -m d5ray.recipes.digits_lenet
+
+The data are the 1,797 digits that ship inside scikit-learn (8 × 8 pixels), split by a fixed seed.
+"""
+
+import d5ray as d5
+
+# Using PyTorch as the framework
+import d5ray.frameworks.torch as d5fw
+from d5ray.recipes.command import main
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "model": "lenet",
+    "dataset": "digits",
+    "train_sampler": d5.ShuffleSampler,
+    "epochs": 20,
+}
+
+# Mutable components: what may be changed to do better
+MUTABLE = {
+    "agents": 2,
+    "batch_size": 32,  # of one agent
+    "executor": d5fw.from_model,
+    "executor_kwargs": {"device": d5.CPUDevice()},
+    "optimizer": d5.Momentum,
+    "optimizer_args": (0.05, 0.9),
+    "distributed": d5.AllreduceSGD,
+    "communicator": "gloo",
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    d5.TestAccuracy() >= 0.97,
+    d5.StepTime() <= 0.050,  # s, the median over blocks of steps
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

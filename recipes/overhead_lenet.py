@@ -1,0 +1,44 @@
+"""What d5ray costs: its agents against the same training in plain PyTorch, side by side.
+
+    d5ray run overhead_lenet        or        python -m d5ray.recipes.overhead_lenet
+
+LeNet on the digits. One agent runs against a loop written by hand, two agents against two processes of
+`DistributedDataParallel`; all read the loss at every step and use gloo and the same number of threads. The
+unit is a pair of fresh processes, alternately first; ten pairs take some minutes.
+"""
+
+import d5ray as d5
+from d5ray.metrics.side_by_side import RecordingShare, StepTimeRatio
+from d5ray.recipes.command import main
+from d5ray.recipes.overhead import Overhead
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "job": Overhead,
+    "model": "lenet",
+    "dataset": "digits",
+    "train_sampler": d5.ShuffleSampler,
+    "optimizer": d5.Momentum,
+    "optimizer_args": (0.05, 0.9),
+}
+
+# Mutable components: how much is measured
+MUTABLE = {
+    "batch_size": 64,  # of one process
+    "threads": 1,
+    "steps": 630,  # measured, of every process
+    "warmup_steps": 50,
+    "pairs": 10,
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    StepTimeRatio(ours="d5ray[1]", base="pytorch[1]") <= 1.02,
+    StepTimeRatio(ours="d5ray[2]", base="ddp[2]") <= 1.00,
+    RecordingShare("d5ray[1]") <= 0.01,
+    RecordingShare("d5ray[2]") <= 0.01,
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

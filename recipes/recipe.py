@@ -1,0 +1,213 @@
+"""A recipe: what is fixed, what may change, what must be reached; and how it is run to its verdict."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from d5ray.canonical import canonical, digest
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.experiment import Experiment
+from d5ray.metrics.definitions import Criterion, RunTables, Verdict, as_criterion
+from d5ray.recipes import settings
+
+PASS: Final = "PASS"
+FAIL: Final = "FAIL"
+INCONCLUSIVE: Final = "INCONCLUSIVE"
+EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
+ERROR_EXIT_CODE = 3
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """FIXED, MUTABLE and METRICS, checked; wrong ones raise `ConfigurationError`. Nothing given is changed.
+
+    fixed    what everyone who competes must keep; its hash tells which runs are comparable
+    mutable  what a competitor may change
+    criteria what must be reached
+    """
+
+    name: str
+    fixed: Mapping[str, Any]
+    mutable: Mapping[str, Any]
+    criteria: tuple[Criterion, ...]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = settings.allowed_keys({f.name for f in fields(self.job())} - {"name"}) | {"job"}
+        for part, keys in (("FIXED", self.fixed), ("MUTABLE", self.mutable)):
+            for key in keys:
+                if key not in known:
+                    raise ConfigurationError(f"{part} has the unknown key {key!r}: {nearest(key, known)}")
+        both = sorted(set(self.fixed) & set(self.mutable))
+        if both:
+            raise ConfigurationError(
+                f"{', '.join(map(repr, both))} is set in FIXED and in MUTABLE: keep it in one of them"
+            )
+        for key in self.mutable:
+            self._refuse_fixed(key, "MUTABLE")
+        for key in self.overrides:
+            self._check_override(key, known)
+
+    @classmethod
+    def of(
+        cls,
+        fixed: object,
+        mutable: object,
+        metrics: object,
+        *,
+        name: str,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> "Recipe":
+        """A recipe of the three parts as a file has them."""
+        for part, value in (("FIXED", fixed), ("MUTABLE", mutable)):
+            if not isinstance(value, Mapping):
+                raise ConfigurationError(f"{part} is a {type(value).__name__}: it must be a dictionary")
+        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+            raise ConfigurationError(f"METRICS is {metrics!r}: it must be a list of criteria")
+        assert isinstance(fixed, Mapping) and isinstance(mutable, Mapping)
+        criteria = tuple(as_criterion(item) for item in metrics)
+        return cls(name, dict(fixed), dict(mutable), criteria, dict(overrides or {}))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of FIXED: two runs are comparable exactly when it is equal."""
+        return digest(self.fixed)
+
+    def job(self) -> type:
+        """What the recipe runs: a dataclass whose fields are its keys; `Experiment` unless it says so."""
+        job = self.fixed.get("job", Experiment)
+        if not isinstance(job, type) or not hasattr(job, "__dataclass_fields__"):
+            raise ConfigurationError(f"FIXED has the job {job!r}: it must be a dataclass such as Experiment")
+        return job
+
+    def made(self) -> Any:
+        """The job with all values: an `Experiment`, unless the recipe says otherwise."""
+        values = settings.built({**self.fixed, **self.mutable, **self._settled_overrides()})
+        values.pop("job", None)
+        missing = [
+            f.name for f in fields(self.job())
+            if f.name not in values and f.default is f.default_factory  # both MISSING: no default
+        ]  # fmt: skip
+        if missing:
+            raise ConfigurationError(
+                f"the recipe {self.name} lacks {', '.join(missing)}: set it in FIXED or MUTABLE"
+            )
+        return self.job()(**values, name=self.name)
+
+    def described(self) -> dict[str, str]:
+        """FIXED and MUTABLE (with the overrides) as JSON, and the hash, for the `runs` table."""
+        changed = {**self.mutable, **self.overrides}
+        return {
+            "recipe": self.name,
+            "recipe_hash": self.hash,
+            "fixed": json.dumps(canonical(self.fixed), sort_keys=True),
+            "mutable": json.dumps(canonical(changed), sort_keys=True),
+        }
+
+    def _settled_overrides(self) -> dict[str, Any]:
+        """The overrides; a component that is replaced does not keep the old one's arguments."""
+        values = dict(self.overrides)
+        for key in self.overrides:
+            if key in settings.COMPONENTS:
+                values.setdefault(f"{key}_args", ())
+                values.setdefault(f"{key}_kwargs", {})
+        if "agents" in values and "topology" in self.mutable and not self._sets("topology"):
+            values |= {"topology": None, "topology_args": (), "topology_kwargs": {}}  # complete, of that size
+        return values
+
+    def _sets(self, component: str) -> bool:
+        """Whether an override replaces this component or changes something of it."""
+        return any(component in (key, settings.owner(key)) for key in self.overrides)
+
+    def _refuse_fixed(self, key: str, where: str) -> None:
+        component = settings.owner(key)
+        for fixed in (key, component):
+            if fixed is not None and fixed in self.fixed:
+                raise ConfigurationError(
+                    f"{where} sets {key!r}, but {fixed!r} is FIXED in the recipe {self.name}: what is fixed "
+                    "must stay as it is for runs to be comparable; copy the recipe to change it"
+                )
+
+    def _check_override(self, key: str, known: set[str]) -> None:
+        name = key.partition(".")[0]
+        if name not in known:
+            dotted = self._dotted(key)
+            raise ConfigurationError(
+                f"--set {key}: the recipe {self.name} has no such key: "
+                + (f"did you mean {dotted!r}?" if dotted else nearest(name, known))
+            )
+        self._refuse_fixed(key, "--set")
+
+    def _dotted(self, key: str) -> str | None:
+        """`optimizer.learning_rate` for `learning_rate`."""
+        for component in settings.COMPONENTS:
+            value = {**self.fixed, **self.mutable}.get(component)
+            if isinstance(value, str):
+                value = settings.named(component, settings.COMPONENTS[component], value)
+            if value is not None and key in settings.hyperparameters(value, settings.COMPONENTS[component]):
+                return f"{component}.{key}"
+        return None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a recipe came to. True exactly when it passed, so that `run_recipe(…) or exit(1)` works."""
+
+    recipe: Recipe
+    run_id: str
+    folder: Path
+    verdict: str
+    verdicts: tuple[Verdict, ...]
+    status: str  # of the run: completed, nan_loss, interrupted
+    reason: str
+    startup_seconds: Mapping[str, float]
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 2 inconclusive."""
+        return EXIT_CODES[self.verdict]
+
+    def __bool__(self) -> bool:
+        return self.verdict == PASS
+
+
+def judged(criteria: Iterable[Criterion], tables: RunTables, status: str) -> tuple[Verdict, ...]:
+    """The verdict of each criterion; of a run that was interrupted none is final."""
+    verdicts = tuple(criterion.judge(tables) for criterion in criteria)
+    if status != "interrupted":
+        return verdicts
+    return tuple(replace(v, verdict=INCONCLUSIVE, reason="the run was interrupted") for v in verdicts)
+
+
+def overall(verdicts: Iterable[Verdict], status: str) -> str:
+    """FAIL if a criterion fails or the loss was NaN; PASS if all pass in a complete run."""
+    found = {verdict.verdict for verdict in verdicts}
+    if FAIL in found or status == "nan_loss":
+        return FAIL
+    return PASS if found <= {PASS} and status == "completed" else INCONCLUSIVE
+
+
+def run_recipe(
+    fixed: Mapping[str, Any],
+    mutable: Mapping[str, Any],
+    metrics: Iterable[Any],
+    *,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    address: str | None = None,
+    quiet: bool = False,
+) -> Result:
+    """Run a recipe to its verdict. Raises `D5Error` where it cannot run; nothing passed in is changed.
+
+    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`.
+    """
+    from d5ray.recipes.runner import run  # noqa: PLC0415 - imports Ray
+
+    caller = sys._getframe(1).f_globals
+    recipe = Recipe.of(
+        fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides
+    )
+    return run(recipe, address=address, quiet=quiet)

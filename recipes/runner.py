@@ -1,0 +1,52 @@
+"""Runs a recipe's job: launches the experiment, trains, judges, and completes the run's folder."""
+
+import contextlib
+from typing import Protocol
+
+from d5ray.actors.launch import launch
+from d5ray.actors.run_row import RunOrigin
+from d5ray.dashboards import terminal
+from d5ray.experiment import Experiment
+from d5ray.metrics.schema import table_of
+from d5ray.recipes.recipe import Recipe, Result, judged, overall
+
+
+class Job(Protocol):
+    """A recipe's job other than a training: a dataclass with this method."""
+
+    def run(self, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result: ...
+
+
+def run(recipe: Recipe, *, address: str | None, quiet: bool) -> Result:
+    """Run the recipe's job to its verdict."""
+    job: Experiment | Job = recipe.made()
+    origin = RunOrigin(**recipe.described())
+    if isinstance(job, Experiment):
+        return train(recipe, job, origin, address, quiet)
+    return job.run(recipe, origin, address, quiet)
+
+
+def train(
+    recipe: Recipe, experiment: Experiment, origin: RunOrigin, address: str | None, quiet: bool
+) -> Result:
+    """A training on Ray agents; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
+    with launch(experiment, address=address, origin=origin, quiet=quiet) as group:
+        if not quiet:
+            terminal.announce(group)
+        with contextlib.suppress(KeyboardInterrupt):
+            group.train(epochs=experiment.epochs, progress=not quiet)
+        tables = group.tables()
+        outcome = group.outcome
+        verdicts = judged(recipe.criteria, tables, outcome.status)
+        verdict = overall(verdicts, outcome.status)
+        group.close(verdict=verdict, verdicts=table_of("verdicts", [v.row for v in verdicts]))
+    return Result(
+        recipe=recipe,
+        run_id=group.run_id,
+        folder=group.folder,
+        verdict=verdict,
+        verdicts=verdicts,
+        status=outcome.status,
+        reason=outcome.reason,
+        startup_seconds=group.startup_seconds,
+    )

@@ -1,0 +1,149 @@
+"""From the keys of a recipe to the values of an experiment: components, their arguments, overrides."""
+
+import ast
+import copy
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+import d5ray
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topology import Topology
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.operators.loss import Loss
+from d5ray.ops import softmax_cross_entropy_loss
+from d5ray.training.optimizers import Optimizer
+from d5ray.training.samplers import Sampler
+
+# Keys whose value is a class (or its name) that is made with `<key>_args` and `<key>_kwargs`.
+COMPONENTS: dict[str, type] = {
+    "optimizer": Optimizer,
+    "distributed": DistributedOptimizer,
+    "topology": Topology,
+    "train_sampler": Sampler,
+    "loss": Loss,
+}
+# Keys whose arguments are passed on, since the agents use them.
+PASSED_ON = ("model", "dataset", "executor")
+
+
+def allowed_keys(fields: set[str]) -> set[str]:
+    """The keys that a recipe over these fields may have."""
+    made = {f"{key}_{what}" for key in COMPONENTS if key in fields for what in ("args", "kwargs")}
+    return fields | made
+
+
+def owner(key: str) -> str | None:
+    """The component that a key such as `optimizer_args` or `optimizer.learning_rate` belongs to."""
+    if "." in key:
+        return key.partition(".")[0]
+    for ending in ("_args", "_kwargs"):
+        component = key.removesuffix(ending)
+        if component != key and (component in COMPONENTS or component in PASSED_ON):
+            return component
+    return None
+
+
+def built(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an experiment: every component made, dotted keys applied; `settings` stays as it is."""
+    plain = {key: value for key, value in settings.items() if "." not in key}
+    values = {key: value for key, value in plain.items() if owner(key) not in COMPONENTS}
+    for key, kind in COMPONENTS.items():
+        if key in values:
+            args, kwargs = plain.get(f"{key}_args", ()), plain.get(f"{key}_kwargs", {})
+            values[key] = component(key, kind, values[key], args, kwargs)
+    for key, value in settings.items():
+        if "." in key:
+            _apply(values, key, value)
+    return values
+
+
+def component(key: str, kind: type, given: Any, args: Any, kwargs: Any) -> Any:
+    """The component that a class, a name or an instance stands for."""
+    if not isinstance(args, (tuple, list)):
+        raise ConfigurationError(f"{key}_args is {args!r}: it must be a tuple, such as ({args!r},)")
+    if not isinstance(kwargs, Mapping):
+        raise ConfigurationError(f"{key}_kwargs is {kwargs!r}: it must be a dictionary")
+    made = named(key, kind, given) if isinstance(given, str) else given
+    if inspect.isclass(made):
+        try:
+            made = made(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{key}: {made.__name__} does not take these arguments: {error}"
+            ) from error
+    elif args or kwargs:
+        raise ConfigurationError(
+            f"{key} is the instance {made!r}: put its arguments there, not in {key}_args"
+        )
+    return made
+
+
+def parsed(text: str) -> tuple[str, Any]:
+    """`key=value` of the command line; the value is Python data, or the text itself.
+
+    >>> parsed("optimizer_args=(0.1, 0.9)")
+    ('optimizer_args', (0.1, 0.9))
+    >>> parsed("model=lenet")
+    ('model', 'lenet')
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigurationError(f"--set {text!r}: write it as key=value, such as --set agents=4")
+    try:
+        return key.strip(), ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError):
+        return key.strip(), value.strip()
+
+
+def _apply(values: dict[str, Any], key: str, value: Any) -> None:
+    """`optimizer.learning_rate = 0.01`: one attribute of a component, or one argument that is passed on."""
+    name, _, attribute = key.partition(".")
+    if name in PASSED_ON:
+        values[f"{name}_kwargs"] = {**values.get(f"{name}_kwargs", {}), attribute: value}
+        return
+    made = values.get(name)
+    if name not in COMPONENTS or made is None:
+        raise ConfigurationError(
+            f"{key}: there is no component {name!r}: {nearest(name, [*COMPONENTS, *PASSED_ON])}"
+        )
+    names = hyperparameters(made, COMPONENTS[name])
+    if attribute not in names:
+        raise ConfigurationError(f"{key}: {made!r} has no {attribute!r}: {nearest(attribute, names)}")
+    if dataclasses.is_dataclass(made) and not isinstance(made, type):
+        values[name] = dataclasses.replace(made, **{attribute: value})
+        return
+    values[name] = copy.copy(made)  # the recipe's own instance stays as it is
+    setattr(values[name], attribute, value)
+
+
+def hyperparameters(made: Any, kind: type) -> list[str]:
+    """What can be set of a component: a dataclass's fields, or the public data of object and class."""
+    if dataclasses.is_dataclass(made):
+        return [field.name for field in dataclasses.fields(made)]
+    own = {} if inspect.isclass(made) else getattr(made, "__dict__", {})
+    classes = made.__mro__ if inspect.isclass(made) else type(made).__mro__
+    data = {
+        name
+        for part in takewhile(lambda part: part is not kind, classes)
+        for name, value in vars(part).items()
+        if not callable(value) and not hasattr(value, "__get__")
+    }
+    return sorted(name for name in data | set(own) if not name.startswith("_"))
+
+
+def named(key: str, kind: type, name: str) -> Any:
+    """The class of d5ray that a recipe names, in any case of letters."""
+    public = [getattr(d5ray, candidate) for candidate in d5ray.__all__]
+    public += vars(softmax_cross_entropy_loss).values()
+    classes = {
+        thing.__name__.lower(): thing
+        for thing in public
+        if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
+    }
+    if name.lower() not in classes:
+        known = [thing.__name__ for thing in classes.values()]
+        raise ConfigurationError(f"{key}: there is no {kind.__name__} named {name!r}: {nearest(name, known)}")
+    return classes[name.lower()]

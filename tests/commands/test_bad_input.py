@@ -1,0 +1,135 @@
+"""Wrong input of the command line: one clear error, exit code 3, nothing left, no half-written run."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import d5ray
+
+RECIPE = """
+import d5ray as d5
+FIXED = {fixed}
+MUTABLE = {mutable}
+METRICS = {metrics}
+"""
+GOOD = {
+    "fixed": "{'model': 'lenet', 'dataset': 'digits', 'epochs': 1}",
+    "mutable": "{'optimizer': d5.SGD, 'optimizer_args': (0.1,), 'agents': 1}",
+    "metrics": "[d5.TestAccuracy() >= 0.5]",
+}
+
+# what the user types -> what the error must say: found, expected, what to do
+COMMANDS = [
+    (("run", "digit_lenet"), ["'digit_lenet'", "did you mean 'digits_lenet'?"]),
+    (("run", "nowhere/mine.py"), ["nowhere/mine.py", "exists"]),
+    (("run", "digits_lenet", "--set", "agent=4"), ["agent", "did you mean 'agents'?"]),
+    (("run", "digits_lenet", "--set", "epochs=3"), ["'epochs'", "FIXED"]),
+    (("run", "digits_lenet", "--set", "model_kwargs={'hidden': (9, 9)}"), ["'model'", "FIXED"]),
+    (("run", "digits_lenet", "--set", "agents=0"), ["agents is 0", "at least 1"]),
+    (("run", "digits_lenet", "--set", "agents=two"), ["agents is 'two'", "whole number"]),
+    (("run", "digits_lenet", "--set", "batch_size=-4"), ["batch_size is -4", "at least 1"]),
+    (("run", "digits_lenet", "--set", "optimizer.learning_rate=fast"), ["learning_rate is 'fast'", "number"]),
+    (("run", "digits_lenet", "--set", "optimizer.learning_rate=-1"), ["is -1", "greater than 0"]),
+    (("run", "digits_lenet", "--set", "learning_rate=0.1"), ["did you mean 'optimizer.learning_rate'?"]),
+    (("run", "digits_lenet", "--set", "communicator=glo"), ["'glo'", "did you mean 'gloo'?"]),
+    (("run", "digits_lenet", "--set", "optimizer=Momentun"), ["'Momentun'", "did you mean 'Momentum'?"]),
+    (("run", "digits_lenet", "--set", "agents"), ["key=value"]),
+    (("run", "digits_lenet", "--seed", "-1"), ["seed is -1", "at least 0"]),
+    (("run", "digits_lenet", "--seeed", "1"), ["--seeed"]),
+    (("run", "digits_lenet", "--address", "127.0.0.1:1"), ["127.0.0.1:1", "ray start --head"]),
+    (("run", "digits_lenet", "--address", "nonsense"), ["'nonsense'", "HOST:PORT"]),
+    (("run", "digits_lenet", "--address", "http://127.0.0.1:8265"), ["ray job submit"]),
+    (("show", "nothing"), ["'nothing'"]),
+    (("sql", "nothing", "select 1"), ["'nothing'"]),
+]  # fmt: skip
+
+# a recipe of the user's own that is wrong -> what the error must say
+RECIPES: dict[str, tuple[dict[str, str], list[str]]] = {
+    "both": ({"mutable": "{'model': 'mlp', 'optimizer': d5.SGD, 'optimizer_args': (0.1,)}"},
+             ["'model'", "FIXED and in MUTABLE"]),
+    "unknown key": ({"mutable": "{'optimizr': d5.SGD}"}, ["'optimizr'", "did you mean 'optimizer'?"]),
+    "unknown dataset": ({"fixed": "{'model': 'lenet', 'dataset': 'digit'}"}, ["'digit'", "'digits'"]),
+    "unknown model": ({"fixed": "{'model': 'lenett', 'dataset': 'digits'}"}, ["'lenett'", "'lenet'"]),
+    "unknown metric": ({"metrics": "[d5.TestAcuracy() >= 0.5]"}, ["did you mean 'TestAccuracy'?"]),
+    "no criterion": ({"metrics": "[0.5]"}, ["0.5", "criterion"]),
+    "wrong direction": ({"metrics": "[d5.TestAccuracy() <= 0.5]"}, ["wrong way", ">="]),
+    "missing part": ({"mutable": "{}"}, ["optimizer"]),
+    "kwargs of a fixed model": (
+        {"mutable": "{'model_kwargs': {'hidden': (9, 9)}, 'optimizer': d5.SGD, 'optimizer_args': (0.1,)}"},
+        ["'model_kwargs'", "FIXED"],
+    ),
+    "no data": (
+        {"fixed": "{'model': 'lenet', 'dataset': 'mnist', 'epochs': 1}"},
+        ["train-images-idx3-ubyte", "download"],
+    ),
+    "does not fit the loss": (
+        {"fixed": "{'model': lambda: __import__('torch').nn.Sequential(__import__('torch').nn.Flatten(), "
+                  "__import__('torch').nn.Linear(64, 7)), 'dataset': 'digits', 'epochs': 1}"},
+        ["(batch, 7)", "(batch, 10)"],
+    ),
+    "syntax": ({"fixed": "{"}, ["cannot be loaded", "SyntaxError"]),
+}  # fmt: skip
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path) -> Path:
+    """A D5RAY_HOME in which nothing has run."""
+    return tmp_path / "home"
+
+
+def check_refused(arguments: tuple[str, ...], expected: list[str], home: Path) -> None:
+    """The command ends with 3, says what is expected without a traceback, and leaves nothing."""
+    done = d5ray(*arguments, env={"D5RAY_HOME": str(home)})
+    assert done.code == 3, done
+    assert done.out == ""
+    for words in expected:
+        assert words in done.err, done.err
+    assert done.err.count("error:") == 1
+    assert not list(home.glob("runs/*"))
+    assert not done.left()
+
+
+@pytest.mark.parametrize(("arguments", "expected"), COMMANDS, ids=lambda value: " ".join(value)[:60])
+def test_a_wrong_command_is_one_clear_error(
+    arguments: tuple[str, ...], expected: list[str], empty_home: Path
+) -> None:
+    """Found, expected, what to do; exit code 3; no run."""
+    check_refused(arguments, expected, empty_home)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_wrong_recipe_is_one_clear_error(name: str, tmp_path: Path, empty_home: Path) -> None:
+    """A recipe of the user's own: found, expected, what to do; exit code 3; no run."""
+    changes, expected = RECIPES[name]
+    file = tmp_path / "mine.py"
+    file.write_text(RECIPE.format(**(GOOD | changes)))
+    check_refused(("run", str(file)), expected, empty_home)
+
+
+def test_a_home_that_cannot_be_written_is_refused_before_ray_starts(tmp_path: Path) -> None:
+    """D5RAY_HOME is a file: the error names it."""
+    file = tmp_path / "home"
+    file.write_text("not a folder")
+    done = d5ray("run", "digits_lenet", env={"D5RAY_HOME": str(file)})
+    assert done.code == 3
+    assert str(file) in done.err
+    assert file.read_text() == "not a folder"
+    assert not done.left()
+
+
+def test_a_corrupt_data_file_is_refused(tmp_path: Path, empty_home: Path) -> None:
+    """An MNIST archive with other contents than the published one: the error names the file."""
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"rubbish"))
+    file = tmp_path / "mine.py"
+    file.write_text(
+        RECIPE.format(**(GOOD | {"fixed": "{'model': 'lenet', 'dataset': 'mnist', 'epochs': 1}"}))
+    )
+    done = d5ray("run", str(file), env={"D5RAY_HOME": str(empty_home), "D5RAY_DATA": str(tmp_path / "data")})
+    assert done.code == 3
+    assert "-ubyte.gz" in done.err
+    assert not list(empty_home.glob("runs/*"))
+    assert not done.left()

@@ -1,0 +1,146 @@
+"""The same recipe by name, as a program, and as a job of a Ray cluster: the same result."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d5ray.metrics.query import sql
+from d5ray.metrics.store import Run
+from tests.conftest import REPOSITORY, Finished, Head, d5ray
+
+SETTINGS = ("--set", "batch_size=64", "--seed", "7", "--json")
+
+
+@pytest.fixture(scope="module")
+def by_name() -> Finished:
+    """`d5ray run digits_lenet`."""
+    return d5ray("run", "digits_lenet", *SETTINGS)
+
+
+def as_program(*arguments: str) -> Finished:
+    """`python -m d5ray.recipes.digits_lenet`, from the checkout and without an installation."""
+    done = subprocess.run(
+        [sys.executable, "-m", "d5ray.recipes.digits_lenet", *arguments],
+        cwd=REPOSITORY,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_main_job_passes_and_its_tables_hold_what_the_verdict_says(by_name: Finished) -> None:
+    """Exit code 0, accuracy at least 0.97, an interval of the median step time, every row there."""
+    result = by_name.json
+    assert by_name.code == 0, by_name
+    accuracy, step_time = result["criteria"]
+    assert accuracy["value"] >= 0.97
+    assert 0 < step_time["low"] <= step_time["value"] <= step_time["high"] <= 0.050
+    run = Run.find(str(result["run"]))
+    epochs, agents = 20, 2
+    steps = epochs * -(-1438 // (64 * agents))
+    found = sql(run, "select metric, count(*) as n from samples group by metric").to_pylist()
+    rows = {row["metric"]: row["n"] for row in found}
+    assert (
+        rows.pop("test_accuracy") == rows.pop("test_loss") == rows.pop("evaluation_time") == epochs * agents
+    )
+    assert len(rows) == 13
+    assert set(rows.values()) == {steps * agents}
+    assert run.row["rows"] == 13 * steps * agents + 3 * epochs * agents
+    assert run.row["status"] == "completed"
+    median = sql(run, "select median(value) m from samples where metric = 'step_time' and phase = 'train'")
+    assert median["m"][0].as_py() == pytest.approx(step_time["value"], rel=0.5)
+
+
+def test_as_a_program_it_ends_with_the_same_parameters(by_name: Finished) -> None:
+    """`python -m d5ray.recipes.digits_lenet` from an uninstalled checkout: bit for bit the same."""
+    result = as_program(*SETTINGS)
+    assert result.code == 0, result
+    assert result.json["parameters_sha256"] == by_name.json["parameters_sha256"]
+    assert result.json["recipe_hash"] == by_name.json["recipe_hash"]
+
+
+def test_as_a_submitted_job_it_ends_with_the_same_parameters(
+    by_name: Finished, head: Head, home: Path
+) -> None:
+    """`ray job submit --working-dir .` to a head that runs apart: the same, and seen in its dashboard."""
+    ray = Path(sys.executable).parent / "ray"
+    submission = f"d5ray-{time.time_ns()}"
+    environment = {name: os.environ[name] for name in ("RAY_AUTH_MODE",)} | {"D5RAY_HOME": str(home)}
+    done = subprocess.run(
+        [
+            str(ray), "job", "submit", "--address", head.dashboard, "--working-dir", ".",
+            "--submission-id", submission,
+            "--runtime-env-json", json.dumps({"env_vars": environment}),
+            "--", sys.executable, "-m", "d5ray.recipes.digits_lenet", *SETTINGS,
+        ],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=180, check=False,
+        env=os.environ | {"RAY_ADDRESS": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = next(run for run in _runs(home) if run.row["ray_address"] == head.address)
+    assert run.row["parameters_sha256"] == by_name.json["parameters_sha256"]
+    assert run.row["recipe_hash"] == by_name.json["recipe_hash"]
+    assert run.row["verdict"] == "PASS"
+    job = _job(head, submission)
+    assert job["metadata"]["recipe"] == "digits_lenet"
+    assert job["metadata"]["recipe_hash"] == by_name.json["recipe_hash"]
+    names = _actors(head, run.name)
+    assert {name for name, _ in names} == {
+        "MetricsAggregator",
+        "TrainingAgent(rank=0)",
+        "TrainingAgent(rank=1)",
+    }
+    assert {"TrainingAgent(rank=0)", "TrainingAgent(rank=1)"} <= {shown for _, shown in names}
+
+
+def test_on_a_cluster_by_its_address_it_ends_with_the_same_parameters(by_name: Finished, head: Head) -> None:
+    """`d5ray run --address HOST:PORT` joins the cluster and leaves it running."""
+    result = d5ray("run", "digits_lenet", *SETTINGS, "--address", head.address)
+    assert result.code == 0, result
+    assert result.json["parameters_sha256"] == by_name.json["parameters_sha256"]
+    assert d5ray("doctor", "--address", head.address).code == 0
+
+
+def test_more_agents_than_the_cluster_can_place_is_refused_with_the_number_it_can(head: Head) -> None:
+    """The head has 2 CPUs: 3 agents are refused at once, with the remedy."""
+    begin = time.monotonic()
+    result = d5ray("run", "digits_lenet", "--set", "agents=3", "--address", head.address)
+    assert result.code == 3
+    assert "can place 2 agents" in result.err
+    assert "set agents=2" in result.err
+    assert time.monotonic() - begin < 30
+
+
+def test_nothing_is_left_of_the_embedded_rays(by_name: Finished) -> None:
+    """No process and no temporary folder."""
+    assert by_name.code == 0
+    assert not by_name.left()
+
+
+def _runs(home: Path) -> list[Run]:
+    return [Run(folder) for folder in sorted((home / "runs").iterdir(), reverse=True)]
+
+
+def _job(head: Head, submission: str) -> dict[str, Any]:
+    from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - only this test needs it
+
+    return {"metadata": JobSubmissionClient(head.dashboard).get_job_info(submission).metadata or {}}
+
+
+def _actors(head: Head, namespace: str) -> list[tuple[str, str]]:
+    """(name, repr) of a run's actors as the dashboard shows them, also when they have ended."""
+    import urllib.request  # noqa: PLC0415
+
+    url = f"{head.dashboard}/api/v0/actors?detail=true&limit=1000"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        rows = json.loads(answer.read())["data"]["result"]["result"]
+    return [(row["name"], row["repr_name"]) for row in rows if row["ray_namespace"] == namespace]

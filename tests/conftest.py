@@ -1,0 +1,188 @@
+"""What all tests share: a home of their own, and one Ray head that is started when a test asks for it."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """D5RAY_HOME of the whole session; no test touches the user's own."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("D5RAY_HOME", str(folder))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(REPOSITORY))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.delenv("D5RAY_DATA", raising=False)
+        yield folder
+
+
+@dataclass(frozen=True)
+class Head:
+    """A Ray head that was started apart, as an administrator does it."""
+
+    address: str  # of the cluster
+    dashboard: str  # http://…
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def head() -> Iterator[Head]:
+    """`ray start --head --block` with its dashboard on free ports; ended by its process id."""
+    port, dashboard = free_port(), free_port()
+    folder = tempfile.mkdtemp(prefix="d5t-", dir="/tmp")
+    command = [
+        str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}",
+        f"--dashboard-port={dashboard}", "--dashboard-agent-listen-port=0",
+        f"--ray-client-server-port={free_port()}",
+        "--num-cpus=2", "--object-store-memory=200000000", "--disable-usage-stats", f"--temp-dir={folder}",
+    ]  # fmt: skip
+    log = Path(folder) / "head.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    try:
+        url = f"http://127.0.0.1:{dashboard}"
+        wait_until(lambda: _answers(f"{url}/api/version") and process.poll() is None, 60, log.read_text)
+        wait_until(lambda: bool(_nodes(url)), 60, log.read_text)
+        yield Head(address=f"{_nodes(url)[0]}:{port}", dashboard=url)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, report: Callable[[], str] = str) -> None:
+    """Return when the condition holds; fail with the report when it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {seconds:g} s: {report()}")
+        time.sleep(0.05)
+
+
+def _nodes(url: str) -> list[str]:
+    """The addresses of the cluster's nodes, as its dashboard knows them."""
+    with urllib.request.urlopen(f"{url}/nodes?view=summary", timeout=10) as answer:
+        return [node["ip"] for node in json.loads(answer.read())["data"]["summary"]]
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return int(answer.status) == 200
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+    marker: str = ""
+    pid: int = 0
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Standard output, which must be nothing but JSON."""
+        data = json.loads(self.out)
+        assert isinstance(data, dict)
+        return data
+
+    def left(self) -> list[object]:
+        """Processes that the command started and that still run, and folders that it left."""
+        return [*marked(self.marker).items(), *temporary_folders(self.pid)]
+
+
+def d5ray(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None, seconds: float = 120
+) -> Finished:
+    """Run the command line as a user does, in a process of its own."""
+    with started(*arguments, env=env, cwd=cwd) as command:
+        out, err = command.process.communicate(timeout=seconds)
+    return Finished(command.process.returncode, out, err, command.marker, command.process.pid)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command that runs."""
+
+    process: "subprocess.Popen[str]"
+    marker: str
+
+    def left(self) -> list[object]:
+        """Processes that the command started and that still run, and folders that it left."""
+        return [*marked(self.marker).items(), *temporary_folders(self.process.pid)]
+
+
+@contextlib.contextmanager
+def started(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Iterator[Started]:
+    """The command line in a process and session of its own; ended with the block, whatever happens."""
+    marker = f"D5RAY_TEST={uuid.uuid4().hex}"
+    name, _, value = marker.partition("=")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "d5ray", *arguments],
+        env=os.environ | {name: value} | (env or {}),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield Started(process, marker)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def marked(marker: str) -> dict[int, str]:
+    """Processes with this variable in their environment, those that ended apart: id and command line."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if marker.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found[int(folder.name)] = command
+    return found
+
+
+def temporary_folders(pid: int) -> list[Path]:
+    """What a driver's embedded Ray left in the folder for temporary files."""
+    return list(Path("/tmp").glob(f"d5ray-{pid}-*"))

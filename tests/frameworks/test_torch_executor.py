@@ -1,0 +1,360 @@
+"""Claims about the PyTorch executor: views of flat buffers, gradients, evaluation, what is refused."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.executor import EVALUATION_BATCH, TorchExecutor
+from d5ray.networks.device import CPUDevice, GPUDevice
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+
+Array = np.ndarray[Any, Any]
+
+
+class Small(nn.Module):
+    """(batch, 2, 3) to 4 scores, in float64, smooth, with all kinds of tensors: matrix, vector, scalar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 5).double()
+        self.gain = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+        self.last = nn.Linear(5, 4).double()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.first(inputs.double().flatten(1)))
+        scores: torch.Tensor = self.last(self.gain * hidden)
+        return scores
+
+
+def made(
+    model: Any = Small, *, seed: int = 1, shape: tuple[int, ...] = (2, 3), **options: Any
+) -> TorchExecutor:
+    return from_model(
+        model, options, sample_shape=shape, classes=4, loss=SoftmaxCrossEntropyLoss(), seed=seed, threads=1
+    )
+
+
+def batch(size: int, seed: int = 0, shape: tuple[int, ...] = (2, 3)) -> tuple[Array, Array]:
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((size, *shape)).astype(np.float32), generator.integers(0, 4, size)
+
+
+# -- buffers ---------------------------------------------------------------------------------------------
+
+
+def test_the_modules_tensors_are_views_of_the_flat_buffer() -> None:
+    """Writing the buffer changes the module's output, and writing the module changes the buffer."""
+    executor = made()
+    inputs, _ = batch(3)
+    reference = copy.deepcopy(executor.module)
+    generator = torch.Generator().manual_seed(5)
+    values = torch.randn(executor.parameters.shape, generator=generator, dtype=torch.float64)
+    executor.parameters.copy_(values)
+    at = 0
+    for tensor in reference.parameters():
+        tensor.data = values[at : at + tensor.numel()].view(tensor.shape)
+        at += tensor.numel()
+    np.testing.assert_array_equal(
+        executor.inference(inputs), reference(torch.from_numpy(inputs)).detach().numpy()
+    )
+    with torch.no_grad():
+        for tensor in executor.module.parameters():
+            tensor.fill_(0.25)
+    assert executor.parameters.tolist() == [0.25] * at
+    for tensor, slot in zip(executor.module.parameters(), executor.slots, strict=True):
+        assert tensor.data_ptr() == executor.parameters.data_ptr() + 8 * slot.offset
+        assert tensor.grad is not None
+        assert tensor.grad.data_ptr() == executor.gradients.data_ptr() + 8 * slot.offset
+
+
+def test_flattening_keeps_the_initial_values() -> None:
+    """The parameters are those that the seed gives, under their own names and shapes."""
+    torch.manual_seed(1)
+    expected = dict(Small().named_parameters())
+    found = made().named_parameters()
+    assert list(found) == list(expected)
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, expected[name].detach().numpy())
+
+
+def test_equal_seeds_give_equal_parameters() -> None:
+    """And other seeds others; a module that was given as it is keeps its own, and is not touched."""
+    assert made(seed=3).parameters.tolist() == made(seed=3).parameters.tolist()
+    assert made(seed=3).parameters.tolist() != made(seed=4).parameters.tolist()
+    given = Small()
+    before = [tensor.clone() for tensor in given.parameters()]
+    first, second = made(given, seed=3), made(given, seed=4)
+    assert first.parameters.tolist() == second.parameters.tolist()
+    first.parameters.zero_()
+    assert second.parameters.abs().sum() > 0
+    second.parameters.zero_()
+    assert all(torch.equal(tensor, old) for tensor, old in zip(given.parameters(), before, strict=True))
+
+
+def test_a_frozen_parameter_is_left_out() -> None:
+    """It is not in the buffers, keeps its value in a step, and still enters the output."""
+
+    class Frozen(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first.requires_grad_(False)
+
+    executor = made(Frozen)
+    assert [slot.name for slot in executor.slots] == ["gain", "last.weight", "last.bias"]
+    assert executor.parameters.shape == executor.gradients.shape == (1 + 20 + 4,)
+    before = executor.module.get_parameter("first.weight").clone()
+    executor.inference_and_backprop(*batch(3))
+    executor.parameters -= executor.gradients
+    assert torch.equal(executor.module.get_parameter("first.weight"), before)
+
+
+def test_a_tied_parameter_stands_once_in_the_buffer() -> None:
+    """Its gradient is the sum over its uses, as in plain autograd."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(6, 6).double()
+            self.second = nn.Linear(6, 6).double()
+            self.second.weight = self.first.weight
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.first(inputs.double().flatten(1)))
+            scores: torch.Tensor = self.second(hidden)[:, :4]
+            return scores
+
+    executor = made(Tied)
+    assert executor.parameters.shape == (36 + 6 + 6,)
+    check_against_autograd(executor, *batch(5))
+
+
+# -- gradients -------------------------------------------------------------------------------------------
+
+
+def check_against_autograd(executor: TorchExecutor, inputs: Array, labels: Array) -> None:
+    """Loss and flat gradient are those of plain autograd on a copy of the module."""
+    twin = copy.deepcopy(executor.module)
+    for tensor in twin.parameters():
+        tensor.grad = None
+    scores = twin(torch.from_numpy(inputs))
+    expected = nn.functional.cross_entropy(scores, torch.from_numpy(labels))
+    expected.backward()  # type: ignore[no-untyped-call]
+    pieces = [
+        (torch.zeros_like(tensor) if tensor.grad is None else tensor.grad).ravel()
+        for tensor in twin.parameters()
+    ]
+    assert executor.inference_and_backprop(inputs, labels) == expected.item()
+    np.testing.assert_array_equal(executor.gradients.numpy(), torch.cat(pieces).numpy())
+
+
+@pytest.mark.parametrize("size", [1, 2, 32])
+def test_the_gradient_is_that_of_plain_autograd(size: int) -> None:
+    """Bit for bit, for every size of batch."""
+    check_against_autograd(made(), *batch(size))
+
+
+def test_a_second_call_replaces_the_gradient() -> None:
+    """Nothing of the first batch is left, and the module's .grad stay views of the buffer."""
+    executor = made()
+    executor.inference_and_backprop(*batch(7, seed=1))
+    first = executor.gradients.clone()
+    check_against_autograd(executor, *batch(5, seed=2))
+    assert not torch.equal(first, executor.gradients)
+    for tensor, slot in zip(executor.module.parameters(), executor.slots, strict=True):
+        assert tensor.grad is not None
+        assert tensor.grad.data_ptr() == executor.gradients.data_ptr() + 8 * slot.offset
+
+
+def test_a_parameter_without_use_has_a_zero_gradient() -> None:
+    """Also after a batch in which it had one."""
+
+    class Sometimes(Small):
+        used = True
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if not self.used:
+                inputs = inputs.double()
+                scores: torch.Tensor = self.last(inputs.flatten(1)[:, :5])
+                return scores
+            return super().forward(inputs)
+
+    executor = made(Sometimes)
+    executor.inference_and_backprop(*batch(4))
+    assert executor.gradients[:36].abs().max() > 0
+    executor.module.used = False  # type: ignore[assignment]
+    executor.inference_and_backprop(*batch(4))
+    assert executor.gradients[:36].abs().max() == 0  # first.weight, first.bias and gain follow one another
+    assert executor.gradients[36:].abs().max() > 0
+
+
+def test_the_gradient_is_the_central_difference() -> None:
+    """Every one of the parameters, h = 1e-6, float64."""
+    executor = made()
+    inputs, labels = batch(6)
+    executor.inference_and_backprop(inputs, labels)
+    gradient = executor.gradients.clone()
+    step = 1e-6
+    for place in range(len(gradient)):
+        losses = []
+        for sign in (1, -1):
+            executor.parameters[place] += sign * step
+            losses.append(executor.evaluate(inputs, labels).loss)
+            executor.parameters[place] -= sign * step
+        assert gradient[place].item() == pytest.approx((losses[0] - losses[1]) / (2 * step), abs=1e-8)
+
+
+def test_forward_and_backward_time_are_counted() -> None:
+    """Both grow with every batch, and together stay within the time that the call took."""
+    executor = made()
+    assert (executor.forward_ns, executor.backward_ns) == (0, 0)
+    executor.inference_and_backprop(*batch(4))
+    first = executor.forward_ns, executor.backward_ns
+    executor.inference_and_backprop(*batch(4))
+    assert 0 < first[0] < executor.forward_ns and 0 < first[1] < executor.backward_ns
+
+
+# -- evaluation ------------------------------------------------------------------------------------------
+
+
+class WithDropout(Small):
+    """Its output in training mode is random."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(inputs), 0.5, self.training)
+
+
+@pytest.mark.parametrize("size", [1, 10, EVALUATION_BATCH, EVALUATION_BATCH + 1, 2 * EVALUATION_BATCH + 7])
+def test_an_evaluation_is_the_naive_loop_over_all_samples(size: int) -> None:
+    """Mean loss and share of right answers, one sample at a time, however the samples fall into batches."""
+    executor = made(WithDropout)
+    inputs, labels = batch(size)
+    scores = np.concatenate([executor.inference(inputs[i : i + 1]) for i in range(size)])
+    loss = SoftmaxCrossEntropyLoss()
+    expected = np.mean([loss.numpy(scores[i : i + 1], labels[i : i + 1]) for i in range(size)])
+    found = executor.evaluate(inputs, labels)
+    assert found.loss == pytest.approx(expected, rel=1e-12)
+    assert found.accuracy == sum(scores.argmax(axis=1) == labels) / size
+
+
+def test_evaluation_leaves_no_trace() -> None:
+    """Parameters, gradients and the training mode are as before; inference needs no gradient memory."""
+    executor = made(WithDropout)
+    inputs, labels = batch(8)
+    executor.inference_and_backprop(inputs, labels)
+    before = executor.parameters.clone(), executor.gradients.clone()
+    executor.evaluate(inputs, labels)
+    first, second = executor.inference(inputs), executor.inference(inputs)
+    np.testing.assert_array_equal(first, second)  # evaluation mode: no dropout
+    assert executor.module.training
+    assert torch.equal(executor.parameters, before[0]) and torch.equal(executor.gradients, before[1])
+
+
+def test_read_only_inputs_are_accepted_without_a_warning() -> None:
+    """Arrays out of Ray's object store are read-only: equal results, nothing printed, nothing written."""
+    executor = made()
+    inputs, labels = batch(8)
+    expected = executor.inference_and_backprop(inputs, labels), executor.evaluate(inputs, labels)
+    inputs.flags.writeable = labels.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert executor.inference_and_backprop(inputs, labels) == expected[0]
+        assert executor.evaluate(inputs, labels) == expected[1]
+        executor.inference(inputs)
+
+
+# -- refused ---------------------------------------------------------------------------------------------
+
+
+class Mixed(Small):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(1.5, dtype=torch.float32))
+
+
+class Untrained(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.flatten(1)[:, :4]
+
+
+class Pair(Small):
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return super().forward(inputs), inputs
+
+
+def frozen() -> nn.Module:
+    return Small().requires_grad_(False)
+
+
+def no_module() -> Any:
+    return {"layers": 3}
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], tuple[str, ...]]] = {
+    "several types": (Mixed, {}, ("torch.float32, torch.float64", "needs one", ".to(torch.float32)")),
+    "no parameters": (Untrained, {}, ("no parameters to train", "at least one layer with weights")),
+    "all frozen": (frozen, {}, ("no parameters to train",)),
+    "a tuple of outputs": (Pair, {}, ("returned a tuple", "one tensor of scores")),
+    "too few scores": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
+        {},
+        ("the shape (batch, 3)", "needs (batch, 4)", "give 4 scores per sample"),
+    ),
+    "an image": (lambda: nn.Conv1d(2, 4, 1), {}, ("the shape (batch, 4, 3)", "needs (batch, 4)")),
+    "other samples": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(7, 4)),
+        {},
+        ("does not take samples of shape (2, 3)", "cannot be multiplied"),
+    ),
+    "other dimensions": (lambda: nn.Conv2d(5, 4, 3), {}, ("does not take samples of shape (2, 3)",)),
+    "no module": (no_module, {}, ("made a dict", "needs a torch.nn.Module", "return one")),
+}
+
+
+@pytest.mark.parametrize(("model", "options", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_model_that_does_not_fit_is_refused(
+    model: Callable[[], Any], options: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    """Before the first step: what was found, what is needed, what to do."""
+    with pytest.raises(ConfigurationError) as caught:
+        made(model, **options)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    """With the device's name and the way out."""
+    with pytest.raises(
+        ConfigurationError, match=r"the device is cuda:1, but PyTorch finds no GPU.*CPUDevice\(\)"
+    ):
+        from_model(
+            Small, {}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1,
+            device=GPUDevice(1),
+        )  # fmt: skip
+
+
+def test_threads_and_options_reach_pytorch() -> None:
+    """`threads` is PyTorch's number of threads, `model_kwargs` are the constructor's arguments."""
+    seen: list[int] = []
+
+    def wide(width: int) -> nn.Module:
+        seen.append(width)
+        return Small()
+
+    before = torch.get_num_threads()
+    try:
+        from_model(
+            wide, {"width": 9}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0,
+            threads=2, device=CPUDevice(),
+        )  # fmt: skip
+        assert (torch.get_num_threads(), seen) == (2, [9])
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,86 @@
+"""The environment of a run, against other ways to ask the system."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.environment import PACKAGES, THREAD_VARIABLES, capture
+from d5ray.metrics.schema import TABLES, checked, table_of
+
+
+def test_the_environment_is_what_the_system_says() -> None:
+    """Host, Python, usable cores and package versions agree with a second source; every value is text."""
+    found = capture()
+    assert found["hostname"] == platform.node()
+    assert found["python"].startswith(platform.python_version())
+    assert found["cores_usable"] == str(len(os.sched_getaffinity(0)))
+    assert found["package_pyarrow"] == metadata.version("pyarrow")
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert int(found["memory_bytes"]) == pages
+    assert all(isinstance(value, str) and value for value in found.values())
+    table_of("environment", [{"run_id": "r", "node": "n", "key": k, "value": v} for k, v in found.items()])
+
+
+def test_what_cannot_be_known_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A package that is missing, a variable that is not set, a folder that is no checkout keep their keys."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setattr("d5ray.metrics.environment.PACKAGES", (*PACKAGES, "d5ray-nonesuch"))
+    found = capture(tmp_path)
+    assert found["package_d5ray-nonesuch"] == "unavailable: not installed"
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert found["MKL_NUM_THREADS"] == "unavailable: not set"
+    assert found["git_commit"].startswith("unavailable: ")
+    assert set(THREAD_VARIABLES) <= set(found)
+    assert capture(tmp_path / "missing")["git_commit"].startswith("unavailable: ")
+
+
+def test_the_commit_of_a_checkout_is_recorded(tmp_path: Path) -> None:
+    """The commit is git's own; a file that is not committed makes it dirty."""
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    assert capture(tmp_path)["git_commit"] == git("rev-parse", "HEAD")
+    assert capture(tmp_path)["git_dirty"] == "no"
+    (tmp_path / "new").write_text("x")
+    assert capture(tmp_path)["git_dirty"] == "yes"
+
+
+def test_importing_the_metrics_loads_nothing_heavy() -> None:
+    """Neither Ray nor a framework, pandas, DuckDB, psutil or the Parquet reader come with the modules."""
+    modules = "schema statistics criteria definitions recorder store query environment"
+    program = "\n".join([
+        *(f"import d5ray.metrics.{name}" for name in modules.split()),
+        "import sys",
+        "heavy = {'ray', 'torch', 'pandas', 'duckdb', 'psutil', 'pyarrow.parquet', 'pyarrow.dataset'}",
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)",
+    ])  # fmt: skip
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=here)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_rows_that_do_not_fit_their_table_are_refused() -> None:
+    """An unknown table or column tells the nearest one; a missing or wrong value tells the column."""
+    with pytest.raises(ConfigurationError, match="did you mean 'verdicts'"):
+        table_of("verdict")
+    with pytest.raises(ConfigurationError, match="did you mean 'seed'"):
+        table_of("runs", [{"sed": 1}])
+    with pytest.raises(ConfigurationError, match="'status' needs a value"):
+        table_of("runs", [{"run_id": "r"}])
+    with pytest.raises(ConfigurationError, match="does not fit"):
+        table_of("runs", [{"run_id": "r", "status": "running", "seed": "many"}])
+    for schema in TABLES.values():
+        assert checked(schema.empty_table(), schema).num_rows == 0

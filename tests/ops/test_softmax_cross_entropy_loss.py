@@ -1,0 +1,105 @@
+"""SoftmaxCrossEntropyLoss: PyTorch against NumPy, gradients against central differences and autograd."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d5ray.errors import ConfigurationError
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+
+LOSS = SoftmaxCrossEntropyLoss()
+shapes = st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**32 - 1))
+
+
+def drawn(
+    batch: int, classes: int, seed: int, scale: float = 3.0
+) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    generator = np.random.default_rng(seed)
+    return scale * generator.standard_normal((batch, classes)), generator.integers(0, classes, batch)
+
+
+@given(shapes)
+def test_pytorch_agrees_with_numpy(shape: tuple[int, int, int]) -> None:
+    """In float64 the two losses agree to the last bits, and so do autograd and the NumPy gradient."""
+    scores, labels = drawn(*shape)
+    tensor = torch.tensor(scores, requires_grad=True)
+    loss = LOSS.torch(tensor, torch.tensor(labels))
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(LOSS.numpy(scores, labels), rel=1e-12, abs=1e-14)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert tensor.grad is not None
+    np.testing.assert_allclose(LOSS.numpy_gradient(scores, labels), tensor.grad.numpy(), atol=1e-15)
+
+
+@given(shapes)
+def test_the_loss_is_its_definition(shape: tuple[int, int, int]) -> None:
+    """−(1/B) Σ log( exp s_l / Σ exp s ), written out."""
+    scores, labels = drawn(*shape)
+    terms = [
+        -np.log(np.exp(row[label]) / np.exp(row).sum()) for row, label in zip(scores, labels, strict=True)
+    ]
+    assert LOSS.numpy(scores, labels) == pytest.approx(np.mean(terms), rel=1e-12, abs=1e-13)
+
+
+@given(shapes)
+def test_the_gradient_is_the_central_difference(shape: tuple[int, int, int]) -> None:
+    """Every entry, h = 1e-5, float64: the error is O(h²)."""
+    scores, labels = drawn(*shape)
+    step = 1e-5
+    expected = np.zeros_like(scores)
+    for place in np.ndindex(scores.shape):
+        up, down = scores.copy(), scores.copy()
+        up[place] += step
+        down[place] -= step
+        expected[place] = (LOSS.numpy(up, labels) - LOSS.numpy(down, labels)) / (2 * step)
+    np.testing.assert_allclose(LOSS.numpy_gradient(scores, labels), expected, atol=1e-9)
+
+
+def test_known_values() -> None:
+    """Equal scores give log of the number of classes; a sure right answer 0, a sure wrong one the margin."""
+    assert LOSS.numpy(np.zeros((3, 10)), np.array([0, 4, 9])) == pytest.approx(np.log(10), rel=1e-15)
+    assert LOSS.numpy(np.array([[1000.0, 0.0]]), np.array([0])) == 0.0
+    assert LOSS.numpy(np.array([[1000.0, 0.0]]), np.array([1])) == 1000.0  # and nothing overflows
+    np.testing.assert_array_equal(
+        LOSS.numpy_gradient(np.array([[1000.0, 0.0]]), np.array([1])), [[1.0, -1.0]]
+    )
+
+
+def test_the_inputs_are_only_read() -> None:
+    """Scores and labels are as they were after loss and gradient."""
+    scores, labels = drawn(4, 5, 1)
+    before = scores.copy(), labels.copy()
+    LOSS.numpy(scores, labels)
+    LOSS.numpy_gradient(scores, labels)
+    np.testing.assert_array_equal(scores, before[0])
+    np.testing.assert_array_equal(labels, before[1])
+
+
+@pytest.mark.parametrize(
+    ("shape", "shown"),
+    [((2, 9), "(batch, 9)"), ((2,), "(batch)"), ((2, 10, 1), "(batch, 10, 1)"), ((2, 11), "(batch, 11)")],
+)
+def test_an_output_that_does_not_fit_is_refused(shape: tuple[int, ...], shown: str) -> None:
+    """The error names the shape found, the one needed, and what to change."""
+    with pytest.raises(ConfigurationError) as caught:
+        LOSS.check(shape, 10)
+    for words in (
+        f"the shape {shown}",
+        "10 classes needs (batch, 10)",
+        "last layer give 10 scores per sample",
+    ):
+        assert words in str(caught.value)
+
+
+def test_an_output_that_fits_passes() -> None:
+    """(batch, classes), whatever the batch."""
+    LOSS.check((2, 10), 10)
+    LOSS.check((1, 1), 1)
+
+
+def test_losses_are_equal_by_what_they_are() -> None:
+    """Two of them compare and hash equal and print as they are written."""
+    assert SoftmaxCrossEntropyLoss() == LOSS and len({LOSS, SoftmaxCrossEntropyLoss()}) == 1
+    assert repr(LOSS) == "SoftmaxCrossEntropyLoss()"

@@ -1,0 +1,389 @@
+"""Claims about Experiment: frozen data with a hash, and every wrong value refused in plain words."""
+
+import itertools
+import math
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from d5ray.distributed.allreduce import AllreduceSGD
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topology import Complete, Ring, Topology
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.frameworks.torch import from_model
+from d5ray.networks.device import CPUDevice
+from d5ray.networks.executor import Executor
+from d5ray.operators.loss import Loss
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.training.batch import Batch
+from d5ray.training.datasets import Dataset, Split
+from d5ray.training.optimizers import SGD, Momentum
+from d5ray.training.samplers import OrderedSampler, ShuffleSampler
+
+
+class Tuned(DistributedOptimizer):
+    """With a hyperparameter of each kind."""
+
+    slack = 0.5
+
+    def __init__(self, period: int = 2) -> None:
+        self.period = period
+
+    def step(self, batch: Batch) -> None: ...
+
+
+class OtherLoss(Loss):
+    name = "OtherLoss"
+
+    def check(self, output_shape: tuple[int, ...], classes: int) -> None: ...
+
+    def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
+        return 0.0
+
+    def numpy_gradient(
+        self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        return scores
+
+    def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+        return scores.sum()
+
+
+def other_executor(*given: Any, **options: Any) -> Executor:
+    return from_model(*given, **options)
+
+
+def experiment(**values: Any) -> Experiment:
+    given: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": Momentum(0.1, 0.9)}
+    return Experiment(**given | values)
+
+
+def dataset(pixel: float = 0.0, name: str = "mine") -> Dataset:
+    inputs = np.zeros((4, 1, 2, 2), np.float32)
+    inputs[2, 0, 1, 1] = pixel
+    labels = np.array([0, 1, 0, 1], np.int64)
+    return Dataset(
+        name=name, train=Split(inputs, labels), test=Split(inputs.copy(), labels.copy()), classes=("a", "b")
+    )
+
+
+# -- data ------------------------------------------------------------------------------------------------
+
+
+def test_an_experiment_has_two_agents_that_all_talk_unless_it_says_otherwise() -> None:
+    """The defaults that the README promises, one by one."""
+    made = experiment()
+    assert (made.agents, made.topology) == (2, Complete(2))
+    assert isinstance(made.distributed, AllreduceSGD)
+    assert made.train_sampler == ShuffleSampler()
+    assert made.loss == SoftmaxCrossEntropyLoss()
+    assert made.executor is from_model
+    assert made.communicator == "auto"
+
+
+@pytest.mark.parametrize(
+    ("given", "agents", "topology"),
+    [
+        ({"agents": 1}, 1, Complete(1)),
+        ({"agents": 5}, 5, Complete(5)),
+        ({"topology": Ring(4)}, 4, Ring(4)),
+        ({"topology": Ring(4), "agents": 4}, 4, Ring(4)),
+        ({"topology": Complete(1)}, 1, Complete(1)),
+    ],
+)
+def test_agents_and_topology_follow_from_each_other(
+    given: dict[str, Any], agents: int, topology: Topology
+) -> None:
+    """A number makes a complete topology, a topology has a number."""
+    made = experiment(**given)
+    assert (made.agents, made.topology) == (agents, topology)
+
+
+def test_a_class_and_its_instance_are_the_same_experiment() -> None:
+    """`distributed=Tuned` is `distributed=Tuned()`."""
+    assert experiment(distributed=Tuned) == experiment(distributed=Tuned())
+    assert experiment(distributed=Tuned) != experiment(distributed=Tuned(3))
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Experiment)])
+def test_no_field_can_be_changed(name: str) -> None:
+    """Frozen, also where the new value is the old one."""
+    made = experiment()
+    with pytest.raises(FrozenInstanceError):
+        setattr(made, name, getattr(made, name))
+
+
+MAKERS: list[Callable[[], Experiment]] = [
+    experiment,
+    lambda: experiment(distributed=Tuned(3), topology=Ring(4), executor_kwargs={"device": CPUDevice()}),
+    lambda: experiment(dataset=dataset(), model_kwargs={"channels": (4, 8)}),
+    lambda: experiment(model=torch.nn.Identity, train_sampler=OrderedSampler()),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_equal_experiments_compare_and_hash_equal(make: Callable[[], Experiment]) -> None:
+    """Made twice, or pickled and back: equal, one element of a set; with another seed they are two."""
+    one, other = make(), make()
+    back = pickle.loads(pickle.dumps(one))
+    assert one == other == back
+    assert one.hash == other.hash == back.hash
+    assert len({one, other, back, one.with_values(seed=7)}) == 2
+    assert one != one.with_values(seed=7)
+    assert one != "experiment"
+
+
+def test_experiments_of_different_names_differ_but_their_hashes_do_not() -> None:
+    """The name is for people; runs are comparable when the hashes agree."""
+    one, other = experiment(name="one"), experiment(name="other")
+    assert one != other
+    assert one.hash == other.hash
+
+
+def test_an_experiment_prints_every_field_as_it_is_written() -> None:
+    """`name=value` for each, the topology and the rule as calls."""
+    made = experiment(topology=Ring(3), distributed=Tuned(3))
+    for field in fields(made):
+        assert f"{field.name}={getattr(made, field.name)!r}" in repr(made)
+    assert "topology=Ring(agents=3)" in repr(made)
+    assert "optimizer=Momentum(learning_rate=0.1, momentum=0.9)" in repr(made)
+    assert "distributed=Tuned(period=3)" in repr(made)
+
+
+def test_hyperparameters_survive_pickling() -> None:
+    """Both that of `__init__` and one of the class that the instance overrides."""
+    rule = Tuned(7)
+    rule.slack = 0.25
+    back = pickle.loads(pickle.dumps(experiment(distributed=rule))).distributed
+    assert type(back) is Tuned
+    assert (back.period, back.slack, Tuned.slack) == (7, 0.25, 0.5)
+    assert pickle.loads(pickle.dumps(experiment(distributed=Tuned))).distributed.slack == 0.5
+
+
+def test_describe_is_a_row_of_json_with_every_field() -> None:
+    """The values are those of the experiment, in its own order."""
+    described = experiment(topology=Ring(4), timeout_seconds=5.0).describe()
+    assert list(described) == [field.name for field in fields(Experiment)]
+    assert described["topology"] == {"class": "d5ray.distributed.topology.Ring", "agents": 4}
+    assert (described["model"], described["agents"], described["timeout_seconds"]) == ("lenet", 4, 5.0)
+
+
+# -- the hash --------------------------------------------------------------------------------------------
+
+
+OTHER_VALUES: dict[str, object] = {
+    "model": "mlp",
+    "dataset": "mnist",
+    "optimizer": Momentum(0.1, 0.8),
+    "distributed": Tuned(),
+    "topology": Ring(2),
+    "agents": 3,
+    "batch_size": 33,
+    "epochs": 2,
+    "seed": 1,
+    "model_kwargs": {"channels": (4, 8)},
+    "dataset_kwargs": {"split_seed": 1},
+    "train_sampler": OrderedSampler(),
+    "loss": OtherLoss(),
+    "executor": other_executor,
+    "executor_kwargs": {"device": CPUDevice()},
+    "communicator": "gloo",
+    "threads": 2,
+    "cpus_per_agent": 0.5,
+    "warmup_steps": 11,
+    "evaluate": False,
+    "timeout_seconds": 121.0,
+}
+
+
+def test_the_table_of_other_values_has_every_field() -> None:
+    """A new field of Experiment needs a line above; the name is the one that does not count."""
+    assert [*OTHER_VALUES, "name"] == [field.name for field in fields(Experiment)]
+
+
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_every_field_changes_the_hash(name: str) -> None:
+    """One other value, another hash, and no two other values the same."""
+    changed = experiment(**{name: OTHER_VALUES[name]})
+    assert changed.hash != experiment().hash
+    others = {experiment(**{key: value}).hash for key, value in OTHER_VALUES.items()}
+    assert len(others) == len(OTHER_VALUES)
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
+def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
+    """Whatever the seed of Python's own hashes is there."""
+    text = (
+        "Experiment(model='lenet', dataset='digits', optimizer=Momentum(0.1, 0.9), topology=Ring(3), "
+        "model_kwargs={'hidden': (10, 20), 'channels': (2, 4)}, dataset_kwargs={'set': {'a', 'b', 'c'}})"
+    )
+    preamble = (
+        "from d5ray.experiment import Experiment; from d5ray.distributed.topology import Ring; "
+        "from d5ray.training.optimizers import Momentum; "
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{preamble}print({text}.hash)"],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    here: dict[str, Any] = {}
+    exec(f"{preamble}found = {text}.hash", here)
+    assert done.stdout.strip() == here["found"]
+
+
+def test_what_the_caller_changes_later_does_not_count() -> None:
+    """The options are copied, and so the hash stays true."""
+    given: dict[str, Any] = {"channels": (2, 4)}
+    made = experiment(model_kwargs=given)
+    given["channels"] = (20, 40)
+    assert made == experiment(model_kwargs={"channels": (2, 4)})
+    assert made.model_kwargs == {"channels": (2, 4)}
+
+
+def test_a_data_set_counts_by_its_fingerprint() -> None:
+    """Equal arrays are equal whatever they are called, one pixel makes another experiment."""
+    assert experiment(dataset=dataset()).hash == experiment(dataset=dataset(name="yours")).hash
+    assert experiment(dataset=dataset()).hash != experiment(dataset=dataset(pixel=0.5)).hash
+    assert experiment(dataset=dataset()).describe()["dataset"]["fingerprint"] == dataset().fingerprint
+
+
+# -- other values ----------------------------------------------------------------------------------------
+
+
+def test_with_values_changes_what_is_named_and_nothing_else() -> None:
+    """Equal to an experiment made that way; the first stays as it was."""
+    first = experiment(name="first", batch_size=8)
+    assert first.with_values(seed=3, epochs=5) == experiment(name="first", batch_size=8, seed=3, epochs=5)
+    assert first == experiment(name="first", batch_size=8)
+    assert first.with_values() == first
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        (Complete(2), {"agents": 4}, Complete(4)),
+        (Complete(2), {"topology": Ring(4)}, Ring(4)),
+        (Ring(3), {"topology": Complete(5)}, Complete(5)),
+        (Ring(3), {"topology": Ring(4), "agents": 4}, Ring(4)),
+        (Ring(3), {"agents": 3}, Ring(3)),
+        (Ring(3), {"seed": 1}, Ring(3)),
+    ],
+)
+def test_with_values_keeps_agents_and_topology_in_agreement(
+    before: Topology, changes: dict[str, Any], after: Topology
+) -> None:
+    """A new topology brings its agents; new agents get a complete topology where it was complete."""
+    made = experiment(topology=before).with_values(**changes)
+    assert (made.topology, made.agents) == (after, after.agents)
+
+
+@pytest.mark.parametrize("changes", [{"agents": 4}, {"topology": Ring(4), "agents": 5}])
+def test_with_values_refuses_agents_that_do_not_fit(changes: dict[str, Any]) -> None:
+    """A ring of three does not silently become something else."""
+    with pytest.raises(ConfigurationError, match="set agents="):
+        experiment(topology=Ring(3)).with_values(**changes)
+
+
+def test_values_are_checked_however_they_come() -> None:
+    """By with_values and by dataclasses.replace too."""
+    for change in (experiment().with_values, lambda **changes: replace(experiment(), **changes)):
+        with pytest.raises(ConfigurationError, match="batch_size is 0"):
+            change(batch_size=0)
+
+
+# -- wrong values ----------------------------------------------------------------------------------------
+
+
+class Unfinished(DistributedOptimizer):
+    pass
+
+
+class NeedsArguments(DistributedOptimizer):
+    def __init__(self, period: int) -> None:
+        self.period = period
+
+    def step(self, batch: Batch) -> None: ...
+
+
+Wrong = tuple[dict[str, object], tuple[str, ...]]
+
+
+def each(keys: list[str], wrong: list[object], remedy: str) -> Iterator[Wrong]:
+    """Every wrong value under every key; the message opens with both."""
+    for key, value in itertools.product(keys, wrong):
+        yield {key: value}, (f"{key} is {value!r}", remedy)
+
+
+WRONG: list[Wrong] = [
+    # what is given, and what the message must say: the key, what was found, the remedy
+    ({"model": "lenett"}, ("model", "'lenett'", "did you mean 'lenet'?")),
+    ({"model": "zzz"}, ("model", "'zzz'", "known: lenet, mlp")),
+    ({"model": None}, ("model is None", "NoneType", "a name such as 'lenet', a class or function")),
+    ({"model": 5}, ("model is 5", "int", "it must be")),
+    ({"dataset": "digit"}, ("data set", "'digit'", "did you mean 'digits'?")),
+    ({"dataset": "zzz"}, ("data set", "'zzz'", "known: ", "mnist")),
+    ({"dataset": None}, ("dataset is None", "NoneType", "a name such as 'digits', or a Dataset")),
+    ({"dataset": [1]}, ("dataset is [1]", "list", "it must be")),
+    ({"optimizer": Momentum}, ("optimizer is <class", "Momentum", "such as Momentum(0.1, 0.9)")),
+    ({"optimizer": 0.1}, ("optimizer is 0.1", "float", "an Optimizer such as")),
+    ({"distributed": Unfinished}, ("distributed=Unfinished", "step", "write a `step(self, batch)`")),
+    ({"distributed": NeedsArguments}, ("distributed=NeedsArguments", "period", "give an instance")),
+    ({"distributed": SGD}, ("distributed is <class", "SGD", "a subclass of DistributedOptimizer")),
+    ({"distributed": "allreduce"}, ("distributed is 'allreduce'", "str", "or an instance of one")),
+    ({"distributed": None}, ("distributed is None", "NoneType", "a subclass of DistributedOptimizer")),
+    ({"topology": 4}, ("topology is 4", "int", "a Topology such as Ring(4)")),
+    ({"topology": Ring}, ("topology is <class", "Ring", "a Topology such as Ring(4)")),
+    ({"topology": Ring(4), "agents": 3}, ("Ring(agents=4)", "has 3", "set agents=4, or a topology of 3")),
+    ({"topology": Complete(2), "agents": 9}, ("Complete(agents=2)", "has 9", "set agents=2")),
+    *each(["agents"], [0, -1, 2.0, "2", True], "a whole number of at least 1"),
+    *each(
+        ["batch_size", "epochs", "threads"],
+        [0, -1, 1.0, "8", None, True, math.nan],
+        "a whole number of at least 1",
+    ),
+    *each(["seed", "warmup_steps"], [-1, 0.5, "0", None, False], "a whole number of at least 0"),
+    *each(["cpus_per_agent"], [-0.5, math.nan, math.inf, "1", None, True], "a number from 0 up"),
+    *each(["timeout_seconds"], [0, 0.0, -1, math.nan, math.inf, "1", None], "a number greater than 0"),
+    *each(
+        ["model_kwargs", "dataset_kwargs", "executor_kwargs"],
+        [None, [("a", 1)], "a=1"],
+        "it must be a dictionary",
+    ),
+    ({"train_sampler": ShuffleSampler}, ("train_sampler is <class", "such as ShuffleSampler()")),
+    ({"train_sampler": "shuffle"}, ("train_sampler is 'shuffle'", "str", "a Sampler such as")),
+    ({"loss": SoftmaxCrossEntropyLoss}, ("loss is <class", "such as SoftmaxCrossEntropyLoss()")),
+    ({"loss": None}, ("loss is None", "NoneType", "a Loss such as")),
+    ({"executor": "torch"}, ("executor is 'torch'", "str", "d5ray.frameworks.torch.from_model")),
+    ({"communicator": "glo"}, ("communicator", "'glo'", "did you mean 'gloo'?")),
+    ({"communicator": "zzz"}, ("communicator", "'zzz'", "known: auto, gloo")),
+    ({"communicator": None}, ("communicator is None", "NoneType", "such as 'gloo'")),
+    ({"evaluate": 1}, ("evaluate is 1", "int", "True or False")),
+    ({"evaluate": "yes"}, ("evaluate is 'yes'", "str", "True or False")),
+    ({"name": 3}, ("name is 3", "int", "a text")),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG, ids=lambda value: repr(value)[:60])
+def test_a_wrong_value_is_refused_in_plain_words(given: dict[str, object], words: tuple[str, ...]) -> None:
+    """With the key, with what was found, and with what to do."""
+    with pytest.raises(ConfigurationError) as caught:
+        experiment(**given)
+    for expected in words:
+        assert expected in str(caught.value)
+
+
+def test_the_table_of_wrong_values_has_every_field() -> None:
+    """A new field of Experiment needs a wrong value above."""
+    assert {key for given, _ in WRONG for key in given} == {field.name for field in fields(Experiment)}

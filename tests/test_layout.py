@@ -1,0 +1,190 @@
+"""Claims about the repository: links, packages and folders agree, and nothing heavy is imported unasked."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import d5ray
+
+REPOSITORY = Path(__file__).parent.parent
+LINKED = ("actors", "dashboards", "ops", "recipes")
+HEAVY = ("torch", "ray", "tensorflow")
+
+
+def folders(top: Path) -> Iterator[Path]:
+    """The folder and those in it, through no link."""
+    for path, inner, _ in os.walk(top, followlinks=False):
+        inner[:] = [name for name in inner if name != "__pycache__"]
+        yield Path(path)
+
+
+def folder_of_packages() -> dict[str, Path]:
+    """Every folder with an `__init__.py` that a program imports, under its dotted name."""
+    tops = {"d5ray": REPOSITORY / "d5ray"} | {f"d5ray.{name}": REPOSITORY / name for name in LINKED}
+    found = {}
+    for name, top in tops.items():
+        for folder in folders(top):
+            if (folder / "__init__.py").exists():
+                found[".".join([name, *folder.relative_to(top).parts])] = folder
+    return found
+
+
+def setuptools_table() -> dict[str, object]:
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        table = tomllib.load(file)["tool"]["setuptools"]
+    assert isinstance(table, dict)
+    return table
+
+
+def sources(*tops: str) -> dict[str, ast.Module]:
+    """The parsed files under these folders of the repository, by their path in it."""
+    found = {}
+    for top in tops:
+        for folder in folders(REPOSITORY / top):
+            for file in folder.glob("*.py"):
+                found[file.relative_to(REPOSITORY).as_posix()] = ast.parse(file.read_text(encoding="utf-8"))
+    return found
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The first part of every module that is imported anywhere in a file."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).partition(".")[0])
+    return found
+
+
+def imported_names(node: ast.ImportFrom) -> set[str]:
+    return {alias.name for alias in node.names}
+
+
+def says_ray_remote(tree: ast.AST) -> bool:
+    """`ray.remote`, or `from ray import remote`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "ray.remote":
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module == "ray" and "remote" in imported_names(node):
+            return True
+    return False
+
+
+# -- folders, links, packages ----------------------------------------------------------------------------
+
+
+def test_the_links_of_the_package_are_the_four_folders_at_the_top() -> None:
+    """`d5ray/actors -> ../actors` and its like: relative, none more, none less."""
+    links = {
+        entry.name: entry.readlink().as_posix()
+        for entry in (REPOSITORY / "d5ray").iterdir()
+        if entry.is_symlink()
+    }
+    assert links == {name: f"../{name}" for name in LINKED}
+    assert all((REPOSITORY / name).is_dir() and not (REPOSITORY / name).is_symlink() for name in LINKED)
+
+
+def test_the_mapping_of_packages_names_the_folders_that_the_links_name() -> None:
+    """A build takes `d5ray.actors` from `actors`, a checkout through the link: the same folder."""
+    mapping = setuptools_table()["package-dir"]
+    assert mapping == {"d5ray": "d5ray"} | {f"d5ray.{name}": name for name in LINKED}
+
+
+def test_the_packages_of_a_build_are_the_folders_on_disk() -> None:
+    """Every folder with an `__init__.py` is listed once, and nothing else is."""
+    listed = setuptools_table()["packages"]
+    assert isinstance(listed, list)
+    assert sorted(listed) == sorted(folder_of_packages())
+
+
+def test_every_folder_with_a_module_is_a_package() -> None:
+    """A folder without `__init__.py` would work in the checkout and be missing from a build."""
+    with_modules = {
+        folder
+        for top in ("d5ray", *LINKED)
+        for folder in folders(REPOSITORY / top)
+        if any(folder.glob("*.py"))
+    }
+    assert with_modules == set(folder_of_packages().values())
+
+
+@pytest.mark.parametrize("name", sorted(folder_of_packages()))
+def test_a_package_is_imported_from_its_folder(name: str) -> None:
+    """What Python imports as `d5ray.actors` lies in `actors`."""
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    assert Path(module.__file__).resolve().parent == folder_of_packages()[name].resolve()
+
+
+# -- who says ray ----------------------------------------------------------------------------------------
+
+
+def test_ray_is_imported_by_the_actors_alone() -> None:
+    """No file of the other folders imports it, not even within a function."""
+    importing = {name for name, tree in sources("d5ray", *LINKED).items() if "ray" in imported(tree)}
+    assert "actors/launch.py" in importing
+    assert {name for name in importing if not name.startswith("actors/")} == set()
+
+
+def test_ray_remote_stands_in_launch_alone() -> None:
+    """Actors are plain classes; one file makes Ray actors of them."""
+    trees = sources("d5ray", *LINKED)
+    assert {name for name, tree in trees.items() if says_ray_remote(tree)} == {"actors/launch.py"}
+
+
+# -- what an import loads --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module", ["d5ray", "d5ray.__main__", "d5ray.frameworks.torch", "d5ray.recipes.digits_lenet"]
+)
+def test_an_import_loads_no_framework_and_no_ray(module: str) -> None:
+    """A fresh process has the module, and none of torch, ray and tensorflow."""
+    code = (
+        f"import sys, {module}; "
+        f"print({module!r} in sys.modules, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("True []\n", "")
+
+
+# -- the public names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", d5ray.__all__)
+def test_a_public_name_is_the_object_of_its_module(name: str) -> None:
+    """`d5ray.SGD` is what `d5ray.training.optimizers` defines under that name."""
+    module = importlib.import_module(d5ray._NAMES[name])
+    assert getattr(d5ray, name) is vars(module)[name]
+    assert getattr(d5ray, name).__name__ == name
+    assert name in dir(d5ray)
+
+
+def test_type_checkers_see_the_names_that_programs_get() -> None:
+    """The imports under `if TYPE_CHECKING` are the table `_NAMES`, each exported under its own name."""
+    tree = ast.parse(Path(d5ray.__file__).read_text(encoding="utf-8"))
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(guarded.test) == "TYPE_CHECKING"
+    seen = []
+    for node in guarded.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name, f"{alias.name} is not exported: import it as itself"
+            seen.append((alias.name, node.module))
+    assert sorted(seen) == sorted(d5ray._NAMES.items())
+    assert d5ray.__all__ == sorted(d5ray._NAMES)
+
+
+def test_an_unknown_public_name_is_answered_with_the_nearest() -> None:
+    """As an AttributeError, so that `hasattr` works."""
+    with pytest.raises(AttributeError, match=r"d5ray has no 'Momentun': did you mean 'Momentum'\?"):
+        getattr(d5ray, "Momentun")  # noqa: B009 - a type checker knows that it is wrong
+    assert not hasattr(d5ray, "_nothing")

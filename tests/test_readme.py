@@ -1,0 +1,54 @@
+"""The README is true: its tree is the tree, its example runs, its commands exist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import d5ray
+from tests.readme_tree import BEGIN, END, REPOSITORY, tree
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tree_is_the_tree() -> None:
+    """Every file with the first line of its docstring; `python tests/readme_tree.py` mends it."""
+    assert README.partition(BEGIN)[2].partition(END)[0] == tree()
+
+
+def test_every_file_says_its_idea_in_one_line() -> None:
+    """No line of the tree is a name alone, but the folder of the tests."""
+    bare = [line for line in tree().splitlines() if len(line.split()) == 1]
+    assert [line.strip().split("/")[0] for line in bare if not line.endswith("/")] == []
+
+
+def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Path) -> None:
+    """An own distributed optimizer in at most 20 lines, in a folder that is no package."""
+    code = README.partition("<!-- example -->\n```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    script = tmp_path / "mine.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=os.environ | {"D5RAY_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1]) > 0.9
+
+
+@pytest.mark.parametrize(
+    "command", sorted(set(re.findall(r"d5ray (run|list|runs|show|sql|doctor)\b", README)))
+)
+def test_the_commands_exist(command: str) -> None:
+    """Each has a help text."""
+    done = d5ray(command, "--help")
+    assert done.code == 0
+    assert "Usage" in done.out
