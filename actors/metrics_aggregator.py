@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from d5ray.metrics.columns import expand
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.store import Run, RunWriter
 
@@ -37,6 +38,10 @@ class MetricsAggregator:
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows; a batch sent twice counts once. Returns the rows that were new."""
         return self._writer.append(batch)
+
+    def append_frames(self, batch: pa.RecordBatch) -> int:
+        """Keep sample rows that come in the compact form of a recorder's frame."""
+        return self._writer.append(expand(batch))
 
     def append_events(self, batch: pa.RecordBatch) -> int:
         """Keep event rows."""

@@ -19,6 +19,9 @@ class AggregatorSink:
     def samples(self, batch: Any) -> None:
         self._sent(self._aggregator.append.remote(batch))
 
+    def frames(self, batch: Any) -> None:
+        self._sent(self._aggregator.append_frames.remote(batch))
+
     def events(self, batch: Any) -> None:
         self._sent(self._aggregator.append_events.remote(batch))
 

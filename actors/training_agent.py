@@ -40,6 +40,9 @@ class Sink(Protocol):
 
     def samples(self, batch: Any) -> None: ...
 
+    def frames(self, batch: Any) -> None:
+        """Rows of a frame in their compact form, see `d5ray.metrics.columns.expand`."""
+
     def events(self, batch: Any) -> None: ...
 
     def drain(self) -> None:
@@ -68,9 +71,9 @@ class Outcome:
         return self.status == "completed"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Progress:
-    """Where an agent is, for people who watch."""
+    """Where an agent is, for people who watch; the agent changes its own in place."""
 
     step: int
     epoch: int
@@ -93,6 +96,7 @@ class TrainingAgent:
             node=node or platform.node(),
             send=sink.samples,
             send_events=sink.events,
+            send_frames=sink.frames,
         )
         self._steps = self._recorder.frame(STEP_METRICS, scope="agent", level=3)
         self._evaluations = self._recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
@@ -202,11 +206,12 @@ class TrainingAgent:
         traffic = communication.traffic
         recorder, frame = self._recorder, self._steps
         warmup = self.experiment.warmup_steps
-        last = self._progress.step + steps
+        progress = self._progress
+        last = progress.step + steps
         evaluated = True
         mark, record_ns = perf_counter_ns(), 0  # a step lasts from the end of the one before to its own end
-        while self._progress.step < last:
-            step = self._progress.step
+        while progress.step < last:
+            step = progress.step
             if self._stop.is_set():
                 return Outcome("stopped", step, "stopped on request")
             drawing = perf_counter_ns()
@@ -241,9 +246,10 @@ class TrainingAgent:
                     traffic.bytes_received - received,
                     traffic.messages_sent - messages,
                 ),
+                now,
             )
-            recorder.poll()
-            self._progress = Progress(step + 1, batch.epoch, optimizer.loss, self._progress.accuracy)
+            progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, optimizer.loss
+            recorder.poll(now)
             if loss is not None and not math.isfinite(loss):
                 return Outcome("nan_loss", step + 1, f"the loss became {loss} at step {step} on {self!r}")
             mark = now
@@ -254,7 +260,7 @@ class TrainingAgent:
                 evaluated = True
                 mark, record_ns = perf_counter_ns(), 0
         if self.experiment.evaluate and not evaluated:
-            self._evaluate(self._progress.epoch)
+            self._evaluate(progress.epoch)
         return Outcome("completed", last)
 
     def _next_batch(self, step: int) -> Batch:
@@ -277,7 +283,7 @@ class TrainingAgent:
         step = self._progress.step - 1
         self._evaluations.append(step, epoch, "test", (result.loss, result.accuracy, seconds))
         self._recorder.poll()
-        self._progress = Progress(step + 1, epoch, self._progress.loss, result.accuracy)
+        self._progress.accuracy = result.accuracy
 
     # -- asked from outside ----------------------------------------------------------------------------
 
@@ -287,7 +293,7 @@ class TrainingAgent:
 
     def progress(self) -> Progress:
         """Where the agent is now."""
-        return self._progress
+        return copy.copy(self._progress)
 
     def rows(self) -> int:
         """Rows recorded since the start."""

@@ -86,7 +86,8 @@ class Communicator(ABC):
         begin = perf_counter_ns()
         if operation == "mean":
             cost = self._allreduce(array, "sum")
-            array /= self.size
+            if self.size > 1:
+                array /= self.size
         else:
             cost = self._allreduce(array, operation)
         self._count(begin, cost)

@@ -1,8 +1,8 @@
 """Rows of `samples` made column by column: what is measured becomes a record batch without a loop per row."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.schema import SAMPLES
+
+FRAME = b"d5ray.frame"  # the key of a frame's description in its batch's schema
 
 # What `Frame.append` keeps: step, epoch, phase, monotonic ns, values.
 FrameRow = tuple[int | None, int | None, str, int, Sequence[float | None]]
@@ -42,25 +44,54 @@ def frame_batch(
     units: Sequence[str],
     constants: dict[str, Any],
 ) -> pa.RecordBatch:
-    """len(rows) · len(names) rows, row by row; `constants` are the scope, level, source of the frame."""
+    """What a frame collected, one row a step: a tenth of the bytes of the rows of `samples` it stands for.
+
+    step, epoch, phase, t_mono, values (metrics); everything that is the same in all rows is in the schema's
+    metadata. `expand` makes len(rows) · len(names) rows of `samples` of it. Built from buffers, since
+    `pa.array` imports pandas when it is first called, which takes an agent a fifth of a second.
+    """
     steps, epochs, phases, times, values = zip(*rows, strict=True)
-    every = np.repeat(np.arange(len(rows)), len(names))  # the row of the frame that each row comes from
-    which = np.tile(np.arange(len(names), dtype=np.int32), len(rows))  # and its metric
+    described = {**vars(origin), **constants, "seq": seq, "names": names, "units": units}
+    phase_names = sorted(set(phases))
+    numbers = {phase: number for number, phase in enumerate(phase_names)}
+    columns = {
+        "step": _integers(steps, np.int64),
+        "epoch": _integers(epochs, np.int32),
+        "phase": _integers([numbers[phase] for phase in phases], np.int32),
+        "t_mono": _integers(times, np.int64),
+        "values": pa.FixedSizeListArray.from_arrays(floats(values), len(names)),
+    }
+    described["phases"] = phase_names
+    schema = pa.schema(
+        [pa.field(name, column.type) for name, column in columns.items()],
+        metadata={FRAME: json.dumps(described)},
+    )
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def expand(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of `samples` that a `frame_batch` stands for, row by row, in the order of its metrics."""
+    known = json.loads(batch.schema.metadata[FRAME])
+    names, units = known["names"], known["units"]
+    every = np.repeat(np.arange(batch.num_rows), len(names))  # the row of the frame that each row comes from
+    which = np.tile(np.arange(len(names), dtype=np.int32), batch.num_rows)  # and its metric
+    origin = Origin(**{field.name: known[field.name] for field in fields(Origin)})
+    phases = pa.array(known["phases"], pa.utf8())
     return _batch(
         origin,
-        seq,
-        np.asarray(times, dtype=np.int64)[every],
+        known["seq"],
+        batch["t_mono"].to_numpy()[every],
         {
-            **constants,
+            **{name: known[name] for name in ("scope", "level", "source")},
             "metric": pa.array(names, pa.utf8()).dictionary_encode().take(which),
             "unit": pa.array(units, pa.utf8()).dictionary_encode().take(which),
-            "phase": pa.array(phases, pa.utf8()).dictionary_encode().take(every),
-            "step": pa.array(steps, pa.int64()).take(every),
-            "epoch": pa.array(epochs, pa.int32()).take(every),
+            "phase": pa.DictionaryArray.from_arrays(batch["phase"].take(every), phases),
+            "step": batch["step"].take(every),
+            "epoch": batch["epoch"].take(every),
             "rep": 0,
             "loops": 1,
             "status": "ok",
-            "value": floats(list(chain.from_iterable(values))),
+            "value": batch["values"].flatten(),
         },
     )
 
@@ -69,7 +100,7 @@ def single_batch(origin: Origin, seq: int, rows: Sequence[SingleRow]) -> pa.Reco
     """len(rows) rows, each with everything of its own."""
     given = dict(zip(_SINGLE, zip(*rows, strict=True), strict=True))
     times = np.asarray(given.pop("t_mono"), dtype=np.int64)
-    columns: dict[str, Any] = {"value": floats(list(given.pop("value")))}
+    columns: dict[str, Any] = {"value": floats(given.pop("value"))}
     for name, column in given.items():
         kind = SAMPLES.field(name).type
         words = pa.types.is_dictionary(kind)
@@ -77,15 +108,25 @@ def single_batch(origin: Origin, seq: int, rows: Sequence[SingleRow]) -> pa.Reco
     return _batch(origin, seq, times, columns)
 
 
-def floats(values: list[Any]) -> pa.Array:
-    """float64 with None as null and NaN as NaN; ConfigurationError for what is not a number."""
+def floats(values: Any) -> pa.Array:
+    """float64 of any nesting, flat, with None as null and NaN as NaN; refuses what is not a number."""
     try:
-        return pa.array(values, pa.float64())
-    except (pa.ArrowException, OverflowError):  # an integer beyond 2**53, a scalar of some framework
-        try:
-            return pa.array([None if value is None else float(value) for value in values], pa.float64())
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ConfigurationError(f"A recorded value is not a number: {error}") from error
+        numbers = np.array(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"A recorded value is not a number: {error}") from error
+    missing = np.isnan(numbers)
+    if missing.any():  # a measured NaN, or None
+        flat = np.array(values, dtype=object).ravel()
+        missing[missing] = [value is None for value in flat[missing]]
+    bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    return pa.Array.from_buffers(pa.float64(), len(numbers), [bitmap, pa.py_buffer(numbers)])
+
+
+def _integers(values: Sequence[int | None], kind: type[np.signedinteger[Any]]) -> pa.Array:
+    if None in values:
+        return pa.array(values, pa.from_numpy_dtype(kind))
+    numbers = np.array(values, dtype=kind)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(kind), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _batch(origin: Origin, seq: int, times: npt.NDArray[np.int64], columns: dict[str, Any]) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.metrics.columns import FrameRow, Origin, SingleRow, frame_batch, single_batch
+from d5ray.metrics.columns import FrameRow, Origin, SingleRow, expand, frame_batch, single_batch
 from d5ray.metrics.definitions import CATALOGUE
 from d5ray.metrics.schema import EVENTS
 
@@ -24,21 +24,24 @@ class Frame:
         self.units = tuple(units)
         self.constants = constants
         self.pending: list[FrameRow] = []
-        self._width = len(self.names)
+        self.width = len(self.names)
 
-    def append(self, step: int | None, epoch: int | None, phase: str, values: Sequence[float | None]) -> None:
+    def append(
+        self, step: int | None, epoch: int | None, phase: str, values: Sequence[float | None], now: int = 0
+    ) -> None:
         """One value for each of the frame's metrics, in their order and units; None where there is none.
 
         The values are kept as they are until they are sent: pass a tuple that nobody changes.
+        now: the monotonic clock in ns, if the caller has just read it.
         """
-        if len(values) != self._width:
+        if len(values) != self.width:
             raise ConfigurationError(
-                f"A row of {len(values)} values for the {self._width} metrics {self.names}"
+                f"A row of {len(values)} values for the {self.width} metrics {self.names}"
             )
-        self.pending.append((step, epoch, phase, time.perf_counter_ns(), values))
+        self.pending.append((step, epoch, phase, now or time.perf_counter_ns(), values))
 
     def __len__(self) -> int:
-        return len(self.pending) * self._width
+        return len(self.pending) * self.width
 
 
 class Recorder:
@@ -49,6 +52,8 @@ class Recorder:
     drops what it has. A recorder belongs to one thread.
 
     send, send_events: called with a record batch; it counts as delivered when the call returns.
+    send_frames: where the rows of frames go in their compact form, which the other end must `expand`;
+        without it they are expanded here and go where the others go.
     batch_rows, interval_seconds: `poll` sends when that many rows wait, or that much time has passed.
     """
 
@@ -61,13 +66,14 @@ class Recorder:
         node: str,
         send: Send,
         send_events: Send | None = None,
+        send_frames: Send | None = None,
         attempt: int = 0,
-        batch_rows: int = 4096,
+        batch_rows: int = 16384,
         interval_seconds: float = 1.0,
     ) -> None:
         offset = time.time_ns() - time.perf_counter_ns()
         self._origin = Origin(run_id, agent, rank, node, attempt, offset)
-        self._send, self._send_events = send, send_events
+        self._send, self._send_events, self._send_frames = send, send_events, send_frames
         self._batch_rows, self._interval = batch_rows, round(interval_seconds * 1e9)
         self._deadline = time.perf_counter_ns() + self._interval
         self._units = {name: metric.unit for name, metric in CATALOGUE.items()}
@@ -148,9 +154,12 @@ class Recorder:
             }
         )
 
-    def poll(self) -> None:
-        """Sends if enough rows wait or the interval has passed; cheap enough for every step."""
-        if time.perf_counter_ns() >= self._deadline or self._waiting() >= self._batch_rows:
+    def poll(self, now: int = 0) -> None:
+        """Sends if enough rows wait or the interval has passed; cheap enough for every step.
+
+        now: the monotonic clock in ns, if the caller has just read it.
+        """
+        if (now or time.perf_counter_ns()) >= self._deadline or self._waiting() >= self._batch_rows:
             self.flush()
 
     def flush(self) -> None:
@@ -159,12 +168,16 @@ class Recorder:
         for frame in self._frames:
             if frame.pending:
                 rows, frame.pending = frame.pending, []
-                self._post(
-                    frame_batch(self._origin, self._seq, rows, frame.names, frame.units, frame.constants)
-                )
+                batch = frame_batch(self._origin, self._seq, rows, frame.names, frame.units, frame.constants)
+                self._seq += len(rows) * len(frame.names)
+                if self._send_frames is None:
+                    self._outbox.append((self._send, expand(batch)))
+                else:
+                    self._outbox.append((self._send_frames, batch))
         if self._singles:
             singles, self._singles = self._singles, []
-            self._post(single_batch(self._origin, self._seq, singles))
+            self._outbox.append((self._send, single_batch(self._origin, self._seq, singles)))
+            self._seq += len(singles)
         if self._events and self._send_events is not None:
             events, self._events = self._events, []
             self._outbox.append((self._send_events, pa.RecordBatch.from_pylist(events, schema=EVENTS)))
@@ -173,12 +186,11 @@ class Recorder:
             send(batch)
             self._outbox.popleft()
 
-    def _post(self, batch: pa.RecordBatch) -> None:
-        self._seq += batch.num_rows
-        self._outbox.append((self._send, batch))
-
     def _waiting(self) -> int:
-        return len(self._singles) + sum(map(len, self._frames))
+        waiting = len(self._singles)
+        for frame in self._frames:
+            waiting += len(frame.pending) * frame.width
+        return waiting
 
     def _unit(self, metric: str) -> str:
         if metric not in self._units:

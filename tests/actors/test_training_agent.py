@@ -22,6 +22,7 @@ from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch.process_group import Store
+from d5ray.metrics.columns import expand
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split, load_dataset
 from d5ray.training.optimizers import SGD, Momentum, Optimizer
@@ -42,6 +43,9 @@ class Rows:
 
     def samples(self, batch: pa.RecordBatch) -> None:
         self.batches.append(batch)
+
+    def frames(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(expand(batch))
 
     def events(self, batch: pa.RecordBatch) -> None:
         self.sent_events += batch.to_pylist()

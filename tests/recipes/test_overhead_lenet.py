@@ -38,6 +38,9 @@ class Nowhere:
 
     def samples(self, batch: Any) -> None: ...
 
+    def frames(self, batch: Any) -> None:
+        pass
+
     def events(self, batch: Any) -> None: ...
 
     def drain(self) -> None: ...
