@@ -135,6 +135,7 @@ class TrainingAgent:
                 **experiment.executor_kwargs,
             )
         self._dataset = dataset
+        self._evaluates = experiment.evaluate and len(dataset.test) > 0
         assert experiment.agents is not None
         self._shards = Shards(
             samples=len(dataset.train),
@@ -255,11 +256,11 @@ class TrainingAgent:
             mark = now
             record_ns = perf_counter_ns() - now
             evaluated = False
-            if batch.ends_epoch and self.experiment.evaluate:
+            if batch.ends_epoch and self._evaluates:
                 self._evaluate(batch.epoch)
                 evaluated = True
                 mark, record_ns = perf_counter_ns(), 0
-        if self.experiment.evaluate and not evaluated:
+        if self._evaluates and not evaluated:
             self._evaluate(progress.epoch)
         return Outcome("completed", last)
 

@@ -54,11 +54,12 @@ def _from_file(path: Path) -> ModuleType:
         raise ConfigurationError(
             f"there is no recipe file {path}: give the path of a Python file that exists"
         )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"d5ray_recipe_{path.stem}"  # a recipe called json.py must not take the place of json
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigurationError(f"{path} is not a Python file: a recipe's name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))  # it may import what stands beside it
     try:
         spec.loader.exec_module(module)

@@ -183,11 +183,11 @@ def judged(criteria: Iterable[Criterion], tables: RunTables, status: str) -> tup
 
 
 def overall(verdicts: Iterable[Verdict], status: str) -> str:
-    """FAIL if a criterion fails or the loss was NaN; PASS if all pass in a complete run."""
+    """FAIL if a criterion fails or the loss was NaN; PASS if all, at least one, pass in a complete run."""
     found = {verdict.verdict for verdict in verdicts}
     if FAIL in found or status == "nan_loss":
         return FAIL
-    return PASS if found <= {PASS} and status == "completed" else INCONCLUSIVE
+    return PASS if found == {PASS} and status == "completed" else INCONCLUSIVE
 
 
 def run_recipe(

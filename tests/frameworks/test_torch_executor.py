@@ -250,10 +250,13 @@ def test_evaluation_leaves_no_trace() -> None:
     inputs, labels = batch(8)
     executor.inference_and_backprop(inputs, labels)
     before = executor.parameters.clone(), executor.gradients.clone()
-    executor.evaluate(inputs, labels)
+    frozen = next(part for part in executor.module.modules() if part is not executor.module)
+    frozen.eval()
+    for evaluation in (executor.evaluate, lambda inputs, _: executor.inference(inputs)):
+        evaluation(inputs, labels)
+        assert executor.module.training and not frozen.training
     first, second = executor.inference(inputs), executor.inference(inputs)
     np.testing.assert_array_equal(first, second)  # evaluation mode: no dropout
-    assert executor.module.training
     assert torch.equal(executor.parameters, before[0]) and torch.equal(executor.gradients, before[1])
 
 

@@ -116,7 +116,7 @@ def test_runs_do_not_share_their_state() -> None:
     assert rule == Momentum(0.1, 0.9)
 
 
-WRONG = [0, 0.0, -0.1, math.nan, math.inf, -math.inf, "0.1", True, None, (0.1,), 0.1 + 0j]
+WRONG = [0, 0.0, -0.1, math.nan, math.inf, -math.inf, "0.1", True, None, (0.1,), 0.1 + 0j, 10**400]
 
 
 @pytest.mark.parametrize("value", WRONG, ids=repr)

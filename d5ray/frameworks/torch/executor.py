@@ -1,5 +1,7 @@
 """The level-1 executor of PyTorch: a native module whose tensors are views into two flat buffers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, final
 
@@ -29,10 +31,8 @@ class TorchExecutor(Executor):
         self._on_cpu = device.type == "cpu"
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        self.module.eval()
-        with torch.inference_mode():
+        with self._evaluating():
             scores = self.module(self._tensor(inputs))
-        self.module.train()
         if not isinstance(scores, torch.Tensor):
             raise ConfigurationError(
                 f"the model returned a {type(scores).__name__}, the loss needs one tensor of scores"
@@ -53,18 +53,28 @@ class TorchExecutor(Executor):
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         total, right = 0.0, 0
-        self.module.eval()
-        with torch.inference_mode():
+        with self._evaluating():
             for start in range(0, len(labels), EVALUATION_BATCH):
                 truth = self._tensor(labels[start : start + EVALUATION_BATCH])
                 scores = self.module(self._tensor(inputs[start : start + EVALUATION_BATCH]))
                 total += self.loss.torch(scores, truth).item() * len(truth)
                 right += int((scores.argmax(dim=1) == truth).sum().item())
-        self.module.train()
         return Evaluation(loss=total / len(labels), accuracy=right / len(labels))
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         return np.array(self.parameters.cpu().numpy(), copy=True)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Evaluation mode without gradients; afterwards every part is in the mode it was in before."""
+        training = [part for part in self.module.modules() if part.training]
+        self.module.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            for part in training:
+                part.training = True
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
         if not array.flags.writeable:  # views of Ray's object store are not; PyTorch knows no such tensor

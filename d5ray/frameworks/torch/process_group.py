@@ -118,7 +118,8 @@ class GlooGroup:
             return call()
         except RuntimeError as error:  # torch has no narrower type for a lost connection or a time-out
             other = 1 - self.rank if self.size == 2 else None
-            raise PeerLost(other, str(error).splitlines()[0]) from error
+            # gloo's advice to read the logs and its greetings are left out
+            raise PeerLost(other, str(error).splitlines()[0].partition(". ")[0]) from error
 
 
 def tensor(array: Any) -> Tensor:
