@@ -28,10 +28,12 @@ from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Shards
 
-STEP_METRICS = (
-    "loss", "step_time", "data_time", "forward_time", "backward_time", "exchange_time", "update_time",
-    "record_time", "samples", "samples_per_second", "bytes_sent", "bytes_received", "messages_sent",
-)  # fmt: skip
+NS = 1e-9
+STEP_METRICS = {  # and what the agent's own numbers are multiplied with
+    "loss": 1.0, "step_time": NS, "data_time": NS, "forward_time": NS, "backward_time": NS,
+    "exchange_time": NS, "update_time": NS, "record_time": NS, "samples": 1.0, "samples_per_second": 1e9,
+    "bytes_sent": 1.0, "bytes_received": 1.0, "messages_sent": 1.0,
+}  # fmt: skip
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
@@ -98,7 +100,9 @@ class TrainingAgent:
             send_events=sink.events,
             send_frames=sink.frames,
         )
-        self._steps = self._recorder.frame(STEP_METRICS, scope="agent", level=3)
+        self._steps = self._recorder.frame(
+            tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
+        )
         self._evaluations = self._recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
         self._stop = threading.Event()
         self._progress = Progress(step=0, epoch=0, loss=math.nan, accuracy=None)
@@ -234,15 +238,15 @@ class TrainingAgent:
                 "warmup" if step < warmup else "train",
                 (
                     loss,
-                    step_ns * 1e-9,
-                    data_ns * 1e-9,
-                    (executor.forward_ns - forward_ns) * 1e-9,
-                    (executor.backward_ns - backward_ns) * 1e-9,
-                    (traffic.nanoseconds - exchange_ns) * 1e-9,
-                    (optimizer.update_ns - update_ns) * 1e-9,
-                    record_ns * 1e-9,
+                    step_ns,
+                    data_ns,
+                    executor.forward_ns - forward_ns,
+                    executor.backward_ns - backward_ns,
+                    traffic.nanoseconds - exchange_ns,
+                    optimizer.update_ns - update_ns,
+                    record_ns,
                     samples,
-                    samples / (step_ns * 1e-9),
+                    samples / step_ns,
                     traffic.bytes_sent - sent,
                     traffic.bytes_received - received,
                     traffic.messages_sent - messages,

@@ -43,6 +43,7 @@ def frame_batch(
     names: Sequence[str],
     units: Sequence[str],
     constants: dict[str, Any],
+    scales: Sequence[float] | None = None,
 ) -> pa.RecordBatch:
     """What a frame collected, one row a step: a tenth of the bytes of the rows of `samples` it stands for.
 
@@ -59,7 +60,7 @@ def frame_batch(
         "epoch": _integers(epochs, np.int32),
         "phase": _integers([numbers[phase] for phase in phases], np.int32),
         "t_mono": _integers(times, np.int64),
-        "values": pa.FixedSizeListArray.from_arrays(floats(values), len(names)),
+        "values": pa.FixedSizeListArray.from_arrays(floats(values, scales), len(names)),
     }
     described["phases"] = phase_names
     schema = pa.schema(
@@ -108,10 +109,14 @@ def single_batch(origin: Origin, seq: int, rows: Sequence[SingleRow]) -> pa.Reco
     return _batch(origin, seq, times, columns)
 
 
-def floats(values: Any) -> pa.Array:
-    """float64 of any nesting, flat, with None as null and NaN as NaN; refuses what is not a number."""
+def floats(values: Any, scales: Sequence[float] | None = None) -> pa.Array:
+    """float64 of any nesting, flat, with None as null and NaN as NaN; refuses what is not a number.
+
+    scales: factors of the columns, if values is a table.
+    """
     try:
-        numbers = np.array(values, dtype=np.float64).ravel()
+        table = np.array(values, dtype=np.float64)
+        numbers = (table if scales is None else table * scales).ravel()
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(f"A recorded value is not a number: {error}") from error
     missing = np.isnan(numbers)

@@ -19,8 +19,17 @@ Send = Callable[[pa.RecordBatch], object]
 class Frame:
     """Several metrics that are measured together, once per step: the quick path of a recorder."""
 
-    def __init__(self, names: Sequence[str], units: Sequence[str], constants: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        units: Sequence[str],
+        constants: dict[str, Any],
+        scales: Sequence[float] | None,
+        limit: int,
+    ) -> None:
         self.names = tuple(names)
+        self.scales = scales
+        self.limit = limit  # steps that may wait
         self.units = tuple(units)
         self.constants = constants
         self.pending: list[FrameRow] = []
@@ -95,11 +104,22 @@ class Recorder:
             raise ConfigurationError(f"The metric {name!r} is measured in {known!r}, not in {unit!r}")
 
     def frame(
-        self, names: Sequence[str], *, scope: str = "agent", level: int = 3, source: str = "measured"
+        self,
+        names: Sequence[str],
+        *,
+        scope: str = "agent",
+        level: int = 3,
+        source: str = "measured",
+        scales: Sequence[float] | None = None,
     ) -> Frame:
-        """A frame for metrics that are measured together; ConfigurationError for an unknown one."""
+        """A frame for metrics that are measured together; ConfigurationError for an unknown one.
+
+        scales: what the values are multiplied with when they are sent, such as 1e-9 for those in ns.
+        """
         constants = {"scope": scope, "level": level, "source": source}
-        frame = Frame(names, [self._unit(name) for name in names], constants)
+        units = [self._unit(name) for name in names]
+        limit = max(1, self._batch_rows // max(1, len(units)))
+        frame = Frame(names, units, constants, scales, limit)
         self._frames.append(frame)
         return frame
 
@@ -159,8 +179,12 @@ class Recorder:
 
         now: the monotonic clock in ns, if the caller has just read it.
         """
-        if (now or time.perf_counter_ns()) >= self._deadline or self._waiting() >= self._batch_rows:
+        if (now or time.perf_counter_ns()) >= self._deadline or len(self._singles) >= self._batch_rows:
             self.flush()
+            return
+        for frame in self._frames:
+            if len(frame.pending) >= frame.limit:
+                self.flush()
 
     def flush(self) -> None:
         """Sends everything that waits; what `send` raises is raised here, and nothing is lost by it."""
@@ -168,7 +192,9 @@ class Recorder:
         for frame in self._frames:
             if frame.pending:
                 rows, frame.pending = frame.pending, []
-                batch = frame_batch(self._origin, self._seq, rows, frame.names, frame.units, frame.constants)
+                batch = frame_batch(
+                    self._origin, self._seq, rows, frame.names, frame.units, frame.constants, frame.scales
+                )
                 self._seq += len(rows) * len(frame.names)
                 if self._send_frames is None:
                     self._outbox.append((self._send, expand(batch)))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.columns import expand
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import EVENTS, SAMPLES
 
@@ -268,3 +269,23 @@ def test_pandas_reads_a_single_batch() -> None:
     table = sent[0].to_pandas()
     assert list(table["unit"]) == ["s", "s", "1", "1"]
     assert list(table["metric"]) == ["data_time", "forward_time", "loss", "samples"]
+
+
+def test_a_frame_scales_its_values_when_they_are_sent_and_leaves_none_and_nan() -> None:
+    """Nanoseconds become seconds; the compact form expands to the same rows as the direct one."""
+    names, scales = ("step_time", "loss"), (1e-9, 1.0)
+    values = [(2_000_000_000, 0.5), (None, math.nan), (5, None)]
+    direct: list[pa.RecordBatch] = []
+    compact: list[pa.RecordBatch] = []
+    for made in (recorder(direct.append), recorder(direct.append, send_frames=compact.append)):
+        frame = made.frame(names, scales=scales)
+        for step, row in enumerate(values):
+            frame.append(step, 0, "train", row)
+        made.flush()
+    assert len(direct) == len(compact) == 1
+    assert compact[0].num_rows == len(values) and compact[0].nbytes < direct[0].nbytes / 2
+    expected = [2.0, 0.5, None, math.nan, 5e-9, None]
+    for batch in (direct[0], expand(compact[0])):
+        found = batch["value"].to_pylist()
+        assert all(same(one, other) for one, other in zip(found, expected, strict=True))
+        assert batch["seq"].to_pylist() == list(range(6))
