@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -75,6 +76,7 @@ def launch(
     try:
         dataset = loader.submit(_load, experiment)  # meanwhile Ray starts
         environment = loader.submit(capture)
+        loader.submit(pa.array, [""])  # imports pandas, which takes a moment
         if wait([dataset], timeout=MISSING_SECONDS).done:
             dataset.result()  # missing files are noticed before Ray starts
         agents = experiment.agents or 1

@@ -19,6 +19,7 @@ class MetricsAggregator:
     def __init__(self, root: str, run_id: str) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
 
+        pa.array([""])  # imports pandas
         self._writer = RunWriter(Path(root), run_id)
         self._folder = Path(root) / run_id
 
