@@ -64,7 +64,13 @@ def head() -> Iterator[Head]:
     ]  # fmt: skip
     log = Path(folder) / "head.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=os.environ | {"TMPDIR": folder},  # its dashboard leaves folders there
+        )
     try:
         url = f"http://127.0.0.1:{dashboard}"
         wait_until(lambda: _answers(f"{url}/api/version") and process.poll() is None, 60, log.read_text)
