@@ -118,9 +118,9 @@ class TrainingGroup:
                         bar.update(self._watch())
         except KeyboardInterrupt:
             self._stop(pending, outcomes)
-            self._outcome = Outcome(
-                "interrupted", max(o.step for o in outcomes.values()), "interrupted by the user"
-            )
+            # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
+            done_steps = max((outcome.step for outcome in outcomes.values()), default=0)
+            self._outcome = Outcome("interrupted", max(first, done_steps), "interrupted by the user")
             raise
         self._outcome = _worst(outcomes)
         if self._outcome.status not in ("completed", "nan_loss"):

@@ -31,6 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("PYTHONPATH", str(REPOSITORY))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))  # made by importing DDP
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.delenv("D5RAY_DATA", raising=False)
         yield folder

@@ -33,7 +33,7 @@ class Frame:
         self.units = tuple(units)
         self.constants = constants
         self.pending: list[FrameRow] = []
-        self.width = len(self.names)
+        self._width = len(self.names)
 
     def append(
         self, step: int | None, epoch: int | None, phase: str, values: Sequence[float | None], now: int = 0
@@ -43,14 +43,14 @@ class Frame:
         The values are kept as they are until they are sent: pass a tuple that nobody changes.
         now: the monotonic clock in ns, if the caller has just read it.
         """
-        if len(values) != self.width:
+        if len(values) != self._width:
             raise ConfigurationError(
-                f"A row of {len(values)} values for the {self.width} metrics {self.names}"
+                f"A row of {len(values)} values for the {self._width} metrics {self.names}"
             )
         self.pending.append((step, epoch, phase, now or time.perf_counter_ns(), values))
 
     def __len__(self) -> int:
-        return len(self.pending) * self.width
+        return len(self.pending) * self._width
 
 
 class Recorder:
@@ -185,6 +185,7 @@ class Recorder:
         for frame in self._frames:
             if len(frame.pending) >= frame.limit:
                 self.flush()
+                return
 
     def flush(self) -> None:
         """Sends everything that waits; what `send` raises is raised here, and nothing is lost by it."""
@@ -213,10 +214,7 @@ class Recorder:
             self._outbox.popleft()
 
     def _waiting(self) -> int:
-        waiting = len(self._singles)
-        for frame in self._frames:
-            waiting += len(frame.pending) * frame.width
-        return waiting
+        return len(self._singles) + sum(map(len, self._frames))
 
     def _unit(self, metric: str) -> str:
         if metric not in self._units:
