@@ -1,4 +1,4 @@
-"""Who belongs to a group: issues (name, epoch, ordered members), the next epoch after a failure.
+"""Who belongs to a group and where its members meet: issues (name, epoch, ordered members), epoch after epoch
 
 A plain class, held by the driver.
 """
@@ -6,6 +6,9 @@ A plain class, held by the driver.
 from dataclasses import dataclass
 
 from d5ray.distributed.communicator import Group
+from d5ray.distributed.rendezvous import Rendezvous
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -19,31 +22,46 @@ class Place:
 
 
 class Coordinator:
-    """Makes the members' descriptions of a group; an epoch is used once."""
+    """Makes the members' descriptions of a group; an epoch is used once.
 
-    def __init__(self, name: str, timeout_seconds: float) -> None:
+    here: the driver's own place. The rendezvous of the groups opens with the first of them.
+    """
+
+    def __init__(self, name: str, timeout_seconds: float, here: Place) -> None:
         self.name = name
         self.timeout_seconds = timeout_seconds
+        self.here = here
         self.epoch = -1
+        self._rendezvous: Rendezvous | None = None
 
-    def hosts(self, places: list[Place]) -> list[str]:
-        """The address each member is reached at: the loopback one where all share a node."""
-        if len({place.node for place in places}) == 1:
-            return ["127.0.0.1"] * len(places)
-        return [place.address for place in places]
+    def issue(self, places: list[Place]) -> list[Group]:
+        """The next epoch's group, one description a member, in the order of their ranks.
 
-    def issue(self, hosts: list[str], store: tuple[str, int] | None) -> list[Group]:
-        """The next epoch's group, one description a member, in the order of their ranks."""
+        Members are reached at the loopback address where all share a node, and so is the rendezvous where
+        they share the driver's.
+        """
         self.epoch += 1
+        nodes = tuple(place.node for place in places)
+        together = len(set(nodes)) == 1
+        if self._rendezvous is None and len(places) > 1:
+            near = set(nodes) == {self.here.node}
+            self._rendezvous = Rendezvous(LOOPBACK if near else self.here.address)
         return [
             Group(
                 name=self.name,
                 epoch=self.epoch,
                 rank=rank,
-                size=len(hosts),
-                store=store,
-                host=host,
+                size=len(places),
+                store=self._rendezvous.address if self._rendezvous else None,
+                host=LOOPBACK if together else place.address,
                 timeout_seconds=self.timeout_seconds,
+                nodes=nodes,
             )
-            for rank, host in enumerate(hosts)
+            for rank, place in enumerate(places)
         ]
+
+    def close(self) -> None:
+        """End the rendezvous: members that still wait for others get `PeerLost`."""
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+            self._rendezvous = None

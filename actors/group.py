@@ -33,7 +33,8 @@ FAILURES = ("failed", "nan_loss", "died")  # of one agent; they end the run for 
 class TrainingGroup:
     """The agents of one run. A context manager: leaving it closes the group.
 
-    agents: Ray actor handles, by rank. run_id, folder: of the run's tables.
+    agents: Ray actor handles, by rank. run_id, folder: of the run's tables. communicator: the backend by
+    which the agents exchange.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class TrainingGroup:
         aggregator: Any,
         places: list[Place],
         built: list[Built],
+        communicator: str,
         session: Session,
         origin: RunOrigin,
         startup_seconds: dict[str, float],
@@ -58,6 +60,7 @@ class TrainingGroup:
         self.aggregator = aggregator
         self.places = places
         self.built = built[0]
+        self.communicator = communicator
         self.session = session
         self.startup_seconds = startup_seconds
         self._origin = origin

@@ -27,6 +27,7 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
 from d5ray.actors.training_agent import TrainingAgent
+from d5ray.distributed import cost
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
@@ -107,6 +108,7 @@ class _Launcher:
         self.timings = timings
         self.actors: list[Any] = []
         self.bundles: PlacementGroup | None = None
+        self.coordinator: Coordinator | None = None
 
     def start(
         self,
@@ -128,17 +130,14 @@ class _Launcher:
         shared = ray.put(dataset)  # the agents of a node map one copy
         built = get([agent.build.remote(shared) for agent in agents], SETUP_SECONDS, "build the model")
         self.timings.lap("model and data")
-        coordinator = Coordinator(self.run_id, experiment.timeout_seconds)
         places: list[Place] = get(
-            [agent.__ray_call__.remote(_place) for agent in agents], CALL_SECONDS, "answer"
+            [agent.__ray_call__.remote(place_of) for agent in agents], CALL_SECONDS, "answer"
         )
-        hosts = coordinator.hosts(places)
-        store_address = None
-        if len(agents) > 1:
-            store_address = get([agents[0].host_store.remote(hosts[0])], CALL_SECONDS, "open the store")[0]
-        groups = coordinator.issue(hosts, store_address)
-        joining = [agent.join.remote(group) for agent, group in zip(agents, groups, strict=True)]
-        get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")
+        self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None))
+        groups = self.coordinator.issue(places)
+        networks = cost.known([place.hostname for place in places])
+        joining = [agent.join.remote(group, networks) for agent, group in zip(agents, groups, strict=True)]
+        joined = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")
         self.timings.lap("group")
         group = TrainingGroup(
             experiment=experiment,
@@ -148,12 +147,14 @@ class _Launcher:
             aggregator=aggregator,
             places=places,
             built=built,
+            communicator=joined[0],
             session=ray_session,
             origin=origin,
             startup_seconds=self.timings.seconds,
             release=self.undo,
         )
-        group.open({platform.node(): environment.result()} | self._environments(agents, places))
+        environments = {platform.node(): environment.result()} | self._environments(agents, places)
+        group.open({node: facts | {"communicator": joined[0]} for node, facts in environments.items()})
         self.timings.lap("run folder")
         return group
 
@@ -174,6 +175,8 @@ class _Launcher:
         if self.bundles is not None:
             remove_placement_group(self.bundles)
             self.bundles = None
+        if self.coordinator is not None:
+            self.coordinator.close()
 
     def _aggregator(self) -> Any:
         here = ray.get_runtime_context().get_node_id()  # where the driver's file system is
@@ -242,6 +245,7 @@ def _capture(_actor: object) -> dict[str, str]:
     return capture()
 
 
-def _place(_actor: object) -> Place:
+def place_of(_actor: object) -> Place:
+    """Where this process runs."""
     context = ray.get_runtime_context()
     return Place(context.get_node_id(), ray.util.get_node_ip_address(), platform.node(), os.getpid())

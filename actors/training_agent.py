@@ -10,7 +10,7 @@ import platform
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -20,6 +20,7 @@ import numpy as np
 
 from d5ray.distributed import backends
 from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.cost import Network
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
@@ -34,6 +35,8 @@ STEP_METRICS = {  # and what the agent's own numbers are multiplied with
     "exchange_time": NS, "update_time": NS, "record_time": NS, "samples": 1.0, "samples_per_second": 1e9,
     "bytes_sent": 1.0, "bytes_received": 1.0, "messages_sent": 1.0,
 }  # fmt: skip
+PREDICTED = {"predicted_exchange_time": 1.0}
+NO_NETWORKS: Mapping[str, Network] = {}
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
@@ -100,14 +103,10 @@ class TrainingAgent:
             send_events=sink.events,
             send_frames=sink.frames,
         )
-        self._steps = self._recorder.frame(
-            tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
-        )
         self._evaluations = self._recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
         self._stop = threading.Event()
         self._progress = Progress(step=0, epoch=0, loss=math.nan, accuracy=None)
         self._communication: Communicator | None = None
-        self._store: object = None  # kept open while the group lives
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"
@@ -150,25 +149,24 @@ class TrainingAgent:
         )
         self._draws = self._shards.draws(self.rank)
         parameters = self._executor.parameters
+        assert isinstance(experiment.distributed, DistributedOptimizer)
+        experiment.distributed.check(int(parameters.shape[0]))
         return Built(
             parameters=int(parameters.shape[0]),
             parameter_bytes=int(parameters.nbytes),
             steps_per_epoch=self._shards.steps_per_epoch,
         )
 
-    def host_store(self, host: str) -> tuple[str, int]:
-        """Open the store at which the group's members meet; the first agent does this."""
-        from d5ray.frameworks.torch.process_group import Store  # noqa: PLC0415 - imports torch
+    def join(self, group: Group, networks: Mapping[str, Network] = NO_NETWORKS) -> str:
+        """Join the group, take the first agent's parameters, and bind the distributed optimizer.
 
-        store = Store(host, self.experiment.timeout_seconds)
-        self._store = store
-        return store.address
-
-    def join(self, group: Group) -> None:
-        """Join the group, take the first agent's parameters, and bind the distributed optimizer."""
+        networks: what is known of the backends between these hosts; with it every exchange is predicted.
+        Returns the name of the communicator's backend.
+        """
         experiment = self.experiment
         assert experiment.topology is not None and isinstance(experiment.distributed, DistributedOptimizer)
         self._communication = backends.join(experiment.communicator, group, experiment.topology)
+        self._executor.use_buffers(self._communication.allocate)
         self._communication.broadcast(self._executor.parameters, root=0)
         self._optimizer = copy.copy(experiment.distributed)  # agents of one process must not share it
         with self._blaming("while its distributed optimizer started"):
@@ -177,7 +175,14 @@ class TrainingAgent:
                 base=experiment.optimizer,
                 communication=self._communication,
                 rng=np.random.default_rng([experiment.seed, self.rank]),
+                shared_rng=np.random.default_rng([experiment.seed, group.size]),
             )
+        self._network = networks.get(self._communication.backend)
+        metrics = STEP_METRICS if self._network is None else STEP_METRICS | PREDICTED
+        self._steps = self._recorder.frame(
+            tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values())
+        )
+        return self._communication.backend
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -208,7 +213,7 @@ class TrainingAgent:
     def _loop(self, steps: int) -> Outcome:
         optimizer, executor, communication = self._optimizer, self._executor, self._communication
         assert communication is not None
-        traffic = communication.traffic
+        traffic, network = communication.traffic, self._network
         recorder, frame = self._recorder, self._steps
         warmup = self.experiment.warmup_steps
         progress = self._progress
@@ -225,6 +230,7 @@ class TrainingAgent:
             forward_ns, backward_ns = executor.forward_ns, executor.backward_ns
             update_ns, exchange_ns = optimizer.update_ns, traffic.nanoseconds
             sent, received, messages = traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent
+            rounds = traffic.rounds
 
             optimizer.step(batch)
 
@@ -232,27 +238,24 @@ class TrainingAgent:
             step_ns = now - mark
             samples = len(batch.labels)
             loss = optimizer.loss if samples else None
-            frame.append(
-                step,
-                batch.epoch,
-                "warmup" if step < warmup else "train",
-                (
-                    loss,
-                    step_ns,
-                    data_ns,
-                    executor.forward_ns - forward_ns,
-                    executor.backward_ns - backward_ns,
-                    traffic.nanoseconds - exchange_ns,
-                    optimizer.update_ns - update_ns,
-                    record_ns,
-                    samples,
-                    samples / step_ns,
-                    traffic.bytes_sent - sent,
-                    traffic.bytes_received - received,
-                    traffic.messages_sent - messages,
-                ),
-                now,
+            values: tuple[float | None, ...] = (
+                loss,
+                step_ns,
+                data_ns,
+                executor.forward_ns - forward_ns,
+                executor.backward_ns - backward_ns,
+                traffic.nanoseconds - exchange_ns,
+                optimizer.update_ns - update_ns,
+                record_ns,
+                samples,
+                samples / step_ns,
+                traffic.bytes_sent - sent,
+                traffic.bytes_received - received,
+                traffic.messages_sent - messages,
             )
+            if network is not None:
+                values += (network.predict(traffic.rounds - rounds, traffic.bytes_received - received),)
+            frame.append(step, batch.epoch, "warmup" if step < warmup else "train", values, now)
             progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, optimizer.loss
             recorder.poll(now)
             if loss is not None and not math.isfinite(loss):
@@ -261,11 +264,14 @@ class TrainingAgent:
             record_ns = perf_counter_ns() - now
             evaluated = False
             if batch.ends_epoch and self._evaluates:
+                optimizer.settle()
                 self._evaluate(batch.epoch)
                 evaluated = True
                 mark, record_ns = perf_counter_ns(), 0
-        if self._evaluates and not evaluated:
-            self._evaluate(progress.epoch)
+        if not evaluated:
+            optimizer.settle()
+            if self._evaluates:
+                self._evaluate(progress.epoch)
         return Outcome("completed", last)
 
     def _next_batch(self, step: int) -> Batch:

@@ -9,11 +9,86 @@ if TYPE_CHECKING:
     from d5ray.actors.launch import launch as launch
     from d5ray.actors.session import shutdown as shutdown
     from d5ray.distributed.allreduce import AllreduceSGD as AllreduceSGD
+    from d5ray.distributed.communicator import Communicator as Communicator
+    from d5ray.distributed.compression.chain import Chain as Chain
+    from d5ray.distributed.compression.compressor import Compressor as Compressor
+    from d5ray.distributed.compression.feedback import ErrorFeedback as ErrorFeedback
+    from d5ray.distributed.compression.power_sgd import PowerSGD as PowerSGD
+    from d5ray.distributed.compression.precision import BFloat16 as BFloat16
+    from d5ray.distributed.compression.precision import Float16 as Float16
+    from d5ray.distributed.compression.precision import Identity as Identity
+    from d5ray.distributed.compression.random_k import RandomK as RandomK
+    from d5ray.distributed.compression.random_k import UnbiasedRandomK as UnbiasedRandomK
+    from d5ray.distributed.compression.reductions import AllGather as AllGather
+    from d5ray.distributed.compression.reductions import Allreduce as Allreduce
+    from d5ray.distributed.compression.reductions import Reduction as Reduction
+    from d5ray.distributed.compression.sgd import CompressedSGD as CompressedSGD
+    from d5ray.distributed.compression.signs import OneBit as OneBit
+    from d5ray.distributed.compression.signs import ScaledSign as ScaledSign
+    from d5ray.distributed.compression.sparse_allreduce import RecursiveDoubling as RecursiveDoubling
+    from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce as SparseAllreduce
+    from d5ray.distributed.compression.sparse_allreduce import SplitAllGather as SplitAllGather
+    from d5ray.distributed.compression.stochastic import QSGD as QSGD
+    from d5ray.distributed.compression.stochastic import TernGrad as TernGrad
+    from d5ray.distributed.compression.threshold import Threshold as Threshold
+    from d5ray.distributed.compression.top_k import TopK as TopK
     from d5ray.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
+    from d5ray.distributed.optimizers.bmuf import BMUF as BMUF
+    from d5ray.distributed.optimizers.choco_sgd import ChocoSGD as ChocoSGD
+    from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors as ConsistentNeighbors
+    from d5ray.distributed.optimizers.diloco import DiLoCo as DiLoCo
+    from d5ray.distributed.optimizers.dpsgd import DPSGD as DPSGD
+    from d5ray.distributed.optimizers.dpsgd import AdaptThenCombine as AdaptThenCombine
+    from d5ray.distributed.optimizers.exact_diffusion import ExactDiffusion as ExactDiffusion
+    from d5ray.distributed.optimizers.gradient_tracking import GradientTracking as GradientTracking
+    from d5ray.distributed.optimizers.growing_batch import GrowingBatch as GrowingBatch
+    from d5ray.distributed.optimizers.hierarchical_averaging import (
+        HierarchicalAveraging as HierarchicalAveraging,
+    )
+    from d5ray.distributed.optimizers.local_sgd import LocalSGD as LocalSGD
+    from d5ray.distributed.optimizers.local_sgd import PostLocalSGD as PostLocalSGD
+    from d5ray.distributed.optimizers.model_averaging import ModelAveraging as ModelAveraging
+    from d5ray.distributed.optimizers.overlapped_allreduce import (
+        OverlappedAllreduceSGD as OverlappedAllreduceSGD,
+    )
+    from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD as ShardedAllreduceSGD
+    from d5ray.distributed.optimizers.slowmo import SlowMo as SlowMo
+    from d5ray.distributed.optimizers.stochastic_gradient_push import (
+        StochasticGradientPush as StochasticGradientPush,
+    )
+    from d5ray.distributed.topologies.circulant import DirectedRing as DirectedRing
+    from d5ray.distributed.topologies.circulant import Exponential as Exponential
+    from d5ray.distributed.topologies.circulant import OnePeerExponential as OnePeerExponential
+    from d5ray.distributed.topologies.custom import Custom as Custom
+    from d5ray.distributed.topologies.mixing import ColumnStochastic as ColumnStochastic
+    from d5ray.distributed.topologies.mixing import MetropolisHastings as MetropolisHastings
+    from d5ray.distributed.topologies.mixing import Mixing as Mixing
+    from d5ray.distributed.topologies.mixing import Uniform as Uniform
+    from d5ray.distributed.topologies.random_regular import RandomRegular as RandomRegular
+    from d5ray.distributed.topologies.requirements import ColumnStochasticWeights as ColumnStochasticWeights
+    from d5ray.distributed.topologies.requirements import Connected as Connected
+    from d5ray.distributed.topologies.requirements import DoublyStochastic as DoublyStochastic
+    from d5ray.distributed.topologies.requirements import PositiveSpectralGap as PositiveSpectralGap
+    from d5ray.distributed.topologies.requirements import Requirement as Requirement
+    from d5ray.distributed.topologies.requirements import Static as Static
+    from d5ray.distributed.topologies.requirements import Symmetric as Symmetric
+    from d5ray.distributed.topologies.requirements import TwoSided as TwoSided
+    from d5ray.distributed.topologies.requirements import Undirected as Undirected
+    from d5ray.distributed.topologies.time_varying import TimeVarying as TimeVarying
+    from d5ray.distributed.topologies.undirected import Bipartite as Bipartite
+    from d5ray.distributed.topologies.undirected import Hypercube as Hypercube
+    from d5ray.distributed.topologies.undirected import Star as Star
+    from d5ray.distributed.topologies.undirected import Torus as Torus
+    from d5ray.distributed.topologies.undirected import Tree as Tree
     from d5ray.distributed.topology import Complete as Complete
     from d5ray.distributed.topology import Ring as Ring
     from d5ray.distributed.topology import Topology as Topology
+    from d5ray.distributed.untrained import Averaged as Averaged
+    from d5ray.distributed.untrained import FromRankZero as FromRankZero
+    from d5ray.distributed.untrained import Kept as Kept
+    from d5ray.distributed.untrained import Untrained as Untrained
     from d5ray.errors import D5Error as D5Error
+    from d5ray.errors import PeerLost as PeerLost
     from d5ray.experiment import Experiment as Experiment
     from d5ray.metrics.definitions import BytesSent as BytesSent
     from d5ray.metrics.definitions import Metric as Metric
@@ -33,6 +108,7 @@ if TYPE_CHECKING:
     from d5ray.training.datasets import load_dataset as load_dataset
     from d5ray.training.optimizers import SGD as SGD
     from d5ray.training.optimizers import Momentum as Momentum
+    from d5ray.training.optimizers import Nesterov as Nesterov
     from d5ray.training.optimizers import Optimizer as Optimizer
     from d5ray.training.samplers import OrderedSampler as OrderedSampler
     from d5ray.training.samplers import Sampler as Sampler
@@ -70,6 +146,76 @@ _NAMES = {
     "Run": "d5ray.metrics.store",
     "sql": "d5ray.metrics.query",
     "D5Error": "d5ray.errors",
+    "Untrained": "d5ray.distributed.untrained",
+    "Requirement": "d5ray.distributed.topologies.requirements",
+    "Reduction": "d5ray.distributed.compression.reductions",
+    "SplitAllGather": "d5ray.distributed.compression.sparse_allreduce",
+    "RecursiveDoubling": "d5ray.distributed.compression.sparse_allreduce",
+    "Torus": "d5ray.distributed.topologies.undirected",
+    "Star": "d5ray.distributed.topologies.undirected",
+    "Tree": "d5ray.distributed.topologies.undirected",
+    "Hypercube": "d5ray.distributed.topologies.undirected",
+    "Bipartite": "d5ray.distributed.topologies.undirected",
+    "DirectedRing": "d5ray.distributed.topologies.circulant",
+    "Exponential": "d5ray.distributed.topologies.circulant",
+    "OnePeerExponential": "d5ray.distributed.topologies.circulant",
+    "RandomRegular": "d5ray.distributed.topologies.random_regular",
+    "Custom": "d5ray.distributed.topologies.custom",
+    "TimeVarying": "d5ray.distributed.topologies.time_varying",
+    "Mixing": "d5ray.distributed.topologies.mixing",
+    "MetropolisHastings": "d5ray.distributed.topologies.mixing",
+    "Uniform": "d5ray.distributed.topologies.mixing",
+    "ColumnStochastic": "d5ray.distributed.topologies.mixing",
+    "Connected": "d5ray.distributed.topologies.requirements",
+    "Undirected": "d5ray.distributed.topologies.requirements",
+    "DoublyStochastic": "d5ray.distributed.topologies.requirements",
+    "ColumnStochasticWeights": "d5ray.distributed.topologies.requirements",
+    "Symmetric": "d5ray.distributed.topologies.requirements",
+    "Static": "d5ray.distributed.topologies.requirements",
+    "PositiveSpectralGap": "d5ray.distributed.topologies.requirements",
+    "TwoSided": "d5ray.distributed.topologies.requirements",
+    "OverlappedAllreduceSGD": "d5ray.distributed.optimizers.overlapped_allreduce",
+    "ShardedAllreduceSGD": "d5ray.distributed.optimizers.sharded_allreduce",
+    "GrowingBatch": "d5ray.distributed.optimizers.growing_batch",
+    "ModelAveraging": "d5ray.distributed.optimizers.model_averaging",
+    "LocalSGD": "d5ray.distributed.optimizers.local_sgd",
+    "PostLocalSGD": "d5ray.distributed.optimizers.local_sgd",
+    "HierarchicalAveraging": "d5ray.distributed.optimizers.hierarchical_averaging",
+    "DiLoCo": "d5ray.distributed.optimizers.diloco",
+    "SlowMo": "d5ray.distributed.optimizers.slowmo",
+    "BMUF": "d5ray.distributed.optimizers.bmuf",
+    "DPSGD": "d5ray.distributed.optimizers.dpsgd",
+    "AdaptThenCombine": "d5ray.distributed.optimizers.dpsgd",
+    "ConsistentNeighbors": "d5ray.distributed.optimizers.consistent_neighbors",
+    "GradientTracking": "d5ray.distributed.optimizers.gradient_tracking",
+    "ExactDiffusion": "d5ray.distributed.optimizers.exact_diffusion",
+    "StochasticGradientPush": "d5ray.distributed.optimizers.stochastic_gradient_push",
+    "ChocoSGD": "d5ray.distributed.optimizers.choco_sgd",
+    "Kept": "d5ray.distributed.untrained",
+    "Averaged": "d5ray.distributed.untrained",
+    "FromRankZero": "d5ray.distributed.untrained",
+    "Nesterov": "d5ray.training.optimizers",
+    "Compressor": "d5ray.distributed.compression.compressor",
+    "CompressedSGD": "d5ray.distributed.compression.sgd",
+    "ErrorFeedback": "d5ray.distributed.compression.feedback",
+    "TopK": "d5ray.distributed.compression.top_k",
+    "RandomK": "d5ray.distributed.compression.random_k",
+    "UnbiasedRandomK": "d5ray.distributed.compression.random_k",
+    "Threshold": "d5ray.distributed.compression.threshold",
+    "QSGD": "d5ray.distributed.compression.stochastic",
+    "TernGrad": "d5ray.distributed.compression.stochastic",
+    "OneBit": "d5ray.distributed.compression.signs",
+    "ScaledSign": "d5ray.distributed.compression.signs",
+    "Float16": "d5ray.distributed.compression.precision",
+    "BFloat16": "d5ray.distributed.compression.precision",
+    "Identity": "d5ray.distributed.compression.precision",
+    "Chain": "d5ray.distributed.compression.chain",
+    "PowerSGD": "d5ray.distributed.compression.power_sgd",
+    "AllGather": "d5ray.distributed.compression.reductions",
+    "Allreduce": "d5ray.distributed.compression.reductions",
+    "SparseAllreduce": "d5ray.distributed.compression.sparse_allreduce",
+    "Communicator": "d5ray.distributed.communicator",
+    "PeerLost": "d5ray.errors",
 }
 __all__ = sorted(_NAMES)
 

@@ -78,11 +78,19 @@ def sql(
 
 
 @app.command()
-def doctor(address: command.Address = None, json: command.Json = False) -> None:
+def doctor(
+    address: command.Address = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="Measure latency and bandwidth between agents, and keep them.")
+    ] = False,
+    json: command.Json = False,
+) -> None:
     """What is installed, what is missing for which feature, this machine, and whether Ray answers."""
     from d5ray.dashboards import doctor, terminal  # noqa: PLC0415
 
     report = doctor.examine(address)
+    if network:
+        report += doctor.network(address)
     if json:
         terminal.as_json(doctor.as_data(report))
     else:

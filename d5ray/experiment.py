@@ -8,8 +8,9 @@ from typing import Any
 
 from d5ray.canonical import canonical, digest
 from d5ray.distributed.allreduce import AllreduceSGD
-from d5ray.distributed.backends import check_backend
+from d5ray.distributed.backends import check_for_agents
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topology import Complete, Topology, check_agents
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
@@ -78,7 +79,9 @@ class Experiment:
             check_whole(name, getattr(self, name), low)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
-        check_backend(self.communicator)
+        check_for_agents(self.communicator)
+        assert isinstance(self.distributed, DistributedOptimizer) and isinstance(self.topology, Topology)
+        check_topology(self.topology, self.distributed.needs, type(self.distributed).__name__)
 
     def _check_agents(self) -> None:
         if self.topology is None:

@@ -55,6 +55,21 @@ def examine(address: str | None) -> list[Finding]:
     return [*found, *_machine(), _home(), _ray(address)]
 
 
+def network(address: str | None) -> list[Finding]:
+    """Measure the network between two agents, and keep it: later runs predict their exchange by it."""
+    from d5ray.actors.network import measure_network  # noqa: PLC0415 - starts Ray
+
+    return [
+        Finding(
+            f"network, {found.backend}",
+            GOOD,
+            f"{found.latency_seconds * 1e6:,.0f} µs a round of messages, {size(found.bytes_per_second)}/s, "
+            f"between two agents on {' and '.join(dict.fromkeys(found.hosts))}",
+        )
+        for found in measure_network(address)
+    ]
+
+
 def healthy(findings: list[Finding]) -> bool:
     """Whether the main job can run."""
     return all(finding.state != BAD for finding in findings)

@@ -14,14 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from d5ray.metrics import side_by_side
+from d5ray.dashboards import contenders
+from d5ray.dashboards.numbers import COLOURS, count, number
+from d5ray.dashboards.numbers import size as size
 from d5ray.metrics.definitions import Verdict, metric_named
 from d5ray.metrics.store import Run
 
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup
 
-COLOURS = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 PARTS = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
 
 
@@ -48,19 +49,24 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
     """The table of criteria with the verdict of each, the parts of a step, and where the data are."""
     row, tables, console = run.row, run.tables(), out()
     agents = count(row["agents"], "agent")
-    title = f"d5ray  {row['recipe']}  seed {row['seed']}  {agents}  {row['steps'] or 0} steps"
+    rounds = json.loads(row["experiment"] or "{}").get("pairs")
+    length = count(rounds, "round") if rounds else count(row["steps"] or 0, "step")
+    title = f"d5ray  {row['recipe']}  seed {row['seed']}  {agents}  {length}"
     console.print(
         title, Text(f"  {overall or row['status']}", style=COLOURS.get(overall or "", "bold")), sep=""
     )
     if row["stop_reason"]:
         console.print(f"{row['status']}: {row['stop_reason']}", style="red", markup=False)
-    if verdicts:
-        console.print(criteria(verdicts))
-    notes = [f"{v.metric}: {v.reason}" for v in verdicts if v.reason]
-    for note in notes:
+    compared = [v for v in verdicts if contenders.Label.of(v.metric).who]
+    if others := [v for v in verdicts if v not in compared]:
+        console.print(criteria(others))
+    for section in contenders.sections(compared):
+        console.print(section)
+    for note in notes(verdicts):
         console.print(f"! {note}", style="yellow", markup=False)
-    if compared := contenders(tables):
-        console.print(compared)
+    if absolute := contenders.absolute(tables):
+        for table in absolute:
+            console.print(table)
     elif parts := breakdown(tables):
         console.print(parts)
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
@@ -86,24 +92,16 @@ def criteria(verdicts: Sequence[Verdict]) -> Table:
     return table
 
 
-def contenders(tables: Mapping[str, pa.Table]) -> Table | None:
-    """The absolute step times behind the ratios, where contenders were measured side by side."""
-    names = side_by_side.contenders(tables)
-    if not names:
-        return None
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("contender")
-    for name in ("step (ms)", "95% interval"):
-        table.add_column(name, justify="right")
-    table.add_column("n")
-    for name in names:
-        found = side_by_side.StepTimeOf(name).estimate(tables)
-        value, low, high = (
-            None if time is None else number(time * 1e3) for time in (found.value, found.low, found.high)
-        )
-        interval = f"[{low}, {high}]" if low and high else ""
-        table.add_row(Text(name), value or "–", interval, f"{found.n} {found.sample_unit}")
-    return table
+def notes(verdicts: Iterable[Verdict]) -> list[str]:
+    """Why something is missing or open, each reason once."""
+    metrics: dict[str, list[str]] = {}
+    for v in verdicts:
+        if v.reason:
+            metrics.setdefault(v.reason, []).append(v.metric)
+    return [
+        f"{names[0] if len(names) == 1 else count(len(names), 'criterion', 'criteria')}: {reason}"
+        for reason, names in metrics.items()
+    ]
 
 
 def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
@@ -120,6 +118,9 @@ def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
         text += f"   {rate:,.0f} samples/s"
     if sent:
         text += f"   {size(sent)} sent an agent"
+    predicted = metric_named("predicted_exchange_time").estimate(tables).value
+    if predicted is not None:
+        text += f"   exchange predicted {predicted * 1e3:.3g}"
     return text
 
 
@@ -204,37 +205,6 @@ def arrow(table: pa.Table, limit: int = 1000) -> None:
 def as_json(data: Any) -> None:
     """JSON on standard output, and nothing else there."""
     sys.stdout.write(json.dumps(_finite(data), indent=2, default=str, allow_nan=False) + "\n")
-
-
-def number(value: float) -> str:
-    """A number with as many digits as a reader wants.
-
-    >>> number(0.0026108), number(20094.53), number(0.97), number(12.0)
-    ('0.00261', '20,095', '0.97', '12')
-    """
-    if not math.isfinite(value):
-        return str(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 0.01 else f"{value:.3g}"
-
-
-def size(count_of_bytes: float) -> str:
-    """Bytes in the nearest unit.
-
-    >>> size(39350240)
-    '39.4 MB'
-    """
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = min(int(math.log10(max(count_of_bytes, 1)) // 3), len(units) - 1)
-    return f"{count_of_bytes / 1000**power:.3g} {units[power]}"
-
-
-def count(amount: int, noun: str) -> str:
-    """The amount with its noun in the right number.
-
-    >>> count(1, "agent"), count(2, "agent")
-    ('1 agent', '2 agents')
-    """
-    return f"{amount} {noun}" + ("" if amount == 1 else "s")
 
 
 def _cell(value: object) -> str:

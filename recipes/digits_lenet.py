@@ -28,7 +28,7 @@ MUTABLE = {
     "optimizer": d5.Momentum,
     "optimizer_args": (0.05, 0.9),
     "distributed": d5.AllreduceSGD,
-    "communicator": "gloo",
+    "communicator": "auto",  # shared memory on one node
     "seed": 1,
 }
 

@@ -66,7 +66,7 @@ def component(key: str, kind: type, given: Any, args: Any, kwargs: Any) -> Any:
         raise ConfigurationError(f"{key}_args is {args!r}: it must be a tuple, such as ({args!r},)")
     if not isinstance(kwargs, Mapping):
         raise ConfigurationError(f"{key}_kwargs is {kwargs!r}: it must be a dictionary")
-    made = named(key, kind, given) if isinstance(given, str) else given
+    made = written(key, kind, given) if isinstance(given, str) else given
     if inspect.isclass(made):
         try:
             made = made(*args, **kwargs)
@@ -134,6 +134,34 @@ def hyperparameters(made: Any, kind: type) -> list[str]:
     return sorted(name for name in data | set(own) if not name.startswith("_"))
 
 
+def written(key: str, kind: type, text: str) -> Any:
+    """What a text stands for: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`."""
+    if "(" not in text:
+        return named(key, kind, text)
+    try:
+        made = _evaluated(key, ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{key}={text} cannot be made: {error}; write a name of d5ray with its arguments, such as "
+            "topology=Torus(2, 3)"
+        ) from error
+    if not isinstance(made, kind):
+        raise ConfigurationError(f"{key}={text} is a {type(made).__name__}: it must be a {kind.__name__}")
+    return made
+
+
+def _evaluated(key: str, node: ast.expr) -> Any:
+    """Calls of d5ray's classes, and plain values; nothing else is run."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        keywords = {word.arg: _evaluated(key, word.value) for word in node.keywords if word.arg}
+        return named(key, object, node.func.id)(*(_evaluated(key, value) for value in node.args), **keywords)
+    if isinstance(node, ast.Name):
+        return named(key, object, node.id)
+    if isinstance(node, ast.Tuple):
+        return tuple(_evaluated(key, value) for value in node.elts)
+    return ast.literal_eval(node)
+
+
 def named(key: str, kind: type, name: str) -> Any:
     """The class of d5ray that a recipe names, in any case of letters."""
     public = [getattr(d5ray, candidate) for candidate in d5ray.__all__]
@@ -145,5 +173,6 @@ def named(key: str, kind: type, name: str) -> Any:
     }
     if name.lower() not in classes:
         known = [thing.__name__ for thing in classes.values()]
-        raise ConfigurationError(f"{key}: there is no {kind.__name__} named {name!r}: {nearest(name, known)}")
+        what = "class of d5ray" if kind is object else kind.__name__
+        raise ConfigurationError(f"{key}: there is no {what} named {name!r}: {nearest(name, known)}")
     return classes[name.lower()]

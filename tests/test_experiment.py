@@ -173,7 +173,8 @@ def test_describe_is_a_row_of_json_with_every_field() -> None:
     """The values are those of the experiment, in its own order."""
     described = experiment(topology=Ring(4), timeout_seconds=5.0).describe()
     assert list(described) == [field.name for field in fields(Experiment)]
-    assert described["topology"] == {"class": "d5ray.distributed.topology.Ring", "agents": 4}
+    ring = {"class": "d5ray.distributed.topology.Ring", "agents": 4, "mixing": None}
+    assert described["topology"] == ring
     assert (described["model"], described["agents"], described["timeout_seconds"]) == ("lenet", 4, 5.0)
 
 

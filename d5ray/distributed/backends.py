@@ -1,12 +1,19 @@
-"""Which communicator a group gets."""
+"""Which communicator a group gets"""
+
+from collections.abc import Callable
+from importlib import import_module
 
 from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.gloo import Gloo
-from d5ray.distributed.solo import Solo
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 
-BACKENDS: dict[str, type[Communicator]] = {"gloo": Gloo}
+BACKENDS = {  # imported when asked for
+    "shared_memory": ("d5ray.distributed.shared_memory", "SharedMemory"),
+    "gloo": ("d5ray.distributed.gloo", "Gloo"),
+    "hierarchical": ("d5ray.distributed.hierarchical", "Hierarchical"),
+    "nccl": ("d5ray.distributed.nccl", "NCCL"),
+    "reference": ("d5ray.distributed.reference", "Reference"),
+}
 
 
 def check_backend(name: str) -> None:
@@ -17,9 +24,35 @@ def check_backend(name: str) -> None:
         )
 
 
+def check_for_agents(name: str) -> None:
+    """`check_backend` for agents, which are processes."""
+    check_backend(name)
+    if name == "reference":
+        raise ConfigurationError(
+            "the communicator 'reference' joins threads of one process, but agents are processes: choose "
+            "'auto', 'shared_memory' or 'gloo'"
+        )
+
+
 def join(backend: str, group: Group, topology: Topology) -> Communicator:
     """This member's communicator; 'auto' chooses by where the members are. Waits for the others, bounded."""
     check_backend(backend)
     if group.size == 1:
+        from d5ray.distributed.solo import Solo  # noqa: PLC0415 - one of several backends
+
         return Solo(group, topology)
-    return BACKENDS["gloo" if backend == "auto" else backend](group, topology)
+    module, name = BACKENDS[chosen(group) if backend == "auto" else backend]
+    made: Callable[[Group, Topology], Communicator] = getattr(import_module(module), name)
+    return made(group, topology)
+
+
+def chosen(group: Group) -> str:
+    """The backend for where the members are: on GPUs, on one node, on one node each, or mixed."""
+    if group.device != "cpu":
+        return "nccl"
+    from d5ray.distributed.shared_memory import supported  # noqa: PLC0415 - one of several backends
+
+    nodes = len(set(group.nodes)) or 1
+    if supported() is not None or nodes == group.size:
+        return "gloo"
+    return "shared_memory" if nodes == 1 else "hierarchical"

@@ -1,75 +1,145 @@
-"""Agents on processors, on one node or several: collectives over torch.distributed's gloo."""
+"""Agents on processors, on one node or several: messages over torch.distributed's gloo"""
 
-from typing import Any, final
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, final
 
-from d5ray.distributed.communicator import Communicator, Cost, Group
+import numpy as np
+
+from d5ray.distributed.algorithms import Flat, Pieces
+from d5ray.distributed.communicator import Group
+from d5ray.distributed.crossing import Crossing
+from d5ray.distributed.greeting import ALARM, dispute, packed
+from d5ray.distributed.letters import Letters
+from d5ray.distributed.membership import Membership
+from d5ray.distributed.point_to_point import Conversation, PointToPoint
 from d5ray.distributed.topology import Topology
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, D5Error, PeerLost
+
+if TYPE_CHECKING:
+    from d5ray.frameworks.torch.process_group import GlooGroup, Work
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @final
-class Gloo(Communicator):
-    """One gloo process group per (group name, epoch); bytes are counted by gloo's own algorithms.
+class Gloo(PointToPoint):
+    """One gloo process group per (group name, epoch), in which two members exchange by a `Crossing`.
 
-    allreduce is a ring: 2(n−1) messages and 2(n−1)/n × payload a member; between two members it is one
-    message with the payload, the same bytes. broadcast is a binomial tree.
-    barrier is a dissemination barrier without payload.
+    Whoever waits is woken: by a broken connection when the other one is gone or gives up, and by an alarm
+    from everyone when a member is lost or fails elsewhere. All then raise the same error.
     """
+
+    backend = "gloo"
 
     def __init__(self, group: Group, topology: Topology) -> None:
         super().__init__(group, topology)
-        if group.store is None:
-            raise ConfigurationError("a gloo group needs the address of a store where its members meet")
-        from d5ray.frameworks.torch.process_group import GlooGroup  # noqa: PLC0415 - imports torch
+        from d5ray.frameworks.torch import process_group  # noqa: PLC0415 - imports torch
 
-        self._gloo = GlooGroup(
-            f"{group.name}/{group.epoch}",
-            group.rank,
-            group.size,
-            group.store,
-            group.host,
-            group.timeout_seconds,
-        )
+        self._torch = process_group
+        self._broken = process_group.Broken
+        self._membership = Membership(group)
+        self._ended: D5Error | None = None  # why this member takes no further part
+        self._busy = False
+        self._alarms: list[Work] = []
+        self._lock = threading.Lock()  # of the mesh: alarms come from another thread
+        self._mesh = self._meet()
+        self._letters = Letters(self._mesh, self.rank, self.size, self._broken)
+        self._membership.on_failure(self._alarm)
 
-    def close(self) -> None:
-        self._gloo.close()
+    def _meet(self) -> "GlooGroup":
+        group = self.group
+        try:
+            return self._torch.GlooGroup(
+                self._membership, self.rank, self.size, group.host, group.timeout_seconds
+            )
+        except self._broken as broken:
+            trouble: D5Error = PeerLost(None, broken.words)
+        except D5Error as error:
+            trouble = error
+        trouble = self._membership.explain(trouble)
+        self._membership.leave()
+        raise trouble.with_traceback(None)
 
-    def _allreduce(self, array: Any, operation: str) -> Cost:
-        self._gloo.allreduce(array, operation)
-        moved = 2 * (self.size - 1) * _bytes(array) // self.size
-        return Cost(moved, moved, 1 if self.size == 2 else 2 * (self.size - 1))
+    def _close(self) -> None:
+        self._membership.leave()
+        if self._busy:  # in another thread, from which the connections cannot be taken away
+            self._alarm()
+        self._end(PeerLost(self.rank, "this member has left the group"))
 
-    def _broadcast(self, array: Any, root: int) -> Cost:
-        self._gloo.broadcast(array, root)
-        position = (self.rank - root) % self.size
-        children = binomial_children(position, self.size)
-        return Cost(children * _bytes(array), _bytes(array) if position else 0, children)
+    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> None:
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        crossings: list[Crossing] = []
+        self._busy = True
+        try:
+            self._cross(crossings, outgoing, incoming, conversation)
+            return
+        except self._broken as broken:
+            silent = f"it took no part in {conversation.call} for {self.group.timeout_seconds:g} s"
+            trouble: D5Error = PeerLost(broken.peer, silent if broken.timed_out else broken.words)
+            certain = broken.timed_out
+        except D5Error as error:
+            trouble, certain = error.with_traceback(None), isinstance(error, ConfigurationError)
+        finally:
+            self._busy = False
+        for crossing in crossings:  # which would keep the connections open
+            crossing.drop()
+        raise self._give_up(trouble, certain).with_traceback(None)
 
-    def _barrier(self) -> Cost:
-        self._gloo.barrier()
-        return Cost(0, 0, (self.size - 1).bit_length())
+    def _cross(
+        self, crossings: list[Crossing], outgoing: Pieces, incoming: Pieces, conversation: Conversation
+    ) -> None:
+        given = {rank: _bytes(flat) for flat, rank in outgoing}
+        wanted = {rank: _bytes(flat) for flat, rank in incoming}
+        call = (conversation.number, packed(conversation.call))
+        for rank in dict.fromkeys((*given, *wanted)):
+            crossings.append(
+                Crossing(self._mesh, self._letters, rank, call, given.get(rank), wanted.get(rank))
+            )
+        for crossing in crossings:
+            theirs = crossing.greet()
+            if theirs is not None:
+                error = dispute(self.rank, crossing.mine, crossing.peer, theirs, dict(self._calls))
+                raise self._membership.explain(error) if theirs.number > conversation.number else error
+        for crossing in crossings:
+            crossing.take()
+        for crossing in crossings:
+            crossing.settle()
 
-    def _exchange(self, outgoing: list[tuple[Any, int]], incoming: list[tuple[Any, int]], tag: int) -> Cost:
-        self._gloo.exchange(outgoing, incoming, tag)
-        return Cost(
-            sum(_bytes(array) for array, _ in outgoing),
-            sum(_bytes(array) for array, _ in incoming),
-            len(outgoing),
-        )
+    # -- trouble ---------------------------------------------------------------------------------------
+
+    def _give_up(self, trouble: D5Error, certain: bool) -> D5Error:
+        """Close the connections, so that nobody waits for this member; gives the cause, the same on all."""
+        if self._ended is not None:  # closed from another thread
+            return self._ended
+        if certain:
+            self._membership.fail(trouble)
+        cause = self._membership.explain(trouble)
+        if cause is trouble:
+            self._membership.fail(trouble)
+            cause = self._membership.failure or trouble
+        self._end(cause)
+        return cause
+
+    def _end(self, why: D5Error) -> None:
+        with self._lock:
+            self._ended = self._ended or why
+            for work in self._alarms:
+                work.drop()
+            self._letters.drop()
+            self._mesh.close()
+
+    def _alarm(self) -> None:
+        """Wake the others that wait for this member, now or later."""
+        with self._lock:
+            for rank in range(self.size):
+                if rank != self.rank:
+                    with suppress(self._broken):
+                        self._alarms.append(self._letters.post(ALARM, rank))
 
 
-def binomial_children(position: int, size: int) -> int:
-    """How many members the one at `position` (the root is 0) sends to in a binomial tree over `size`.
-
-    >>> [binomial_children(position, 6) for position in range(6)]
-    [3, 0, 1, 0, 1, 0]
-    """
-    children, bit = 0, 1
-    while bit < size and not position & (2 * bit - 1):
-        children += position + bit < size
-        bit *= 2
-    return children
-
-
-def _bytes(array: Any) -> int:
-    return int(array.nbytes)
+def _bytes(flat: Flat) -> Bytes:
+    """The array's bytes; PyTorch knows no read-only memory, so what is read-only is copied."""
+    seen: Bytes = flat.view(np.uint8)
+    return seen if seen.flags.writeable else seen.copy()

@@ -1,15 +1,22 @@
-"""What a distributed optimizer is: a `step` that speaks only to x, gradient, apply and communication."""
+"""What a distributed optimizer is: a `step` that speaks only to x, gradient, apply and communication"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.untrained import Kept, Untrained
 from d5ray.networks.executor import Executor
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import Optimizer
+from d5ray.training.optimizers import Optimizer, State
+
+if TYPE_CHECKING:
+    from d5ray.distributed.topologies.requirements import Requirement
+
+Range = tuple[int, int]  # elements [begin, end) of the flat gradient
 
 
 class DistributedOptimizer(ABC):
@@ -22,13 +29,23 @@ class DistributedOptimizer(ABC):
       self.communication   the `Communicator` of all agents
       self.learning_rate   of the base optimizer
       self.rng             a NumPy generator, different on every agent, equal for equal seeds
-    A class attribute or `__init__` argument is a hyperparameter of the subclass.
+      self.shared_rng      a NumPy generator that gives the same on every agent
+    An `__init__` argument, kept under its name, is a hyperparameter of the subclass. Buffers are made in
+    `start`, not in `__init__`. What is evaluated is always self.x, as the step before left it.
+
+    `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
+    what becomes of state that is not trained, such as BatchNorm's statistics, before an evaluation.
     """
 
+    needs: "tuple[Requirement, ...]" = ()
+    untrained: Untrained = Kept()
+
     _executor: Executor
+    _ranges: tuple[Range, ...]
     base: Optimizer
     communication: Communicator
     rng: np.random.Generator
+    shared_rng: np.random.Generator
     loss: float = float("nan")
     update_ns: int = 0
 
@@ -39,16 +56,28 @@ class DistributedOptimizer(ABC):
     def start(self) -> None:  # noqa: B027 - most subclasses have nothing to do here
         """Called once on the agent before the first step, when self.x is set: make buffers here."""
 
+    def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
+        """Raise `ConfigurationError` if this cannot train a model of so many parameters; called unbound."""
+
     @final
     def bind(
-        self, *, executor: Executor, base: Optimizer, communication: Communicator, rng: np.random.Generator
+        self,
+        *,
+        executor: Executor,
+        base: Optimizer,
+        communication: Communicator,
+        rng: np.random.Generator,
+        shared_rng: np.random.Generator | None = None,
     ) -> None:
-        """Give this instance what its step uses; called by the agent."""
+        """Give this instance what its step uses; called by the agent, on all agents at once."""
+        self._hyperparameters = _hyperparameters(self)
         self._executor = executor
+        self._ranges = ((0, len(executor.parameters)),)
+        self._states: dict[Range, State] = {}
         self.base = base
         self.communication = communication
         self.rng = rng
-        self._state = base.state(executor.parameters)
+        self.shared_rng = np.random.default_rng(0) if shared_rng is None else shared_rng
         self.start()
 
     @property
@@ -68,31 +97,70 @@ class DistributedOptimizer(ABC):
         return self.base.learning_rate
 
     @final
-    def gradient(self, batch: Batch) -> Any:
+    def buckets(self, bucket_bytes: int) -> None:
+        """Let `gradient` announce in pieces of at least so many bytes; to be called in `start`."""
+        self._ranges = self._executor.buckets(bucket_bytes)
+
+    @final
+    def gradient(self, batch: Batch, on_ready: Callable[[Any], None] | None = None) -> Any:
         """The flat gradient (n,) of the loss on this agent's samples at self.x, times the batch's weight.
 
         The weight is 1 but where a remainder gives agents shares of different size; with it the mean over
         the agents is the mean over the samples. An agent without samples gets zeros.
+
+        on_ready(bucket) is called for every bucket (a piece of the flat gradient, see `buckets`) as soon as
+        it is complete, while the backward pass goes on: in the same order on every agent, with or without
+        samples. From then on the bucket is the callee's.
         """
+        gradients, weight = self._executor.gradients, batch.weight
+
+        def announce(begin: int, end: int) -> None:
+            assert on_ready is not None
+            bucket = gradients[begin:end]
+            if weight != 1.0:
+                bucket *= weight
+            on_ready(bucket)
+
         if len(batch.labels) == 0:
-            self._executor.gradients[...] = 0
             self.loss = float("nan")
-            return self._executor.gradients
-        self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels)
-        if batch.weight != 1.0:
-            self._executor.gradients *= batch.weight
-        return self._executor.gradients
+            gradients[...] = 0
+            for begin, end in self._ranges if on_ready else ():
+                announce(begin, end)
+        elif on_ready:
+            self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels, on_ready=announce)
+        else:
+            self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels)
+            if weight != 1.0:
+                gradients *= weight
+        return gradients
 
     @final
-    def apply(self, gradient: Any) -> None:
-        """x ← the base optimizer's update of x by this flat gradient (n,)."""
+    def apply(self, gradient: Any, part: slice | None = None) -> None:
+        """x ← the base optimizer's update of x by this flat gradient (n,); of a part of x by the same part.
+
+        What the base optimizer remembers is made when it is first asked, and for every part of its own: who
+        applies one slice alone pays for the state of that slice alone.
+        """
         begin = perf_counter_ns()
-        self.base.update(self._executor.parameters, gradient, self._state)
+        x, own = self._executor.parameters, (0, len(gradient))
+        if part is not None:
+            x, gradient, own = x[part], gradient[part], (part.start, part.stop)
+        if own not in self._states:
+            self._states[own] = self.base.state(x)
+        self.base.update(x, gradient, self._states[own])
         self.update_ns += perf_counter_ns() - begin
 
+    @final
+    def settle(self) -> None:
+        """Bring state that is not trained into what is evaluated; called by all agents, see `untrained`."""
+        self.untrained.settle(self.communication, self._executor.untrained, self._executor.counters)
+
     def __repr__(self) -> str:
-        own = {k: v for k, v in vars(self).items() if k not in _BOUND and not k.startswith("_")}
+        own = {name: getattr(self, name) for name in _hyperparameters(self)}
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in own.items())})"
 
 
-_BOUND = frozenset({"base", "communication", "rng", "loss", "update_ns"})
+def _hyperparameters(optimizer: DistributedOptimizer) -> tuple[str, ...]:
+    """The names that `__init__` set: those that an instance has before it is bound."""
+    names: tuple[str, ...] = vars(optimizer).get("_hyperparameters", tuple(vars(optimizer)))
+    return tuple(name for name in names if not name.startswith("_"))

@@ -1,25 +1,44 @@
-"""A group of one: nothing to exchange, nothing to wait for."""
+"""A group of one: nothing to exchange, nothing to wait for"""
 
 from typing import Any, final
 
-from d5ray.distributed.communicator import Communicator, Cost
+from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.signature import Signature
 
 
 @final
 class Solo(Communicator):
     """Every operation is the identity and moves no bytes."""
 
-    def close(self) -> None:
+    backend = "solo"
+    averages = True
+
+    def _close(self) -> None:
         pass
 
-    def _allreduce(self, array: Any, operation: str) -> Cost:
-        return Cost()
+    def _allreduce(self, flat: Any, operation: str, call: Signature) -> None:
+        pass
 
-    def _broadcast(self, array: Any, root: int) -> Cost:
-        return Cost()
+    def _reduce_scatter(self, flat: Any, operation: str, call: Signature) -> None:
+        pass
 
-    def _barrier(self) -> Cost:
-        return Cost()
+    def _all_gather(self, flat: Any, call: Signature) -> None:
+        pass
 
-    def _exchange(self, outgoing: list[tuple[Any, int]], incoming: list[tuple[Any, int]], tag: int) -> Cost:
-        return Cost()
+    def _all_to_all(self, flat: Any, call: Signature) -> None:
+        pass
+
+    def _broadcast(self, flat: Any, root: int, call: Signature) -> None:
+        pass
+
+    def _barrier(self, call: Signature) -> None:
+        pass
+
+    def _exchange(
+        self,
+        outgoing: list[tuple[Any, int]],
+        incoming: list[tuple[Any, int]],
+        call: Signature,
+        tag: int,
+    ) -> None:
+        pass

@@ -13,8 +13,9 @@ from d5ray.metrics.statistics import Estimate
 
 __all__ = [
     "CATALOGUE", "BackwardTime", "BytesReceived", "BytesSent", "Criterion", "DataTime", "Estimate",
-    "EvaluationTime", "ExchangeTime", "ForwardTime", "Loss", "MessagesSent", "Metric", "RecordTime",
-    "Relation", "RunTables", "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput",
+    "EvaluationTime", "ExchangeTime", "ForwardTime", "Loss", "MessagesSent", "Metric",
+    "PredictedExchangeTime", "RecordTime", "Relation", "RunTables",
+    "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput",
     "UpdateTime", "Verdict", "as_criterion", "catalogue_rows", "metric_named",
 ]  # fmt: skip
 
@@ -47,6 +48,12 @@ class BackwardTime(TimeOfAStep):
 class ExchangeTime(TimeOfAStep):
     name = "exchange_time"
     description = "the part of a step that communicates, including the wait for others"
+
+
+@final
+class PredictedExchangeTime(TimeOfAStep):
+    name = "predicted_exchange_time"
+    description = "exchange_time as latency and bandwidth predict it, see d5ray doctor --network"
 
 
 @final
@@ -192,7 +199,8 @@ class SamplesSeen(Metric):
 CATALOGUE: dict[str, type[Metric]] = {
     metric.name: metric
     for metric in (
-        Loss, TestAccuracy, TestLoss, StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime, UpdateTime,
+        Loss, TestAccuracy, TestLoss, StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
+        PredictedExchangeTime, UpdateTime,
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
     )
 }  # fmt: skip

@@ -20,6 +20,10 @@ from d5ray.metrics.estimates import FEWEST_BLOCKS
 from d5ray.metrics.statistics import Estimate, median_interval, median_log_ratio
 
 ByPair = dict[int, float]  # from the pair to a value of the processes that one contender had in it
+UNAVAILABLE = "unavailable"  # how the status of a row begins whose contender cannot be measured here
+
+OF_TIMES = "largest over ranks, median over steps, median over fresh processes"
+OF_RATIOS = "median over steps in each process, median of the log-ratio over pairs of processes"
 
 
 @final
@@ -33,11 +37,11 @@ class StepTimeOf(Metric):
     unit = "s"
     direction = "min"
     kind = "cost"
-    aggregation = "largest over ranks, median over steps, median over fresh processes"
+    aggregation = OF_TIMES
     description = "one training step of this contender"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return _over_processes(step_times(run, self.contender), self.contender)
+        return time_of(run, StepTime.name, self.contender)
 
 
 @final
@@ -52,18 +56,11 @@ class StepTimeRatio(Metric):
     unit = "1"
     direction = "min"
     kind = "ratio"
-    aggregation = "median over steps in each process, median of the log-ratio over pairs of processes"
+    aggregation = OF_RATIOS
     description = "a step's time over that of the base, which does the same work"
 
     def estimate(self, run: RunTables) -> Estimate:
-        above, below = step_times(run, self.ours), step_times(run, self.base)
-        pairs = sorted(above.keys() & below.keys())
-        if not pairs:
-            return Estimate(None, reason=f"unavailable: no pair of {self.ours} and {self.base} was measured")
-        ratio = median_log_ratio([above[pair] for pair in pairs], [below[pair] for pair in pairs])
-        if ratio.interval is None:
-            return Estimate(ratio.value, n=ratio.n, sample_unit="pairs", reason=_too_few(ratio.n, "pairs"))
-        return Estimate(ratio.value, *ratio.interval, ratio.n, "pairs of fresh processes")
+        return time_ratio(run, StepTime.name, self.ours, self.base)
 
 
 @final
@@ -90,22 +87,69 @@ class RecordingShare(Metric):
         for (pair, rank), seconds in recording.items():
             if whole.get((pair, rank)):
                 share[pair] = max(share.get(pair, 0.0), seconds / whole[pair, rank])
-        return _over_processes(share, self.contender)
+        return _over_processes(share, why_not_measured(run, self.contender))
 
 
-def contenders(run: RunTables) -> list[str]:
-    """Who was measured side by side, in order of appearance; empty for a run of agents."""
+def scope_of(contender: str, at: str = "") -> str:
+    """The scope of the rows about a contender, or about what it did at one size.
+
+    >>> scope_of("gloo[2]", "1 MB")
+    'gloo[2] 1 MB'
+    """
+    return f"{contender} {at}".rstrip()
+
+
+def time_of(run: RunTables, metric: str, contender: str, at: str = "") -> Estimate:
+    """The median over fresh processes of a time that every rank wrote at every step."""
+    by_pair = times_by_pair(run, metric, scope_of(contender, at))
+    return _over_processes(by_pair, why_not_measured(run, contender))
+
+
+def time_ratio(run: RunTables, metric: str, ours: str, base: str, at: str = "") -> Estimate:
+    """ours over base, in pairs; unavailable with the reason where one of them could not be measured."""
+    above, below = (times_by_pair(run, metric, scope_of(contender, at)) for contender in (ours, base))
+    pairs = sorted(above.keys() & below.keys())
+    if not pairs:
+        reasons = [_reason(run, contender) for contender in (ours, base)]
+        nothing = f"{UNAVAILABLE}: no pair of {ours} and {base} was measured"
+        return Estimate(None, reason=next(filter(None, reasons), nothing))
+    ratio = median_log_ratio([above[pair] for pair in pairs], [below[pair] for pair in pairs])
+    if ratio.interval is None:
+        return Estimate(ratio.value, n=ratio.n, sample_unit="pairs", reason=_too_few(ratio.n, "pairs"))
+    return Estimate(ratio.value, *ratio.interval, ratio.n, "pairs of fresh processes")
+
+
+def contenders(run: RunTables, metric: str = StepTime.name) -> list[str]:
+    """Whose times of this metric were measured side by side, in order of appearance; none in a run of agents.
+
+    What was measured at several sizes appears once for each of them, as its rows do.
+    """
     samples = run["samples"]
-    scopes = samples.filter(pc.equal(samples["metric"], StepTime.name))["scope"].unique().to_pylist()
-    return [scope for scope in scopes if scope != "agent"]
+    measured = samples.filter(pc.and_(pc.equal(samples["metric"], metric), pc.is_valid(samples["value"])))
+    return [scope for scope in measured["scope"].unique().to_pylist() if scope != "agent"]
 
 
-def step_times(run: RunTables, contender: str) -> ByPair:
-    """The median step time of each process, or group of processes, of a contender."""
-    rows = _rows(run, StepTime.name, contender)
+def times_by_pair(run: RunTables, metric: str, scope: str) -> ByPair:
+    """The median time of each process, or group of processes: that of a step is its slowest rank's."""
+    rows = _rows(run, metric, scope)
     slowest = rows.group_by(["rep", "step"]).aggregate([("value", "max")])
     pairs, seconds = slowest["rep"].to_numpy(), slowest["value_max"].to_numpy()
     return {int(pair): float(np.median(seconds[pairs == pair])) for pair in np.unique(pairs)}
+
+
+def why_not_measured(run: RunTables, contender: str) -> str:
+    """The reason why there is nothing of this contender."""
+    return _reason(run, contender) or f"{UNAVAILABLE}: {contender} was not measured"
+
+
+def _reason(run: RunTables, contender: str) -> str:
+    """What the run says about a contender that it could not measure; empty if nothing."""
+    samples = run["samples"]
+    missing = samples.filter(
+        pc.and_(pc.equal(samples["scope"], contender), pc.is_null(samples["value"], nan_is_null=False))
+    )
+    statuses = missing["status"].unique().to_pylist()
+    return next((status for status in statuses if status.startswith(UNAVAILABLE)), "")
 
 
 def _sums(run: RunTables, metric: str, contender: str) -> dict[tuple[int, int], float]:
@@ -115,17 +159,17 @@ def _sums(run: RunTables, metric: str, contender: str) -> dict[tuple[int, int], 
     return {(pair, rank): value for pair, rank, value in zip(*columns, strict=True)}
 
 
-def _rows(run: RunTables, metric: str, contender: str) -> pa.Table:
+def _rows(run: RunTables, metric: str, scope: str) -> pa.Table:
     samples = run["samples"]
-    for column, wanted in (("metric", metric), ("scope", contender), ("phase", "train")):
+    for column, wanted in (("metric", metric), ("scope", scope)):
         samples = samples.filter(pc.equal(samples[column], wanted))
-    return samples.filter(pc.is_valid(samples["value"]))
+    return samples.filter(pc.and_(pc.is_valid(samples["value"]), pc.not_equal(samples["phase"], "warmup")))
 
 
-def _over_processes(by_pair: ByPair, contender: str) -> Estimate:
+def _over_processes(by_pair: ByPair, why_none: str) -> Estimate:
     values: npt.NDArray[np.float64] = np.array(list(by_pair.values()))
     if not len(values):
-        return Estimate(None, reason=f"unavailable: {contender} was not measured")
+        return Estimate(None, reason=why_none)
     interval = median_interval(values)
     if interval is None:
         reason = _too_few(len(values), "processes")

@@ -3,7 +3,19 @@
 from collections.abc import Callable
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.layers import Conv, Flatten, Layer, Linear, MaxPool, Relu, Shape
+from d5ray.networks.layers import (
+    BatchNorm,
+    Conv,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    Linear,
+    MaxPool,
+    Relu,
+    Residual,
+    Shape,
+    chain_shape,
+)
 
 Layers = tuple[Layer, ...]
 
@@ -31,7 +43,58 @@ def mlp(classes: int, *, hidden: tuple[int, ...] = (64,)) -> Layers:
     return (Flatten(), *inner, Linear(classes))
 
 
-NETWORKS: dict[str, Callable[..., Layers]] = {"lenet": lenet, "mlp": mlp}
+def resnet8(classes: int, *, width: int = 16) -> Layers:
+    """The residual network of eight layers for small images, as in the MLPerf Tiny benchmark; see `resnet20`.
+
+    That benchmark's (Banbury et al., arXiv:2106.07597) has biases, and no normalization on its shortcuts.
+    """
+    return _resnet(classes, blocks=1, width=width)
+
+
+def resnet20(classes: int, *, width: int = 16) -> Layers:
+    """The residual network of 6n + 2 layers for small images, here with n = 3 blocks in each of three stages.
+
+    He, Zhang, Ren, Sun: Deep residual learning for image recognition, arXiv:1512.03385, section 4.2. Where
+    a stage halves the image and doubles the channels, the shortcut is a normalized 1 × 1 convolution, the
+    paper's option B; the paper's own networks for CIFAR-10 have option A, which pads with zeros.
+    """
+    return _resnet(classes, blocks=3, width=width)
+
+
+def _resnet(classes: int, *, blocks: int, width: int) -> Layers:
+    stages = (
+        layer
+        for channels, stride in ((width, 1), (2 * width, 2), (4 * width, 2))
+        for block in range(blocks)
+        for layer in _basic_block(channels, stride if block == 0 else 1)
+    )
+    return (
+        *_normalized_conv(width, kernel=3), Relu(),
+        *stages,
+        GlobalAveragePool(), Flatten(), Linear(classes),
+    )  # fmt: skip
+
+
+def _basic_block(channels: int, stride: int) -> Layers:
+    body = (
+        *_normalized_conv(channels, kernel=3, stride=stride), Relu(),
+        *_normalized_conv(channels, kernel=3),
+    )  # fmt: skip
+    shortcut = () if stride == 1 else _normalized_conv(channels, kernel=1, stride=stride)
+    return Residual(body, shortcut), Relu()
+
+
+def _normalized_conv(channels: int, *, kernel: int, stride: int = 1) -> Layers:
+    """The normalization subtracts the mean, so that the convolution needs no bias."""
+    return Conv(channels, kernel, padding=kernel // 2, stride=stride, bias=False), BatchNorm()
+
+
+NETWORKS: dict[str, Callable[..., Layers]] = {
+    "lenet": lenet,
+    "mlp": mlp,
+    "resnet8": resnet8,
+    "resnet20": resnet20,
+}
 
 
 def check_network_name(name: str) -> None:
@@ -51,7 +114,5 @@ def network(name: str, sample_shape: Shape, classes: int, /, **options: object) 
         layers = NETWORKS[name](classes, **options)
     except TypeError as error:
         raise ConfigurationError(f"model_kwargs do not fit the model {name!r}: {error}") from error
-    shape = sample_shape
-    for layer in layers:
-        shape = layer.output_shape(shape)
+    chain_shape(layers, sample_shape)
     return layers

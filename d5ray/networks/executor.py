@@ -1,10 +1,15 @@
 """What executes a network: the interface that every framework's adapter fills."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
+
+from d5ray.networks.buckets import Announcer, Buckets, OnReady, Range, partition
+
+Allocate = Callable[[int, str], np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -33,22 +38,39 @@ class Executor(ABC):
 
     `parameters` and `gradients` are contiguous one-dimensional arrays of the framework (n,); the model's
     tensors are views into them, so that a collective is one call on one buffer. `forward_ns` and
-    `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start.
+    `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start, without on_ready's.
+
+    What the model changes without training it, such as the running mean and variance of a BatchNorm, stands
+    in `untrained` (m,), one more flat array of which the model's tensors are views (m may be 0), and in
+    `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
+    `inference_and_backprop`, and may be written in place, as the parameters may.
     """
 
     parameters: Any
     gradients: Any
     slots: tuple[Slot, ...]
+    untrained: Any
+    counters: tuple[Any, ...]
     forward_ns: int = 0
     backward_ns: int = 0
+    _buckets: Buckets | None = None
 
     @abstractmethod
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Scores (batch, ...) of inputs (batch, ...), without gradients, in evaluation mode."""
 
     @abstractmethod
-    def inference_and_backprop(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
-        """The loss of the batch; its gradient stands in `gradients` afterwards, the old one is gone."""
+    def inference_and_backprop(
+        self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
+    ) -> float:
+        """The loss of the batch; its gradient stands in `gradients` afterwards, the old one is gone.
+
+        on_ready(begin, end) is called as soon as gradients[begin:end] is complete, once for every range that
+        `buckets` gave and in that order, even where no gradient arrives: then it is zero. From then on the
+        range belongs to the callee, who may change it at once. On a GPU "complete" means: in the order of the
+        current stream. on_ready runs inside the framework's backward pass, on a GPU in a thread of it. It
+        must neither start a backward pass nor switch to another greenlet; what it raises is raised here.
+        """
 
     @abstractmethod
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
@@ -57,6 +79,40 @@ class Executor(ABC):
     @abstractmethod
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         """A copy of the flat parameters (n,) in host memory."""
+
+    @abstractmethod
+    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
+
+    @abstractmethod
+    def use_buffers(self, allocate: Allocate) -> None:
+        """Move `parameters` and `gradients` (n,) into memory of the caller's; their values are kept.
+
+        allocate(n, type) is called for the parameters, then for the gradients. It gives a writable array (n,)
+        whose elements have the size of the type, a name such as "float32" or "bfloat16"; what NumPy calls
+        them does not matter. The arrays are used until the next call, which may give the same memory again;
+        one with `numpy.empty` gives shared memory free. To be called between steps, best before the first;
+        arrays that were read from `parameters` and `gradients` before are not the model's any more.
+        On a GPU nothing is moved, and allocate is not called.
+        """
+
+    @final
+    def buckets(self, bucket_bytes: int) -> tuple[Range, ...]:
+        """Set, and give, the ranges [begin, end) that are announced to on_ready, in their order.
+
+        They are made of whole parameter tensors and follow one another from the end of the buffer to its
+        beginning; each but the last holds at least `bucket_bytes`. Until this is called the whole buffer is
+        one range. Equal models have equal ranges, so every agent announces in the same order.
+        """
+        self._buckets = partition(self.slots, self.parameters.dtype.itemsize, bucket_bytes)
+        return self._buckets.ranges
+
+    def _announcer(self, on_ready: OnReady) -> Announcer:
+        """What one backward pass reports its gradients to."""
+        if self._buckets is None:
+            self.buckets(self.parameters.nbytes or 1)
+        assert self._buckets is not None
+        return Announcer(self._buckets, on_ready)
 
     def named_parameters(self) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of every parameter tensor under its name, in host memory."""

@@ -27,4 +27,19 @@ def is_floating(array: Any) -> bool:
     kind = array.dtype
     if hasattr(kind, "is_floating_point"):  # PyTorch
         return bool(kind.is_floating_point or kind.is_complex)
-    return kind.kind in "fc"
+    return kind.kind in "fc" or kind.name == "bfloat16"  # NumPy knows that type from ml_dtypes alone
+
+
+def copy_of(array: Any) -> Any:
+    """A new array with the same values, framework, type and device.
+
+    >>> import numpy
+    >>> x = numpy.array([1.0, 2.0])
+    >>> y = copy_of(x)
+    >>> x += 1.0
+    >>> y
+    array([1., 2.])
+    """
+    copied = zeros_like(array)
+    copied[...] = array
+    return copied

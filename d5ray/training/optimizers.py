@@ -65,6 +65,31 @@ class Momentum(Optimizer):
         x -= self.learning_rate * velocity
 
 
+@final
+@dataclass(frozen=True)
+class Nesterov(Optimizer):
+    """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov's momentum as Sutskever et al. write it, PMLR 28(3):1139)
+
+    x stands at the point where the next gradient is taken, as in PyTorch with nesterov=True.
+    """
+
+    learning_rate: float
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_number("learning_rate", self.learning_rate, low=0.0, low_included=False)
+        check_number("momentum", self.momentum, low=0.0, low_included=True, high=1.0)
+
+    def state(self, x: Any) -> State:
+        return {"velocity": zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        velocity = state["velocity"]
+        velocity *= self.momentum
+        velocity += gradient
+        x -= self.learning_rate * (gradient + self.momentum * velocity)
+
+
 def check_number(name: str, value: object, *, low: float, low_included: bool, high: float = math.inf) -> None:
     """Raise `ConfigurationError` unless value is a finite number between low and high (high excluded).
 

@@ -5,60 +5,32 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from torch import nn
 
-from d5ray.actors.coordinator import Coordinator
 from d5ray.actors.training_agent import EVALUATION_METRICS, STEP_METRICS, Outcome, TrainingAgent
+from d5ray.distributed.algorithms import recursive_doubling_cost
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
-from d5ray.frameworks.torch.process_group import Store
-from d5ray.metrics.columns import expand
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split, load_dataset
 from d5ray.training.optimizers import SGD, Momentum, Optimizer
 from d5ray.training.samplers import OrderedSampler
+from tests.agents import Rows, agents_in_threads
 from tests.together import together
 
 TIMEOUT_SECONDS = 20.0
 _runs = itertools.count()
-
-
-class Rows:
-    """A sink that keeps what agents send."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.sent_events: list[dict[str, Any]] = []
-        self.drained = 0
-
-    def samples(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(batch)
-
-    def frames(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(expand(batch))
-
-    def events(self, batch: pa.RecordBatch) -> None:
-        self.sent_events += batch.to_pylist()
-
-    def drain(self) -> None:
-        self.drained += 1
-
-    def all(self) -> list[dict[str, Any]]:
-        rows = [row for batch in self.batches for row in batch.drop_columns(["t_wall"]).to_pylist()]
-        return sorted(rows, key=lambda row: int(row["seq"]))
-
-    def of(self, metric: str) -> list[Any]:
-        return [row["value"] for row in self.all() if row["metric"] == metric]
 
 
 class InFloat64(nn.Module):
@@ -89,30 +61,11 @@ def hundred(digits: Dataset) -> Dataset:
     )
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[tuple[str, int]]:
-    made = Store("127.0.0.1", TIMEOUT_SECONDS)
-    yield made.address
-    del made
-
-
 @pytest.fixture
-def start(store: tuple[str, int]) -> Callable[[Experiment, Dataset], tuple[list[TrainingAgent], list[Rows]]]:
-    """Every agent of an experiment, ready to train; build is serial since PyTorch's seed is the process's."""
-
-    def call(experiment: Experiment, data: Dataset) -> tuple[list[TrainingAgent], list[Rows]]:
-        agents_of = experiment.agents or 0
-        sinks = [Rows() for _ in range(agents_of)]
-        run = f"run-{next(_runs)}"
-        agents = [TrainingAgent(rank, experiment, run, "node", sink) for rank, sink in enumerate(sinks)]
-        for agent in agents:
-            agent.build(data)
-        coordinator = Coordinator(run, experiment.timeout_seconds)
-        groups = coordinator.issue(["127.0.0.1"] * agents_of, store)
-        together(lambda rank: agents[rank].join(groups[rank]), agents_of)
-        return agents, sinks
-
-    return call
+def start() -> Iterator[Callable[[Experiment, Dataset], tuple[list[TrainingAgent], list[Rows]]]]:
+    """Every agent of an experiment, ready to train."""
+    with ExitStack() as stack:
+        yield lambda experiment, data: stack.enter_context(agents_in_threads(experiment, data))
 
 
 Start = Callable[[Experiment, Dataset], tuple[list[TrainingAgent], list[Rows]]]
@@ -124,6 +77,10 @@ def experiment(**values: Any) -> Experiment:
         "seed": 3, "timeout_seconds": TIMEOUT_SECONDS,
     }  # fmt: skip
     return Experiment(**(given | values))
+
+
+def train(group: list[TrainingAgent], steps: int, rank: int) -> Outcome:
+    return group[rank].train(steps)
 
 
 def flat(agent: TrainingAgent) -> np.ndarray[Any, Any]:
@@ -326,15 +283,19 @@ def test_times_of_all_steps_are_the_time_of_training(start: Start, hundred: Data
     assert 0.5 * seconds < sum(sink.of("step_time")[5:]) < seconds
 
 
-def test_bytes_of_a_step_are_those_of_a_ring_allreduce(start: Start, hundred: Dataset) -> None:
-    """2 (n-1)/n of the gradient's bytes sent and received, 2 (n-1) messages, every step of every agent."""
-    group, sinks = start(experiment(model=InFloat64, agents=3, evaluate=False), hundred)
-    together(lambda rank: group[rank].train(3), 3)
-    payload = flat(group[0]).nbytes
-    for sink in sinks:
-        for metric in ("bytes_sent", "bytes_received"):
-            assert sink.of(metric) == [pytest.approx(4 * payload / 3, abs=1)] * 3
-        assert sink.of("messages_sent") == [4] * 3
+def test_bytes_of_a_step_are_those_of_its_allreduce(start: Start, hundred: Dataset) -> None:
+    """What the closed form of recursive doubling among three says, every step of every agent over gloo; with
+    shared memory each reads the two others' arrays."""
+    for communicator in ("gloo", "shared_memory"):
+        wanted = experiment(model=InFloat64, agents=3, evaluate=False, communicator=communicator)
+        group, sinks = start(wanted, hundred)
+        together(partial(train, group, 3), 3)
+        payload = flat(group[0]).nbytes
+        for rank, sink in enumerate(sinks):
+            cost = recursive_doubling_cost(rank, 3, payload)
+            sent = cost.bytes_sent if communicator == "gloo" else 2 * payload
+            assert sink.of("bytes_sent") == sink.of("bytes_received") == [sent] * 3
+            assert sink.of("messages_sent") == [cost.messages_sent if communicator == "gloo" else 2] * 3
 
 
 # -- seeds ---------------------------------------------------------------------------------------------

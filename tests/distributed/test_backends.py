@@ -39,8 +39,8 @@ def test_a_group_of_one_is_solo_whatever_the_name(name: str) -> None:
         ("glo", "did you mean 'gloo'?"),
         ("GLOO", "did you mean 'gloo'?"),
         ("Auto", "did you mean 'auto'?"),
-        ("carrier pigeon", "known: auto, gloo"),
-        ("", "known: auto, gloo"),
+        ("carrier pigeon", "known: auto, gloo, hierarchical, nccl, reference, shared_memory"),
+        ("", "known: auto, gloo, hierarchical, nccl, reference, shared_memory"),
     ],
 )
 def test_an_unknown_backend_is_answered_with_the_nearest(name: str, end: str) -> None:
@@ -75,6 +75,30 @@ def test_a_topology_of_another_size_is_refused() -> None:
         backends.join("auto", ALONE, Ring(3))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "device", "backend"),
+    [
+        ((), "cpu", "shared_memory"),
+        (("a", "a", "a"), "cpu", "shared_memory"),
+        (("a", "b", "c"), "cpu", "gloo"),
+        (("a", "b", "a"), "cpu", "hierarchical"),
+        (("a", "b", "a"), "cuda:0", "nccl"),
+    ],
+)
+def test_the_backend_follows_from_where_the_members_are(
+    nodes: tuple[str, ...], device: str, backend: str
+) -> None:
+    """One node, a node each, some nodes with several, a GPU each."""
+    assert backends.chosen(Group("g", 0, 0, 3, nodes=nodes, device=device)) == backend
+
+
+def test_an_experiment_cannot_name_the_oracle() -> None:
+    """Its agents are processes, the oracle's members are threads of one."""
+    with pytest.raises(ConfigurationError, match="'reference' joins threads of one process"):
+        backends.check_for_agents("reference")
+    backends.check_for_agents("hierarchical")
+
+
 # -- alone -----------------------------------------------------------------------------------------------
 
 
@@ -95,21 +119,21 @@ OPERATIONS: dict[str, Callable[[Communicator, Any], None]] = {
 def test_every_operation_of_one_is_the_identity(
     solo: Communicator, kind: str, dtype: str, operation: str
 ) -> None:
-    """Bit for bit, NaN and infinities too; one round is counted and not a byte."""
+    """Bit for bit, NaN and infinities too; one operation is counted and not a byte."""
     given = np.array([1.5, -0.0, np.nan, np.inf, 1 / 3], dtype)
     array: Any = torch.from_numpy(given.copy()) if kind == "torch" else given.copy()
     OPERATIONS[operation](solo, array)
     assert np.asarray(array).tobytes() == given.tobytes()
-    assert replace(solo.traffic, nanoseconds=0) == Traffic(rounds=1)
+    assert replace(solo.traffic, nanoseconds=0) == Traffic(operations=1)
     assert solo.traffic.nanoseconds > 0
 
 
-def test_rounds_add_up_and_bytes_stay_zero(solo: Communicator) -> None:
+def test_operations_add_up_and_bytes_stay_zero(solo: Communicator) -> None:
     """Three times every operation."""
     for _ in range(3):
         for operation in OPERATIONS.values():
             operation(solo, np.ones(1000))
-    assert replace(solo.traffic, nanoseconds=0) == Traffic(rounds=3 * len(OPERATIONS))
+    assert replace(solo.traffic, nanoseconds=0) == Traffic(operations=3 * len(OPERATIONS))
 
 
 ARRAY = np.ones(1)

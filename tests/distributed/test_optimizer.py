@@ -1,6 +1,5 @@
-"""Claims about distributed optimizers: what a step may use, D-PSGD and allreduce SGD against NumPy."""
+"""What the step of a distributed optimizer may use: x, gradient (whole or in buckets), apply, rng"""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,19 @@ from d5ray.distributed import backends
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.topology import Complete, Ring, Topology
+from d5ray.distributed.optimizers.dpsgd import DPSGD
+from d5ray.distributed.topology import Complete, Ring
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.frameworks.torch.process_group import Store
 from d5ray.operators.loss import Loss
 from d5ray.training.batch import Batch
 from d5ray.training.optimizers import SGD, Momentum, Optimizer
-from tests.together import together
+from tests.distributed.quadratic import batches_of, course, noise, quadratics, train
 
 Array = np.ndarray[Any, Any]
 SIZE = 6  # parameters
-TIMEOUT_SECONDS = 30.0
 
 
 class HalfSquare(Loss):
@@ -239,150 +237,135 @@ def test_a_subclass_that_needs_arguments_is_given_as_an_instance() -> None:
     assert made.distributed is given
 
 
-# -- against NumPy ---------------------------------------------------------------------------------------
+def test_the_readmes_example_is_dpsgd() -> None:
+    """The dozen lines of a user do what the class of that name does, to the bit."""
+    problem, batches = quadratics(4), batches_of(noise(4, 10))
+    ours = course(NeighborSGD(), Momentum(0.05, 0.9), Ring(4), problem, batches)
+    theirs = course(DPSGD(), Momentum(0.05, 0.9), Ring(4), problem, batches)
+    np.testing.assert_array_equal(ours, theirs)
 
 
-Run = Callable[..., Array]
+# -- bucket by bucket, part by part ------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    """Train agents in threads over gloo; returns the parameters (steps + 1, agents, SIZE) of all of them."""
-    store = Store("127.0.0.1", TIMEOUT_SECONDS)
-    groups: dict[Topology, list[Communicator]] = {}
+class TwoLayers(nn.Module):
+    """Tensors of 12, 3, 6 and 2 parameters."""
 
-    def communicators(topology: Topology) -> list[Communicator]:
-        if topology not in groups:
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).double()
 
-            def join(rank: int) -> Communicator:
-                group = Group(
-                    repr(topology), 0, rank, topology.agents, store.address, timeout_seconds=TIMEOUT_SECONDS
-                )
-                return backends.join("auto", group, topology)
-
-            groups[topology] = together(join, topology.agents)
-        return groups[topology]
-
-    def call(
-        kind: Kind,
-        base: Optimizer,
-        topology: Topology,
-        curvatures: Array,  # (agents, SIZE)
-        start: Array,  # (agents, SIZE)
-        batches: list[list[Batch]],  # for each step, those of the agents
-    ) -> Array:
-        group = communicators(topology)
-        executors = [executor_of(*pair) for pair in zip(curvatures, start, strict=True)]
-
-        def agent(rank: int) -> list[Array]:
-            optimizer = kind()
-            optimizer.bind(
-                executor=executors[rank],
-                base=base,
-                communication=group[rank],
-                rng=np.random.default_rng(rank),
-            )
-            course = [executors[rank].numpy_parameters()]
-            for step in batches:
-                optimizer.step(step[rank])
-                course.append(executors[rank].numpy_parameters())
-            return course
-
-        return np.array(together(agent, topology.agents)).transpose(1, 0, 2)
-
-    yield call
-    for group in groups.values():
-        for communicator in group:
-            communicator.close()
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.layers(inputs.double())
+        return scores
 
 
-def different_data(agents: int, steps: int) -> tuple[Array, Array, Array]:
-    """Curvatures (agents, SIZE), start (agents, SIZE), samples (steps, agents, 3, SIZE)."""
-    generator = np.random.default_rng(11)
-    curvature = generator.uniform(0.2, 2.0, (agents, SIZE))
-    return (
-        curvature,
-        generator.standard_normal((agents, SIZE)),
-        generator.standard_normal((steps, agents, 3, SIZE)),
+class InBuckets(DistributedOptimizer):
+    """Announces in buckets of at least 40 bytes."""
+
+    def start(self) -> None:
+        self.buckets(40)
+
+    def step(self, batch: Batch) -> None: ...
+
+
+def two_layers() -> TorchExecutor:
+    return from_model(TwoLayers, {}, sample_shape=(4,), classes=2, loss=HalfSquare(), seed=0, threads=1)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_buckets_are_announced_weighted_and_in_order(weight: float) -> None:
+    """Each when it has its final value, from the last layer to the first; together they are the gradient."""
+    batch = batch_of(np.random.default_rng(2).standard_normal((5, 4)), weight)
+    whole = bound(executor=two_layers()).gradient(batch)
+    announced: list[Array] = []
+    optimizer = bound(InBuckets, executor=two_layers())
+    gradient = optimizer.gradient(batch, on_ready=lambda bucket: announced.append(bucket.numpy().copy()))
+    assert [len(bucket) for bucket in announced] == [8, 15]
+    np.testing.assert_array_equal(np.concatenate(announced[::-1]), whole.numpy())
+    np.testing.assert_array_equal(gradient.numpy(), whole.numpy())
+
+
+def test_an_agent_without_samples_announces_the_same_buckets_of_zeros() -> None:
+    """In the same order, so that its peers' exchanges find theirs; and there is no loss."""
+    optimizer = bound(InBuckets, executor=two_layers())
+    optimizer.gradient(batch_of(np.ones((3, 4))), on_ready=lambda bucket: None)
+    announced: list[Array] = []
+    optimizer.gradient(
+        batch_of(np.zeros((0, 4)), weight=0.0),
+        on_ready=lambda bucket: announced.append(bucket.numpy().copy()),
     )
+    assert [bucket.tolist() for bucket in announced] == [[0.0] * 8, [0.0] * 15]
+    assert np.isnan(optimizer.loss)
 
 
-@pytest.mark.parametrize("topology", [Ring(4), Complete(3)], ids=repr)
-def test_dpsgd_is_its_matrix_recursion(run: Run, topology: Topology) -> None:
-    """X ← W X − η G(X) with G_i = a_i (x_i − mean c_i), step by step, on every agent; float64."""
-    curvatures, start, samples = different_data(topology.agents, steps=30)
-    course = run(
-        NeighborSGD, SGD(0.1), topology, curvatures, start,
-        [[batch_of(own) for own in step] for step in samples],
+def test_what_the_callee_makes_of_a_bucket_stays() -> None:
+    """A bucket is a piece of the gradient's buffer, no copy."""
+    optimizer = bound(InBuckets, executor=two_layers())
+
+    def fill(bucket: Any) -> None:
+        bucket[...] = float(len(bucket))
+
+    gradient = optimizer.gradient(batch_of(np.ones((3, 4))), on_ready=fill)
+    assert gradient.tolist() == [15.0] * 15 + [8.0] * 8
+
+
+def test_without_buckets_the_whole_gradient_is_announced() -> None:
+    """Once, with samples and without."""
+    optimizer = bound(executor=two_layers())
+    sizes: list[int] = []
+    for samples in (3, 0):
+        batch = batch_of(np.ones((samples, 4)), weight=float(samples > 0))
+        optimizer.gradient(batch, on_ready=lambda bucket: sizes.append(len(bucket)))
+    assert sizes == [23, 23]
+
+
+def test_a_part_is_updated_alone_with_a_state_of_its_own() -> None:
+    """Momentum on x[1:3] twice, then on x[4:6] once; the rest stays, and so does the gradient."""
+    optimizer = bound(base=Momentum(0.1, 0.5))
+    gradient = torch.arange(6.0, dtype=torch.float64)
+    for _ in range(2):
+        optimizer.apply(gradient, slice(1, 3))
+    optimizer.apply(gradient, slice(4, 6))
+    np.testing.assert_allclose(optimizer.x, [0, -0.25, -0.5, 0, -0.4, -0.5], rtol=1e-14)
+    assert gradient.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_parts_together_are_the_whole() -> None:
+    """Cut anywhere, as long as the cuts stay: an element-wise rule does the same to the bit."""
+    generator = np.random.default_rng(4)
+    whole, parts = bound(base=Momentum(0.1, 0.5)), bound(base=Momentum(0.1, 0.5))
+    for _ in range(5):
+        gradient = torch.tensor(generator.standard_normal(SIZE))
+        whole.apply(gradient)
+        for part in (slice(0, 0), slice(0, 1), slice(1, 4), slice(4, 6)):
+            parts.apply(gradient, part)
+    assert parts.x.tolist() == whole.x.tolist()
+
+
+# -- randomness --------------------------------------------------------------------------------------------
+
+
+class Drawing(DistributedOptimizer):
+    """Draws from both generators."""
+
+    def step(self, batch: Batch) -> None:
+        self.own, self.everyones = self.rng.random(), self.shared_rng.random()
+
+
+def test_one_generator_is_each_agents_own_and_one_is_everyones() -> None:
+    """The shared one gives the same on all agents, step by step."""
+    drawn = train(
+        Drawing(), SGD(0.1), Ring(3), quadratics(3), batches_of(noise(3, 4)),
+        watch=lambda optimizer: (getattr(optimizer, "own", 0.0), getattr(optimizer, "everyones", 0.0)),
     )  # fmt: skip
-    expected = start
-    for number, step in enumerate(samples):
-        gradients = curvatures * (expected - step.mean(axis=1))
-        expected = topology.weights() @ expected - 0.1 * gradients
-        np.testing.assert_allclose(course[number + 1], expected, rtol=0, atol=1e-13)
-    assert np.ptp(course[-1], axis=0).min() > 1e-3  # the agents' data differ, and so do the agents
+    own, shared = np.array(drawn)[:, 1:].transpose(2, 0, 1)  # each (agents, steps)
+    assert len(set(own.flat)) == own.size
+    assert len(set(shared.flat)) == shared.shape[1]
+    assert (shared == shared[0]).all()
 
 
-def test_the_mean_of_parameters_follows_the_mean_gradient(run: Run) -> None:
-    """x̄⁺ = x̄ − η ḡ for a doubly stochastic W, with the gradients at each agent's own parameters."""
-    curvatures, start, samples = different_data(4, steps=30)
-    course = run(
-        NeighborSGD, SGD(0.1), Ring(4), curvatures, start,
-        [[batch_of(own) for own in step] for step in samples],
-    )  # fmt: skip
-    for before, after, step in zip(course, course[1:], samples, strict=False):
-        gradients = curvatures * (before - step.mean(axis=1))
-        expected = before.mean(axis=0) - 0.1 * gradients.mean(axis=0)
-        np.testing.assert_allclose(after.mean(axis=0), expected, rtol=0, atol=1e-14)
-
-
-def test_dpsgd_goes_to_the_neighbourhood_of_the_common_minimum(run: Run) -> None:
-    """Full gradients, equal curvature, η = 0.02: x̄ → mean c, and consensus within O(η)."""
-    generator = np.random.default_rng(3)
-    centres, start = generator.standard_normal((4, 1, SIZE)), 10 * generator.standard_normal((4, SIZE))
-    steps = [[batch_of(own) for own in centres]] * 600
-    course = run(NeighborSGD, SGD(0.02), Ring(4), np.ones((4, SIZE)), start, steps)
-    np.testing.assert_allclose(course[-1].mean(axis=0), centres.mean(axis=(0, 1)), atol=1e-4)
-    distance = np.abs(course[-1] - course[-1].mean(axis=0)).max()
-    assert 1e-4 < distance < 0.02 * 3 * np.abs(centres).max()
-
-
-@pytest.mark.parametrize("base", [SGD(0.3), Momentum(0.1, 0.9)], ids=repr)
-@pytest.mark.parametrize(
-    ("agents", "shares"),
-    [
-        (1, [[4], [3], [1]]),
-        (2, [[4, 4], [4, 4], [3, 2]]),
-        (3, [[4, 4, 4], [4, 4, 4], [2, 2, 1]]),
-        (3, [[4, 4, 4], [1, 1, 0], [4, 4, 4], [1, 0, 0]]),
-    ],
-)
-def test_allreduce_sgd_is_one_process_on_the_union(
-    run: Run, agents: int, shares: list[list[int]], base: Optimizer
-) -> None:
-    """Uneven and empty shares, weighted as `Draw` says: x follows the mean over all samples of the step."""
-    generator = np.random.default_rng(5)
-    curvature = generator.uniform(0.2, 2.0, SIZE)
-    start = generator.standard_normal(SIZE)
-    steps, unions = [], []
-    for counts in shares:
-        union = generator.standard_normal((sum(counts), SIZE))
-        pieces = np.split(union, np.cumsum(counts)[:-1])
-        steps.append([batch_of(piece, len(piece) * agents / len(union)) for piece in pieces])
-        unions.append(union)
-    course = run(
-        AllreduceSGD,
-        base,
-        Complete(agents),
-        np.tile(curvature, (agents, 1)),
-        np.tile(start, (agents, 1)),
-        steps,
-    )
-    momentum = base.momentum if isinstance(base, Momentum) else 0.0
-    x, velocity = start.copy(), np.zeros(SIZE)
-    for number, union in enumerate(unions):
-        velocity = momentum * velocity + curvature * (x - union.mean(axis=0))
-        x = x - base.learning_rate * velocity
-        for rank in range(agents):
-            np.testing.assert_allclose(course[number + 1][rank], x, rtol=0, atol=1e-13)
-            np.testing.assert_array_equal(course[number + 1][rank], course[number + 1][0])
+def test_without_a_shared_generator_every_agent_gets_the_same_one() -> None:
+    """Callers that bind without one are not left with different ones."""
+    first, second = bound(), bound()
+    assert first.shared_rng.random() == second.shared_rng.random()

@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,22 +17,29 @@ import pytest
 
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.communicator import Group
+from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.peers import HandWrittenLoop, Task
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run, list_runs
 from d5ray.recipes import overhead_lenet
-from d5ray.recipes.contenders import Contender, Times
-from d5ray.recipes.overhead import Overhead, whole_batches
 from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.side_by_side import turns
+from d5ray.recipes.step_times import StepTimes, whole_batches
+from d5ray.recipes.trainers import Agents, DataParallel, HandWritten
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers import SGD, Momentum
 from tests.conftest import d5ray, marked, started
 
 Vector = np.ndarray[Any, Any]
 STEPS = 20
-JOB = Overhead(model="lenet", dataset="digits", optimizer=Momentum(0.05, 0.9), batch_size=64, seed=3)
+JOB = StepTimes(
+    comparisons=((Agents(1), HandWritten()), (Agents(2, "gloo"), DataParallel(2))),
+    model="lenet",
+    dataset="digits",
+    optimizer=Momentum(0.05, 0.9),
+    batch_size=64,
+    seed=3,
+)
 
 
 class Nowhere:
@@ -57,12 +66,12 @@ def task(data: Dataset) -> Task:
 
 def agents_parameters(data: Dataset, agents: int, steps: int) -> list[Vector]:
     """The flat parameters of d5ray's agents after `steps` steps, in threads of this process."""
-    experiment = JOB.experiment(data, agents)
+    experiment = JOB.experiment(data, agents, "gloo")
     made = [TrainingAgent(rank, experiment, "run", "node", Nowhere()) for rank in range(agents)]
     for agent in made:
         agent.build(data)
-    store = made[0].host_store("127.0.0.1") if agents > 1 else None
-    groups = [Group("run", 0, rank, agents, store) for rank in range(agents)]
+    rendezvous = Rendezvous()
+    groups = [Group("run", 0, rank, agents, rendezvous.address) for rank in range(agents)]
 
     def live(agent: TrainingAgent, group: Group) -> Vector:
         agent.join(group)
@@ -72,7 +81,7 @@ def agents_parameters(data: Dataset, agents: int, steps: int) -> list[Vector]:
         agent.leave()
         return np.concatenate([values.ravel() for values in named.values()])
 
-    with ThreadPoolExecutor(agents) as threads:
+    with closing(rendezvous), ThreadPoolExecutor(agents) as threads:
         return list(threads.map(live, made, groups))
 
 
@@ -87,8 +96,8 @@ def test_one_agent_and_the_hand_written_loop_end_with_equal_parameters(data: Dat
     (ours,) = agents_parameters(data, 1, STEPS)
     loop = HandWrittenLoop(task(data))
     assert distance(loop.parameters(), begin) == 0
-    marks = loop.train(STEPS)
-    assert len(marks) == STEPS + 1 and (np.diff(marks) > 0).all()
+    trained = loop.train(STEPS)
+    assert len(trained.marks) == STEPS + 1 and (np.diff(trained.marks) > 0).all()
     assert distance(ours, begin) > 0.01  # they have gone somewhere
     assert distance(ours, loop.parameters()) < 1e-5
 
@@ -97,7 +106,7 @@ MEMBER = """
 import sys
 import numpy as np
 from d5ray.frameworks.torch.peers import DistributedDataParallelLoop, Task
-from d5ray.recipes.overhead import whole_batches
+from d5ray.recipes.step_times import whole_batches
 from d5ray.training.datasets import load_dataset
 from d5ray.training.samplers import ShuffleSampler
 
@@ -153,22 +162,6 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
         whole_batches(load_dataset("digits"), 1439)
 
 
-class Named(Contender):
-    """A contender that is never measured."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def measure(self) -> Times:
-        raise AssertionError
-
-
-def test_the_sides_of_a_pair_are_first_alternately() -> None:
-    a, b, c, d = (Named(name) for name in "abcd")
-    order = "".join(contender.name for _, contender in turns(3, [(a, b), (c, d)]))
-    assert order == "abcd" + "badc" + "abcd"
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -183,16 +176,15 @@ def test_the_sides_of_a_pair_are_first_alternately() -> None:
     ],
 )
 def test_a_wrong_value_is_said_before_anything_starts(change: dict[str, Any], words: str) -> None:
-    values: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": Momentum(0.05)}
     with pytest.raises(ConfigurationError, match=words):
-        Overhead(**(values | change))
+        replace(JOB, **change)
 
 
 def test_the_recipe_makes_its_job_and_refuses_what_is_fixed() -> None:
     parts = (overhead_lenet.FIXED, overhead_lenet.MUTABLE, overhead_lenet.METRICS)
     recipe = Recipe.of(*parts, name="overhead_lenet", overrides={"pairs": 6})
     job = recipe.made()
-    assert isinstance(job, Overhead)
+    assert isinstance(job, StepTimes)
     assert (job.pairs, job.optimizer, job.name) == (6, Momentum(0.05, 0.9), "overhead_lenet")
     with pytest.raises(ConfigurationError, match="FIXED"):
         Recipe.of(*parts, name="overhead_lenet", overrides={"model": "mlp"})
@@ -221,12 +213,17 @@ def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -
         run, "select scope, phase, count(*) n from samples where metric = 'step_time' group by all"
     ).to_pylist()
     found = {(row["scope"], row["phase"]): row["n"] for row in rows}
-    ranks = {"d5ray[1]": 1, "pytorch[1]": 1, "d5ray[2]": 2, "ddp[2]": 2}
+    ranks = {"d5ray[1]": 1, "pytorch[1]": 1, "d5ray gloo[2]": 2, "ddp[2]": 2}
     assert found == {(name, "train"): 20 * n for name, n in ranks.items()} | {
         (name, "warmup"): 5 * n for name, n in ranks.items()
     }
+    evaluated = sql(run, "select scope, rank, value from samples where metric = 'test_accuracy'")
+    assert sorted(evaluated["scope"].to_pylist()) == sorted(
+        name for name, n in ranks.items() for _ in range(n)
+    )
+    assert all(0.05 < accuracy <= 1 for accuracy in evaluated["value"].to_pylist())
     recorded = sql(run, "select distinct scope from samples where metric = 'record_time'")
-    assert sorted(recorded["scope"].to_pylist()) == ["d5ray[1]", "d5ray[2]"]
+    assert sorted(recorded["scope"].to_pylist()) == ["d5ray gloo[2]", "d5ray[1]"]
     assert not done.left()
 
 

@@ -426,10 +426,10 @@ def test_a_shipped_recipe_has_one_hash_as_a_module_and_as_a_program() -> None:
 
 
 def test_the_shipped_recipe_is_what_its_text_says() -> None:
-    """digits_lenet: two agents with gloo, LeNet on the digits, momentum SGD by allreduce."""
+    """digits_lenet: two agents, LeNet on the digits, momentum SGD by allreduce over whatever fits."""
     made = Recipe.of(digits_lenet.FIXED, digits_lenet.MUTABLE, digits_lenet.METRICS, name="x").made()
     assert isinstance(made, Experiment)
-    assert (made.model, made.dataset, made.agents, made.communicator) == ("lenet", "digits", 2, "gloo")
+    assert (made.model, made.dataset, made.agents, made.communicator) == ("lenet", "digits", 2, "auto")
     assert (made.optimizer, made.executor) == (d5.Momentum(0.05, 0.9), from_model)
     assert isinstance(made.distributed, d5.AllreduceSGD)
 

@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import SGD, Momentum, Optimizer, check_number
+from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer, check_number
 
 PEERS: list[tuple[Optimizer, Callable[[torch.Tensor], torch.optim.Optimizer]]] = [
     (SGD(0.03), lambda x: torch.optim.SGD([x], lr=0.03)),
     (Momentum(0.03), lambda x: torch.optim.SGD([x], lr=0.03, momentum=0.9)),
     (Momentum(0.01, 0.5), lambda x: torch.optim.SGD([x], lr=0.01, momentum=0.5)),
     (Momentum(0.02, 0.0), lambda x: torch.optim.SGD([x], lr=0.02)),
+    (Nesterov(0.03), lambda x: torch.optim.SGD([x], lr=0.03, momentum=0.9, nesterov=True)),
+    (Nesterov(0.01, 0.5), lambda x: torch.optim.SGD([x], lr=0.01, momentum=0.5, nesterov=True)),
+    (Nesterov(0.02, 0.0), lambda x: torch.optim.SGD([x], lr=0.02)),
 ]
 
 
@@ -71,13 +74,28 @@ def test_momentum_on_a_quadratic_is_its_closed_form(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_nesterov_looks_ahead(kind: str) -> None:
+    """x is x̃ + μ ṽ of Nesterov's recursion ṽ ← μ ṽ − η ∇f(x̃ + μ ṽ), x̃ ← x̃ + ṽ; f(x) = a x²/2."""
+    rate, momentum, curvature = 0.05, 0.9, np.array([0.5, 3.0, 10.0])
+    x = array_of([2.0, -1.0, 0.5], kind)
+    rule = Nesterov(rate, momentum)
+    state = rule.state(x)
+    behind, speed = np.array([2.0, -1.0, 0.5]), np.zeros(3)  # x̃ and ṽ; x is x̃ + μ ṽ
+    for _ in range(50):
+        rule.update(x, array_of(curvature, kind) * x, state)
+        speed = momentum * speed - rate * curvature * (behind + momentum * speed)
+        behind = behind + speed
+        np.testing.assert_allclose(np.asarray(x), behind + momentum * speed, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_an_update_is_in_place(kind: str) -> None:
     """A view of the parameters sees the step; type and shape stay."""
     whole = array_of(np.ones(10), kind)
     view = whole[2:4]
-    for rule in (SGD(0.5), Momentum(0.5)):
+    for rule in (SGD(0.5), Momentum(0.5), Nesterov(0.5, 0.5)):
         rule.update(whole, array_of(np.full(10, 1.0), kind), rule.state(whole))
-    assert np.asarray(view).tolist() == [0.0, 0.0]
+    assert np.asarray(view).tolist() == [-0.75, -0.75]
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -86,10 +104,11 @@ def test_state_has_the_type_of_the_parameters(kind: str, dtype: str) -> None:
     """Velocity: zeros like the parameters, of the same framework; SGD remembers nothing."""
     x: Any = np.ones(7, dtype=dtype)
     x = torch.from_numpy(x) if kind == "torch" else x
-    velocity = Momentum(0.1).state(x)["velocity"]
-    assert type(velocity) is type(x)
-    assert (velocity.dtype, tuple(velocity.shape)) == (x.dtype, (7,))
-    assert np.asarray(velocity).tolist() == [0.0] * 7
+    for rule in (Momentum(0.1), Nesterov(0.1)):
+        velocity = rule.state(x)["velocity"]
+        assert type(velocity) is type(x)
+        assert (velocity.dtype, tuple(velocity.shape)) == (x.dtype, (7,))
+        assert np.asarray(velocity).tolist() == [0.0] * 7
     assert SGD(0.1).state(x) == {}
 
 
@@ -120,7 +139,7 @@ WRONG = [0, 0.0, -0.1, math.nan, math.inf, -math.inf, "0.1", True, None, (0.1,),
 
 
 @pytest.mark.parametrize("value", WRONG, ids=repr)
-@pytest.mark.parametrize("rule", [SGD, Momentum])
+@pytest.mark.parametrize("rule", [SGD, Momentum, Nesterov])
 def test_a_wrong_learning_rate_is_refused(rule: Callable[[Any], Optimizer], value: object) -> None:
     """The error names the argument and what was found, and says what a learning rate must be."""
     with pytest.raises(ConfigurationError) as caught:
@@ -129,10 +148,11 @@ def test_a_wrong_learning_rate_is_refused(rule: Callable[[Any], Optimizer], valu
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.0, 1, 1.5, math.nan, math.inf, "0.9", True, None], ids=repr)
-def test_a_wrong_momentum_is_refused(value: Any) -> None:
+@pytest.mark.parametrize("rule", [Momentum, Nesterov])
+def test_a_wrong_momentum_is_refused(rule: Callable[[float, Any], Optimizer], value: Any) -> None:
     """Momentum lies in [0, 1)."""
     with pytest.raises(ConfigurationError) as caught:
-        Momentum(0.1, value)
+        rule(0.1, value)
     assert str(caught.value) == f"momentum is {value!r}: it must be a number from 0 up to, but not, 1"
 
 

@@ -1,7 +1,7 @@
 """From a model as data to a checked executor on a device."""
 
 import copy
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -11,7 +11,18 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks import catalogue
 from d5ray.networks.device import Device
-from d5ray.networks.layers import Conv, Flatten, Layer, Linear, MaxPool, Relu, Shape
+from d5ray.networks.layers import (
+    BatchNorm,
+    Conv,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    Linear,
+    MaxPool,
+    Relu,
+    Residual,
+    Shape,
+)
 from d5ray.operators.loss import Loss
 
 
@@ -39,19 +50,44 @@ def chain(layers: tuple[Layer, ...], sample_shape: Shape) -> nn.Sequential:
     modules: list[nn.Module] = []
     shape = sample_shape
     for layer in layers:
-        match layer:
-            case Conv(channels, kernel, padding):
-                modules.append(nn.Conv2d(shape[0], channels, kernel, padding=padding))
-            case MaxPool(size):
-                modules.append(nn.MaxPool2d(size))
-            case Relu():
-                modules.append(nn.ReLU())
-            case Flatten():
-                modules.append(nn.Flatten())
-            case Linear(features):
-                modules.append(nn.Linear(shape[0], features))
+        modules.append(_module(layer, shape))
         shape = layer.output_shape(shape)
     return nn.Sequential(*modules)
+
+
+def _module(layer: Layer, shape: Shape) -> nn.Module:
+    """One layer for inputs (batch, *shape)."""
+    match layer:
+        case Conv(channels, kernel, padding, stride, bias):
+            return nn.Conv2d(shape[0], channels, kernel, stride, padding, bias=bias)
+        case BatchNorm(epsilon, momentum):
+            return nn.BatchNorm2d(shape[0], epsilon, momentum)
+        case MaxPool(size):
+            return nn.MaxPool2d(size)
+        case GlobalAveragePool():
+            return nn.AdaptiveAvgPool2d(1)
+        case Relu():
+            return nn.ReLU()
+        case Flatten():
+            return nn.Flatten()
+        case Linear(features):
+            return nn.Linear(shape[0], features)
+        case Residual(body, shortcut):
+            return Sum(chain(body, shape), chain(shortcut, shape))
+
+
+@final
+class Sum(nn.Module):
+    """body(x) + shortcut(x)."""
+
+    def __init__(self, body: nn.Sequential, shortcut: nn.Sequential) -> None:
+        super().__init__()
+        self.body = body
+        self.shortcut = shortcut
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.body(inputs) + self.shortcut(inputs)
+        return outputs
 
 
 def executor(

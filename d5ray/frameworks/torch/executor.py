@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executor import Evaluation, Executor, Slot
+from d5ray.frameworks.torch import flat
+from d5ray.networks.buckets import OnReady
+from d5ray.networks.executor import Allocate, Evaluation, Executor
 from d5ray.operators.loss import Loss
 
 EVALUATION_BATCH = 1024  # samples at a time, so that a large test split fits the memory
@@ -22,13 +24,21 @@ class TorchExecutor(Executor):
 
     parameters: torch.Tensor  # (n,)
     gradients: torch.Tensor  # (n,)
+    untrained: torch.Tensor  # (m,)
+    counters: tuple[torch.Tensor, ...]
 
     def __init__(self, module: nn.Module, loss: Loss, device: torch.device) -> None:
         self.module = module
         self.loss = loss
         self.device = device
-        self.slots, self.parameters, self.gradients = _flatten(module)
         self._on_cpu = device.type == "cpu"
+        named = flat.trained(module)
+        self._tensors = tuple(named.values())
+        self.slots = flat.slots(named)
+        values = flat.gathered(self._tensors)
+        self._lay_into(values, torch.zeros_like(values))
+        self._state = flat.State(module, like=self.parameters)
+        self.untrained, self.counters = self._state.floating, self._state.counters
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with self._evaluating():
@@ -37,19 +47,44 @@ class TorchExecutor(Executor):
             raise ConfigurationError(
                 f"the model returned a {type(scores).__name__}, the loss needs one tensor of scores"
             )
-        return np.asarray(scores.cpu().numpy())
+        return flat.numbers(scores)
 
-    def inference_and_backprop(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
+    def inference_and_backprop(
+        self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
+    ) -> float:
         self.gradients.zero_()
         begin = perf_counter_ns()
         loss = self.loss.torch(self.module(self._tensor(inputs)), self._tensor(labels))
         self._synchronize()
         middle = perf_counter_ns()
-        torch.autograd.backward(loss)
+        elsewhere = 0
+        if on_ready is None:
+            torch.autograd.backward(loss)
+        else:
+            elsewhere = self._announcing_backward(loss, on_ready)
         self._synchronize()
         self.forward_ns += middle - begin
-        self.backward_ns += perf_counter_ns() - middle
+        self.backward_ns += perf_counter_ns() - middle - elsewhere
+        self._state.adopt()
         return loss.item()
+
+    def _announcing_backward(self, loss: torch.Tensor, on_ready: OnReady) -> int:
+        """The backward pass with a hook on every parameter; returns the nanoseconds spent in on_ready."""
+        announcer = self._announcer(on_ready)
+        hooks = [
+            tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                lambda _, slot=slot: announcer.arrived(slot)
+            )
+            for slot, tensor in enumerate(self._tensors)
+            if tensor.requires_grad  # it may have been frozen since
+        ]
+        try:
+            torch.autograd.backward(loss)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        announcer.finish()
+        return announcer.nanoseconds
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         total, right = 0.0, 0
@@ -62,7 +97,32 @@ class TorchExecutor(Executor):
         return Evaluation(loss=total / len(labels), accuracy=right / len(labels))
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
-        return np.array(self.parameters.cpu().numpy(), copy=True)
+        return flat.numbers(self.parameters).copy()
+
+    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self._state.named()
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        if not self._on_cpu:
+            return
+        values, gradients = self.parameters.clone(), self.gradients.clone()  # the new memory may be the old
+        kind = values.dtype
+        name = str(kind).removeprefix("torch.")
+        first, second = allocate(len(values), name), allocate(len(values), name)
+        parameters, slopes = flat.over(first, len(values), kind), flat.over(second, len(values), kind)
+        if np.may_share_memory(first, second):
+            raise ConfigurationError(
+                "allocate gave overlapping memory for parameters and gradients: it must give each its own"
+            )
+        self._lay_into(parameters.copy_(values), slopes.copy_(gradients))
+
+    def _lay_into(self, parameters: torch.Tensor, gradients: torch.Tensor) -> None:
+        """Make these flat buffers (n,) the memory of the module's parameters and of their gradients."""
+        for tensor, value in zip(self._tensors, flat.pieces(parameters, self.slots), strict=True):
+            tensor.data = value
+        for tensor, gradient in zip(self._tensors, flat.pieces(gradients, self.slots), strict=True):
+            tensor.grad = gradient
+        self.parameters, self.gradients = parameters, gradients
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -85,31 +145,3 @@ class TorchExecutor(Executor):
     def _synchronize(self) -> None:
         if not self._on_cpu:
             torch.cuda.synchronize(self.device)
-
-
-def _flatten(module: nn.Module) -> tuple[tuple[Slot, ...], torch.Tensor, torch.Tensor]:
-    """Move a module's trained tensors, and their gradients, into two flat buffers of which they are views."""
-    named = [(name, tensor) for name, tensor in module.named_parameters() if tensor.requires_grad]
-    if not named:
-        raise ConfigurationError(
-            "the model has no parameters to train: give it at least one layer with weights"
-        )
-    types = {tensor.dtype for _, tensor in named}
-    if len(types) > 1:
-        raise ConfigurationError(
-            f"the model's parameters are of several types ({', '.join(sorted(map(str, types)))}), but the "
-            "flat buffer needs one: convert the model with .to(torch.float32)"
-        )
-    slots: list[Slot] = []
-    offset = 0
-    for name, tensor in named:
-        slots.append(Slot(name, offset, tuple(tensor.shape)))
-        offset += tensor.numel()
-    values = torch.empty(offset, dtype=named[0][1].dtype, device=named[0][1].device)
-    gradients = torch.zeros_like(values)
-    for slot, (_, tensor) in zip(slots, named, strict=True):
-        piece = slice(slot.offset, slot.offset + slot.size)
-        values[piece] = tensor.detach().reshape(-1)
-        tensor.data = values[piece].view(slot.shape)
-        tensor.grad = gradients[piece].view(slot.shape)
-    return tuple(slots), values, gradients

@@ -1,10 +1,13 @@
 """What d5ray is measured against: the training loops that a PyTorch user writes, without d5ray around them.
 
-Both loops read the loss at every step, as a d5ray agent does, take every sample of an epoch's order in
-whole batches, and note the time at the end of every step; they measure nothing else.
+All loops read the loss at every step, as a d5ray agent does, take every sample of an epoch's order in whole
+batches, and note the time at the end of every step; they measure nothing else. `DistributedDataParallel`
+keeps its defaults: it sends the first process's buffers (the statistics of batch normalisation) to the
+others before every forward pass, where d5ray's agents keep their own and average them for an evaluation.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter_ns
@@ -18,11 +21,19 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from d5ray.frameworks.torch import build
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets import Dataset, Split
 from d5ray.training.samplers import Sampler
 
 dist: Any = torch.distributed  # its type stubs lack most of it
 TIMEOUT = timedelta(seconds=120)
+EVALUATION_BATCH = 1024
+
+Prepare = Callable[[nn.Module], nn.Module]
+
+
+def as_it_is(module: nn.Module) -> nn.Module:
+    """For one process alone: its gradients are those of all."""
+    return module
 
 
 @dataclass(frozen=True)
@@ -39,24 +50,60 @@ class Task:
     threads: int
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What one process noted.
+
+    marks     the times (ns) at which the first step began and every step ended: (steps + 1,)
+    losses    of every step: (steps,)
+    accuracy  on the test split, after the last step
+    """
+
+    marks: list[int]
+    losses: list[float]
+    accuracy: float
+
+
 @final
 class HandWrittenLoop:
-    """One process: forward, loss, backward, `torch.optim.SGD`, all with PyTorch's defaults."""
+    """Forward, loss, backward, `torch.optim.SGD`, all with PyTorch's defaults.
 
-    def __init__(self, task: Task) -> None:
-        self.module = _module(task)
+    One process, or the one with this rank of `size`, each with its part of the samples; `prepare` then gives
+    what takes the module's place, so that the gradients are those of all.
+    """
+
+    def __init__(self, task: Task, rank: int = 0, size: int = 1, prepare: Prepare = as_it_is) -> None:
+        classes = len(task.dataset.classes)
+        self.module = build.module(
+            task.model, {}, task.dataset.sample_shape, classes, seed=task.seed, threads=task.threads
+        )
+        self.prepared = prepare(self.module)
         self.optimizer = torch.optim.SGD(
             self.module.parameters(), lr=task.learning_rate, momentum=task.momentum
         )
-        self.batches = _batches(task, rank=0, size=1)
+        self.batches = _batches(task, rank, size)
+        self.test = task.dataset.test
 
-    def train(self, steps: int) -> list[int]:
-        """The times (ns) at which the first step began and every step ended: (steps + 1,)."""
-        return _train(self.module, self.optimizer, self.batches, steps)
+    def train(self, steps: int) -> Trained:
+        """Do the steps, then evaluate."""
+        module, optimizer = self.prepared, self.optimizer
+        marks, losses = [0] * (steps + 1), [0.0] * steps
+        marks[0] = perf_counter_ns()
+        for step in range(steps):
+            inputs, labels = next(self.batches)  # (batch, C, H, W), (batch,)
+            optimizer.zero_grad(set_to_none=True)
+            loss = cross_entropy(module(inputs), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            losses[step] = loss.item()
+            marks[step + 1] = perf_counter_ns()
+        return Trained(marks, losses, accuracy(self.module, self.test))
 
     def parameters(self) -> np.ndarray[Any, Any]:
         """A flat copy (n,)."""
-        return _flat(self.module)
+        with torch.no_grad():
+            flat = torch.cat([tensor.reshape(-1) for tensor in self.module.parameters()])
+            return np.array(flat.numpy())
 
 
 @final
@@ -81,47 +128,32 @@ class DistributedDataParallelLoop:
         """Join the process group and wrap the module: gloo, PyTorch's default bucket size."""
         store = self.store or dist.TCPStore("127.0.0.1", port, is_master=False, timeout=TIMEOUT)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=TIMEOUT)
-        self.module = DistributedDataParallel(_module(self.task))
-        self.optimizer = torch.optim.SGD(
-            self.module.parameters(), lr=self.task.learning_rate, momentum=self.task.momentum
-        )
-        self.batches = _batches(self.task, self.rank, self.size)
+        self.loop = HandWrittenLoop(self.task, self.rank, self.size, DistributedDataParallel)
 
-    def train(self, steps: int) -> list[int]:
-        """The times (ns) at which the first step began and every step ended: (steps + 1,)."""
-        return _train(self.module, self.optimizer, self.batches, steps)
+    def train(self, steps: int) -> Trained:
+        """Do the steps, then evaluate."""
+        return self.loop.train(steps)
 
     def parameters(self) -> np.ndarray[Any, Any]:
         """A flat copy (n,)."""
-        return _flat(self.module)
+        return self.loop.parameters()
 
     def close(self) -> None:
         """End the process group."""
         dist.destroy_process_group()
 
 
-def _module(task: Task) -> nn.Module:
-    classes = len(task.dataset.classes)
-    return build.module(
-        task.model, {}, task.dataset.sample_shape, classes, seed=task.seed, threads=task.threads
-    )
-
-
-def _train(
-    module: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[tuple[Tensor, Tensor]], steps: int
-) -> list[int]:
-    times = [0] * (steps + 1)
-    losses = [0.0] * steps
-    times[0] = perf_counter_ns()
-    for step in range(steps):
-        inputs, labels = next(batches)  # (batch, C, H, W), (batch,)
-        optimizer.zero_grad(set_to_none=True)
-        loss = cross_entropy(module(inputs), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses[step] = loss.item()
-        times[step + 1] = perf_counter_ns()
-    return times
+def accuracy(module: nn.Module, split: Split) -> float:
+    """The share of the samples that are classified correctly, NaN of none; leaves the module in training."""
+    module.eval()
+    right = 0
+    with torch.no_grad():
+        for start in range(0, len(split), EVALUATION_BATCH):
+            inputs = torch.tensor(split.inputs[start : start + EVALUATION_BATCH])  # (batch, C, H, W)
+            labels = torch.tensor(split.labels[start : start + EVALUATION_BATCH])  # (batch,)
+            right += int((module(inputs).argmax(dim=1) == labels).sum())
+    module.train()
+    return right / len(split) if len(split) else math.nan
 
 
 def _batches(task: Task, rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -134,8 +166,3 @@ def _batches(task: Task, rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]
         for chosen in torch.split(order, task.batch_size)[rank::size]:
             yield inputs[chosen], labels[chosen]
         epoch += 1
-
-
-def _flat(module: nn.Module) -> np.ndarray[Any, Any]:
-    with torch.no_grad():
-        return np.array(torch.cat([tensor.reshape(-1) for tensor in module.parameters()]).numpy())

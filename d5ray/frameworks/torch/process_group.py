@@ -1,145 +1,154 @@
-"""The one place that touches torch.distributed: a gloo process group of its own, no global default group."""
+"""The one place that touches torch.distributed: a gloo process group of its own, no global default group"""
 
-from collections.abc import Callable
+import os
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
 import torch.distributed
-from torch import Tensor
 
-from d5ray.errors import ConfigurationError, PeerLost
+from d5ray.frameworks.sockets import kept_alive
 
 dist: Any = torch.distributed  # its type stubs lack most of what a process group has
-T = TypeVar("T")
-OPERATIONS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
-COMBINE: dict[str, Callable[..., Tensor]] = {
-    "sum": torch.add,
-    "min": torch.minimum,
-    "max": torch.maximum,
-}
-PAIR_TAG = 2**31 - 1  # of messages within an allreduce; those of callers are smaller
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-class Store:
-    """A key-value store on a free port of `host`, by which the members of a group find each other."""
+class Values(Protocol):
+    """Where the members of a group leave each other their addresses."""
 
-    def __init__(self, host: str, timeout_seconds: float) -> None:
-        self._store = dist.TCPStore(
-            host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_seconds)
-        )
-        self.address = (host, int(self._store.port))
+    def put(self, key: str, value: bytes) -> None:
+        """Leave a value."""
+
+    def take(self, key: str, seconds: float | None = None) -> bytes:
+        """The value that somebody left, waiting for it; `seconds` at most, or as long as the group waits."""
 
 
+@final
+class Broken(Exception):
+    """A message cannot be sent or received: the connection to a peer broke, or the wait was too long."""
+
+    def __init__(self, peer: int | None, words: str) -> None:
+        super().__init__(words)
+        self.peer = peer
+        self.words = words
+        self.timed_out = words.startswith("Timed out")
+
+
+@final
 class GlooGroup:
-    """`ProcessGroupGloo` on a prefix of the store: any subset of processes, in any order of ranks.
+    """Messages of bytes between the members of one group, by `ProcessGroupGloo`.
 
-    The class is semi-public in PyTorch, which is why it is wrapped here and the version pinned.
-    Every wait ends: a peer that closed its connection, or is silent for `timeout_seconds`, raises `PeerLost`.
+    Any subset of processes in any order of ranks; groups of other `values` do not meet. The class is
+    semi-public in PyTorch, which is why it is wrapped here and the version pinned. A message may be shorter
+    than what its receiver waits for; a longer one ends the receiving process, which callers must rule out.
     """
 
-    def __init__(
-        self, name: str, rank: int, size: int, store: tuple[str, int], host: str, timeout_seconds: float
-    ) -> None:
-        self.rank = rank
-        self.size = size
-        timeout = timedelta(seconds=timeout_seconds)
+    def __init__(self, values: Values, rank: int, size: int, host: str, timeout_seconds: float) -> None:
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-        options._timeout = timeout
-        options._threads = 2
-        client = self._bounded(
-            lambda: dist.TCPStore(*store, is_master=False, wait_for_workers=False, timeout=timeout)
-        )
-        prefixed = dist.PrefixStore(name, client)
-        self._theirs: Tensor | None = None  # what the other of two members sent, kept between calls
-        self._group: Any = self._bounded(lambda: dist.ProcessGroupGloo(prefixed, rank, size, options))
+        options._timeout = timedelta(seconds=timeout_seconds)
+        options._threads = 1  # for gloo's own collectives, which are not used
+        self._store = _Store(values)  # PyTorch keeps no reference to the Python object
+        try:
+            with kept_alive():
+                self._group: Any = dist.ProcessGroupGloo(self._store, rank, size, options)
+        except RuntimeError as error:
+            raise _broken(None, str(error)) from error
+        _let_callers_finish()
 
-    def allreduce(self, array: Any, operation: str) -> None:
-        """In place: the sum, min or max over all members, bit for bit the same on each of them.
+    def send(self, message: Bytes, to: int, tag: int) -> "Work":
+        """Begin to send; the bytes must stay as they are until the work is waited for."""
+        group = self._open(to)
+        try:
+            return Work(group.send([torch.from_numpy(message)], to, tag), to)
+        except RuntimeError as error:
+            text = str(error)
+        raise _broken(to, text)
 
-        Two members send each other their arrays: the bytes are those of gloo's ring, in one message each
-        instead of two, and without the hand-over to gloo's worker threads, which costs more than the rest.
-        """
-        if self.size == 2:
-            self._allreduce_pair(tensor(array), operation)
-            return
-        options = dist.AllreduceOptions()
-        options.reduceOp = OPERATIONS[operation]
-        self._wait(lambda group: group.allreduce([tensor(array)], options))
-
-    def _allreduce_pair(self, mine: Tensor, operation: str) -> None:
-        theirs = self._theirs
-        if theirs is None or theirs.shape != mine.shape or theirs.dtype != mine.dtype:
-            theirs = self._theirs = torch.empty_like(mine)
-        other = 1 - self.rank
-        self.exchange([(mine, other)], [(theirs, other)], PAIR_TAG)
-        COMBINE[operation](mine, theirs, out=mine)
-
-    def broadcast(self, array: Any, root: int) -> None:
-        """In place: the root's array on all members."""
-        options = dist.BroadcastOptions()
-        options.rootRank = root
-        options.rootTensor = 0
-        self._wait(lambda group: group.broadcast([tensor(array)], options))
-
-    def barrier(self) -> None:
-        """Wait for all members."""
-        self._wait(lambda group: group.barrier(dist.BarrierOptions()))
-
-    def exchange(self, outgoing: list[tuple[Any, int]], incoming: list[tuple[Any, int]], tag: int) -> None:
-        """Send arrays to, and receive arrays from, members (array, rank), all at once."""
-        group = self._open()
-        works = self._bounded(
-            lambda: (
-                [group.recv([tensor(array)], rank, tag) for array, rank in incoming]
-                + [group.send([tensor(array)], rank, tag) for array, rank in outgoing]
-            )
-        )
-        for work in works:
-            self._bounded(work.wait)
+    def receive(self, message: Bytes, source: int, tag: int) -> "Work":
+        """Begin to receive into the bytes."""
+        group = self._open(source)
+        try:
+            return Work(group.recv([torch.from_numpy(message)], source, tag), source)
+        except RuntimeError as error:
+            text = str(error)
+        raise _broken(source, text)
 
     def close(self) -> None:
-        """Close the connections: a peer that waits for this member gets `PeerLost` at once."""
+        """Close the connections, when no `Work` holds them open any longer: the peers' waits break."""
         self._group = None
 
-    def _open(self) -> Any:
+    def _open(self, peer: int) -> Any:
         if self._group is None:
-            raise PeerLost(self.rank, "this member has left the group")
+            raise Broken(peer, "this member has closed its connections")
         return self._group
 
-    def _wait(self, start: Callable[[Any], Any]) -> None:
-        group = self._open()
-        self._bounded(lambda: start(group).wait())
 
-    def _bounded(self, call: Callable[[], T]) -> T:
+@final
+class Work:
+    """A message under way; it keeps the connections open."""
+
+    __slots__ = ("_peer", "_work")
+
+    def __init__(self, work: Any, peer: int) -> None:
+        self._work = work
+        self._peer = peer
+
+    def wait(self) -> None:
+        """Until it has arrived, or left; raises `Broken`."""
         try:
-            return call()
+            self._work.wait()
+            return
         except RuntimeError as error:  # torch has no narrower type for a lost connection or a time-out
-            other = 1 - self.rank if self.size == 2 else None
-            # gloo's advice to read the logs and its greetings are left out
-            raise PeerLost(other, str(error).splitlines()[0].partition(". ")[0]) from error
+            text = str(error)
+        raise _broken(self._peer, text)
+
+    def drop(self) -> None:
+        """Give it up."""
+        self._work = None
 
 
-def tensor(array: Any) -> Tensor:
-    """The PyTorch tensor that shares the memory of a contiguous array."""
-    if isinstance(array, np.ndarray) and not array.flags.writeable:  # PyTorch knows no such tensor
-        raise ConfigurationError("an array is read-only, but gloo exchanges in place: give it a copy of it")
-    made = (
-        array
-        if isinstance(array, Tensor)
-        else torch.from_numpy(array)
-        if isinstance(array, np.ndarray)
-        else None
-    )
-    if made is None:
-        raise ConfigurationError(
-            f"gloo exchanges arrays of NumPy and PyTorch in host memory, found a {type(array).__name__}"
-        )
-    if not made.is_contiguous():
-        raise ConfigurationError(
-            f"an array of shape {tuple(made.shape)} and strides {made.stride()} is not contiguous: "
-            "exchange a contiguous copy and write it back"
-        )
-    return made
+class _Store(dist.Store):  # type: ignore[misc]
+    """`Values` as PyTorch's store: all that joining a gloo group asks of one."""
+
+    def __init__(self, values: Values) -> None:
+        super().__init__()
+        self._values = values
+
+    def set(self, key: str, value: bytes | str) -> None:
+        self._values.put(key, value.encode() if isinstance(value, str) else bytes(value))
+
+    def get(self, key: str) -> bytes:
+        return self._values.take(key)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        for key in keys:
+            self._values.take(key, None if timeout is None else timeout.total_seconds())
+
+    def has_extended_api(self) -> bool:
+        return False
+
+
+def _let_callers_finish() -> None:
+    """Keep gloo's event threads from taking a core from a thread that calls gloo.
+
+    They spin while a caller holds a connection's lock; on the caller's core that costs a slice of 3 ms. As
+    batch threads they run when the caller sleeps.
+    """
+    if not hasattr(os, "SCHED_BATCH"):  # not Linux
+        return
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # of threads that have ended since, or where it is not allowed
+            if (task / "comm").read_text().strip() == "gloo_tcp_loop":
+                os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
+
+
+def _broken(peer: int | None, text: str) -> Broken:
+    """Without gloo's place in its source and its advice to read the logs.
+
+    Not raised from PyTorch's error: that one's traceback would keep the connections open.
+    """
+    return Broken(peer, (text.partition("] ")[2] or text).splitlines()[0].partition(". ")[0])

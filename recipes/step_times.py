@@ -1,35 +1,30 @@
-"""The job that measures d5ray's own overhead: the same training by d5ray's agents and in plain PyTorch."""
+"""The job that compares training steps: the same network, data and batches by every contender"""
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, final
 
-from d5ray.canonical import canonical
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment, check_whole
-from d5ray.training.datasets import Dataset, Split
+from d5ray.recipes.side_by_side import SideBySide
+from d5ray.training.datasets import Dataset, Split, load_dataset
 from d5ray.training.optimizers import Momentum
 from d5ray.training.samplers import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
-    from d5ray.actors.run_row import RunOrigin
-    from d5ray.recipes.recipe import Recipe, Result
-
-MOST_AGENTS = 2
+    from d5ray.actors.session import Session
+    from d5ray.frameworks.torch.peers import Task
 
 
-@dataclass(frozen=True)
-class Overhead:
-    """Four contenders that do the same work, in pairs of fresh processes.
-
-    Wrong values raise `ConfigurationError`.
-
-    d5ray[1]    one agent                         against  pytorch[1]  a loop written by hand
-    d5ray[2]    two agents, AllreduceSGD on gloo  against  ddp[2]      two `DistributedDataParallel` processes
+@final
+@dataclass(frozen=True, kw_only=True)
+class StepTimes(SideBySide):
+    """Contenders that train. Wrong values raise `ConfigurationError`.
 
     model, dataset, optimizer, batch_size, train_sampler, threads, seed: as in an `Experiment`
     steps         measured steps of every process
     warmup_steps  steps before them
-    pairs         how often both sides of a comparison are started afresh; an interval needs 6
     """
 
     model: str
@@ -39,14 +34,10 @@ class Overhead:
     train_sampler: Sampler = field(default_factory=ShuffleSampler)
     steps: int = 630
     warmup_steps: int = 50
-    pairs: int = 10
     threads: int = 1
-    seed: int = 0
-    name: str = "overhead"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check_whole("steps", self.steps, 1)
-        check_whole("pairs", self.pairs, 1)
         for name in ("model", "dataset"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(
@@ -57,9 +48,15 @@ class Overhead:
                 f"optimizer is {self.optimizer!r}: it must be a Momentum, which is what the loops in plain "
                 "PyTorch use (torch.optim.SGD)"
             )
-        self.experiment(self.dataset, MOST_AGENTS)  # checks the rest
+        self.experiment(self.dataset, 1, "auto")  # checks the rest
 
-    def experiment(self, dataset: str | Dataset, agents: int) -> Experiment:
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
+
+        cpus = max(contender.processes for contender in self.contenders())
+        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
+
+    def experiment(self, dataset: str | Dataset, agents: int, communicator: str) -> Experiment:
         """What d5ray's side runs."""
         return Experiment(
             model=self.model,
@@ -69,22 +66,39 @@ class Overhead:
             batch_size=self.batch_size,
             seed=self.seed,
             train_sampler=self.train_sampler,
-            communicator="gloo",
+            communicator=communicator,
             threads=self.threads,
             warmup_steps=self.warmup_steps,
             evaluate=False,
             name=f"d5ray[{agents}]",
         )
 
-    def describe(self) -> dict[str, Any]:
-        """The job as JSON data."""
-        return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
+    @property
+    def task(self) -> "Task":
+        """What the loops in plain PyTorch run."""
+        from d5ray.frameworks.torch.peers import Task  # noqa: PLC0415 - imports torch
 
-    def run(self, recipe: "Recipe", origin: "RunOrigin", address: str | None, quiet: bool) -> "Result":
-        """Measure and judge."""
-        from d5ray.recipes import side_by_side  # noqa: PLC0415 - imports Ray
+        return Task(
+            model=self.model,
+            dataset=self.data,
+            batch_size=self.batch_size,
+            learning_rate=self.optimizer.learning_rate,
+            momentum=self.optimizer.momentum,
+            sampler=self.train_sampler,
+            seed=self.seed,
+            threads=self.threads,
+        )
 
-        return side_by_side.run(self, recipe, origin, address, quiet)
+    @cached_property
+    def data(self) -> Dataset:
+        """The data set, cut so that an epoch has whole batches for every number of processes."""
+        sizes = {contender.processes for contender in self.contenders()}
+        return whole_batches(load_dataset(self.dataset), math.lcm(*sizes) * self.batch_size)
+
+    @property
+    def all_steps(self) -> int:
+        """The steps of every process, with those for warming up."""
+        return self.warmup_steps + self.steps
 
 
 def whole_batches(dataset: Dataset, batch: int) -> Dataset:

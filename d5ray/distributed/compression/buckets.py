@@ -1,0 +1,49 @@
+"""A vector as rows of equal length, so that each can have a scale of its own"""
+
+from typing import Any
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+
+Array = np.ndarray[Any, Any]
+
+
+def rows(vector: Array, bucket: int | None) -> Array:
+    """The vector (n,) as (buckets, size); zeros fill the last row. bucket None: one row for all.
+
+    >>> rows(np.array([1.0, 2.0, 3.0]), 2).tolist()
+    [[1.0, 2.0], [3.0, 0.0]]
+    """
+    n, size = len(vector), row_size(len(vector), bucket)
+    if n % size == 0:
+        return vector.reshape(-1, size)
+    padded = np.zeros(-(-n // size) * size, dtype=vector.dtype)
+    padded[:n] = vector
+    return padded.reshape(-1, size)
+
+
+def row_size(n: int, bucket: int | None) -> int:
+    """How long the rows of a vector (n,) are; a vector shorter than a bucket is one row."""
+    return max(1, n if bucket is None else min(bucket, n))
+
+
+def row_count(n: int, bucket: int | None) -> int:
+    """How many rows a vector (n,) has."""
+    return -(-n // row_size(n, bucket))
+
+
+def row_lengths(n: int, bucket: int | None) -> Array:
+    """How many entries of the vector (n,) are in each row (buckets,)."""
+    lengths = np.full(row_count(n, bucket), row_size(n, bucket))
+    lengths[-1:] -= len(lengths) * row_size(n, bucket) - n
+    return lengths
+
+
+def check_bucket(bucket: object) -> None:
+    """Raise `ConfigurationError` unless this is a whole number of at least 1, or None."""
+    if bucket is not None and (not isinstance(bucket, int) or isinstance(bucket, bool) or bucket < 1):
+        raise ConfigurationError(
+            f"bucket is {bucket!r}: it must be a whole number of entries from 1 up, or None for the whole "
+            "vector"
+        )

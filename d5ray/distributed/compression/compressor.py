@@ -1,0 +1,84 @@
+"""What a compressor is: a vector becomes fewer bytes and comes back, and it is stated what that loses"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from d5ray.distributed.communicator import Message
+
+Array = np.ndarray[Any, Any]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Compressor(ABC):
+    """C(v) of a vector v (n,), float32 or float64, as frozen data without a memory.
+
+    Where v is not finite, C(v) is not either: NaN gives NaN and infinity gives infinity or NaN, at this entry
+    or at more of them, so that a training that diverged is seen to have diverged.
+    Every random choice comes from the generator that is given; the same state makes the same choice.
+    """
+
+    @property
+    @abstractmethod
+    def linear(self) -> bool:
+        """Whether C(a) + C(b) = C(a + b) for the same random choice."""
+
+    @property
+    @abstractmethod
+    def unbiased(self) -> bool:
+        """Whether E C(v) = v."""
+
+    @property
+    def rounding(self) -> bool:
+        """Whether every entry is kept up to a share of 2**-8, so that a training does well without more."""
+        return False
+
+    @abstractmethod
+    def contraction(self, n: int) -> float | None:
+        """The largest known δ in (0, 1] with E‖v − C(v)‖² ≤ (1 − δ)‖v‖² for all v (n,); None: there is none.
+
+        (Karimireddy et al., arXiv:1901.09847, assumption A)
+        """
+
+    def bounded_residual(self, n: int) -> bool:
+        """Whether error feedback makes up for what C loses: always with a contraction."""
+        return self.contraction(n) is not None
+
+    def check(self, n: int) -> None:  # noqa: B027 - most fit every vector
+        """Raise `ConfigurationError` if this does not fit a vector of n entries."""
+
+    @abstractmethod
+    def compress(self, vector: Array, rng: np.random.Generator) -> Message:
+        """v (n,) as what is sent (bytes,) uint8."""
+
+    @abstractmethod
+    def decompress(self, message: Message, n: int, dtype: Any) -> Array:
+        """C(v) (n,) from what was sent, in v's type."""
+
+    @abstractmethod
+    def message_bytes(self, n: int, dtype: Any) -> int | None:
+        """The length of the message of a vector (n,) of this type; None if the vector decides."""
+
+    def sent(self, vector: Array, message: Message, received: Array) -> Array:
+        """What of v counts as sent, so that the rest is the error to feed back: C(v), which is `received`."""
+        return received
+
+
+class Linear(Compressor):
+    """Keeps some entries, which no vector but the generator chooses, and multiplies them with a number.
+
+    Agents whose generators are in the same state keep the same entries, so they can be added on the way.
+    """
+
+    @abstractmethod
+    def part(self, n: int, rng: np.random.Generator) -> Indices | slice:
+        """Which entries of a vector (n,) are kept."""
+
+    @abstractmethod
+    def values(self, vector: Array, part: Any) -> Array:
+        """C(v) at these entries; it is zero at the others."""
+
+
+class Quantizer(Compressor):
+    """Keeps all entries, in fewer bits each."""

@@ -1,0 +1,153 @@
+"""How the mean of the agents' vectors is formed from compressed ones: by all-gather, or added on the way"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.compression.compressor import Array, Compressor, Linear
+from d5ray.errors import ConfigurationError
+from d5ray.networks.executor import Slot
+from d5ray.training.optimizers import State
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where random choices come from: this agent's own generator, and one that is alike on all agents."""
+
+    own: np.random.Generator
+    shared: np.random.Generator
+
+
+class Reduced(NamedTuple):
+    """What a reduction gives: the mean, alike on all agents, and what of this agent's own vector is in it."""
+
+    mean: Array  # (n,)
+    sent: Array  # (n,)
+
+
+class Reduction(ABC):
+    """The mean of all agents' vectors (n,) from fewer bytes, as frozen data; what it remembers is a state."""
+
+    @property
+    @abstractmethod
+    def faithful(self) -> bool:
+        """Whether over the steps nothing is lost: unbiased, with error feedback, or merely rounded."""
+
+    @abstractmethod
+    def bounded_residual(self, n: int) -> bool:
+        """Whether error feedback makes up for what is lost."""
+
+    @abstractmethod
+    def check(self, elements: int) -> None:
+        """Raise `ConfigurationError` if this does not fit a gradient of so many entries."""
+
+    def state(self, slots: Sequence[Slot], dtype: Any) -> State:
+        """What is remembered between steps, at the start: nothing, unless it says otherwise.
+
+        slots: the tensors of the gradient. Raises `ConfigurationError` if they do not fit.
+        """
+        return {}
+
+    @abstractmethod
+    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+        """The mean over the agents, all of whom call this with vectors of the same size and type.
+
+        vector (n,), float32 or float64, is not changed; the arrays that are given back are the caller's.
+        """
+
+
+class Compressed(Reduction):
+    """A reduction of compressed vectors."""
+
+    compressor: Any
+
+    @final
+    @property
+    def faithful(self) -> bool:
+        return bool(self.compressor.unbiased or self.compressor.rounding)
+
+    @final
+    def bounded_residual(self, n: int) -> bool:
+        return bool(self.compressor.bounded_residual(n))
+
+    @final
+    def check(self, elements: int) -> None:
+        self.compressor.check(elements)
+
+
+@final
+@dataclass(frozen=True)
+class AllGather(Compressed):
+    """Every agent's message to every other, (P−1) messages' bytes an agent; each decompresses and adds all P.
+
+    For every compressor. The sum is in the order of the ranks, so all agents get the same bits.
+    """
+
+    compressor: Compressor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.compressor, Compressor):
+            raise ConfigurationError(
+                f"AllGather is given {self.compressor!r}: it must be a compressor such as QSGD(bits=4)"
+            )
+
+    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+        n, dtype, compressor = len(vector), vector.dtype, self.compressor
+        message = compressor.compress(vector, draws.own)
+        total, own = np.zeros_like(vector), vector
+        messages = communication.all_gather_messages(message, compressor.message_bytes(n, dtype))
+        for rank, other in enumerate(messages):
+            received = compressor.decompress(other, n, dtype)
+            total += received
+            if rank == communication.rank:
+                own = received
+        total /= communication.size
+        return Reduced(total, compressor.sent(vector, message, own))
+
+
+@final
+@dataclass(frozen=True)
+class Allreduce(Compressed):
+    """The messages of a linear compressor are added on the way: an allreduce of the entries it keeps.
+
+    All agents keep the same entries, drawn from the shared generator, so that no index travels.
+    """
+
+    compressor: Linear
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.compressor, Linear):
+            raise ConfigurationError(
+                f"Allreduce adds messages on the way, but those of {self.compressor!r} cannot be added: take "
+                f"a linear compressor such as RandomK, or AllGather({self.compressor!r})"
+            )
+
+    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+        part = self.compressor.part(len(vector), draws.shared)
+        values = self.compressor.values(vector, part)
+        mean, sent = np.zeros_like(vector), np.zeros_like(vector)
+        sent[part] = values
+        communication.allreduce(values, "mean")
+        mean[part] = values
+        return Reduced(mean, sent)
+
+
+def reduction_of(compression: object) -> Reduction:
+    """A reduction as it is; a compressor's messages by all-gather."""
+    if isinstance(compression, Reduction):
+        return compression
+    if isinstance(compression, Compressor):
+        return AllGather(compression)
+    raise ConfigurationError(
+        f"the compression is {compression!r} ({type(compression).__name__}): it must be a compressor such as "
+        "QSGD(bits=4), or a reduction such as SparseAllreduce(TopK(0.01))"
+    )
+
+
+def elements_of(slots: Sequence[Slot]) -> int:
+    """How many entries a gradient with these tensors has."""
+    return sum(slot.size for slot in slots)

@@ -1,0 +1,64 @@
+"""Small messages over gloo that come without being asked for: one row of them from every other member"""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from d5ray.distributed.greeting import ALARM, GREETING_BYTES
+from d5ray.errors import PeerLost
+
+if TYPE_CHECKING:
+    from d5ray.frameworks.torch.process_group import GlooGroup, Work
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+TAG = 0
+INLINE_BYTES = 32_768  # the largest payload in a letter: about what a socket takes as a whole
+
+
+@final
+class Letters:
+    """A letter is a greeting or an alarm, and a small payload.
+
+    The receive for the next letter of each member is posted before it is needed: the sender then writes it
+    into its socket right away, which saves the way there and back that gloo otherwise takes to learn that
+    somebody waits.
+    """
+
+    def __init__(self, mesh: "GlooGroup", rank: int, size: int, broken: type[Exception]) -> None:
+        self._mesh = mesh
+        self._broken = broken
+        self._heard = np.empty((size, GREETING_BYTES + INLINE_BYTES), dtype=np.uint8)
+        self._coming: dict[int, Work] = {}
+        for other in range(size):
+            if other != rank:
+                self._listen(other)
+
+    def post(self, words: bytes, to: int, payload: Bytes | None = None) -> "Work":
+        """Send a letter of `GREETING_BYTES` words, and at most `INLINE_BYTES`."""
+        letter: Bytes = np.frombuffer(bytearray(words), dtype=np.uint8)
+        if payload is not None:
+            letter = np.concatenate((letter, payload))
+        return self._mesh.send(letter, to, TAG)
+
+    def next(self, source: int) -> tuple[bytes, Bytes]:
+        """The next letter of a member, and what follows its words; the latter is copied before `done`."""
+        coming = self._coming.pop(source, None) or self._mesh.receive(self._heard[source], source, TAG)
+        coming.wait()
+        words: bytes = self._heard[source, :GREETING_BYTES].tobytes()
+        if words == ALARM:
+            raise PeerLost(source, "it cannot go on")
+        return words, self._heard[source, GREETING_BYTES:]
+
+    def done(self, source: int) -> None:
+        """The member's letter is read."""
+        self._listen(source)
+
+    def drop(self) -> None:
+        """Receive no more."""
+        for work in self._coming.values():
+            work.drop()
+
+    def _listen(self, source: int) -> None:
+        with suppress(self._broken):  # of one that may have left: to be seen when it is needed
+            self._coming[source] = self._mesh.receive(self._heard[source], source, TAG)

@@ -1,0 +1,68 @@
+"""CHOCO-SGD: decentralized SGD that sends compressed differences to its neighbours"""
+
+from typing import final
+
+import numpy as np
+
+from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
+from d5ray.distributed.untrained import Kept
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.host import host_view
+from d5ray.training.batch import Batch
+
+
+@final
+class ChocoSGD(DistributedOptimizer):
+    """x_i ← x_i − η g_i;  q_i = C(x_i − x̂_i);  x̂_j ← x̂_j + q_j;  x_i ← x_i + γ Σ_j W_ij (x̂_j − x̂_i)
+
+    C is the `compressor`, a contraction; x̂_j is what agent j made known of x_j so far, kept by j itself and,
+    in equal replicas, by each of its neighbours, and 0 at first; γ is `gamma`, the smaller the coarser C; W
+    are the topology's mixing weights, symmetric, doubly stochastic and always the same (Koloskova, Stich and
+    Jaggi, arXiv:1902.00340). Mixing keeps the mean of x, whatever C drops. With C = I, γ = 1 it is
+    `AdaptThenCombine`. Decentralized, inconsistent: the agents' models differ. The step by −η g is the base
+    optimizer's own update, with local state. Every agent evaluates its own x_i, so untrained state, which
+    belongs to that model, is kept. x lies in host memory.
+    """
+
+    needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
+    untrained = Kept()
+
+    def __init__(self, compressor: Compressor, gamma: float) -> None:
+        if not isinstance(compressor, Compressor):
+            raise ConfigurationError(
+                f"compressor is {compressor!r}: it must be a Compressor such as TopK(0.01)"
+            )
+        number = isinstance(gamma, (int, float)) and not isinstance(gamma, bool)
+        if not (number and 0.0 < gamma <= 1.0):
+            raise ConfigurationError(f"gamma is {gamma!r}: it must be a number greater than 0, and 1 at most")
+        self.compressor = compressor
+        self.gamma = gamma
+
+    def check(self, elements: int) -> None:
+        self.compressor.check(elements)
+        if self.compressor.contraction(elements) is None:
+            raise ConfigurationError(
+                f"{self.compressor!r} is no contraction on {elements} parameters, ChocoSGD needs one: take "
+                "another compressor, such as TopK(0.01)"
+            )
+
+    def start(self) -> None:
+        topology, rank = self.communication.topology, self.communication.rank
+        x = host_view(self.x)
+        dtype = np.promote_types(x.dtype, np.float32)  # that compressors take
+        self.replicas = {known: np.zeros(len(x), dtype) for known in (rank, *topology.in_neighbors(rank))}
+
+    def step(self, batch: Batch) -> None:
+        self.apply(self.gradient(batch))
+        x, own = host_view(self.x), self.replicas[self.communication.rank]
+        weights = self.communication.weights  # of this round
+        message = self.compressor.compress(x - own, self.rng)
+        length = self.compressor.message_bytes(len(x), own.dtype)
+        messages = self.communication.neighbor_messages(message, length)
+        messages[self.communication.rank] = message
+        for rank, message in messages.items():
+            self.replicas[rank] += self.compressor.decompress(message, len(x), own.dtype)
+        for rank, weight in weights.items():
+            x += (self.gamma * weight * (self.replicas[rank] - own)).astype(x.dtype)

@@ -1,0 +1,39 @@
+"""Exact diffusion: adapt, correct, then combine, without the bias of plain diffusion"""
+
+from typing import final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
+from d5ray.distributed.untrained import Kept
+from d5ray.training.arrays import copy_of
+from d5ray.training.batch import Batch
+
+
+@final
+class ExactDiffusion(DistributedOptimizer):
+    """ψ⁺ = x − η g;  φ = ψ⁺ + x − ψ;  x ← ½ (I + W) φ;  ψ ← ψ⁺;  ψ₀ = x₀   (rows are agents)
+
+    W are the topology's mixing weights, symmetric, doubly stochastic and always the same, g the gradients at
+    x; φ takes back the error that combining made in the step before (Yuan, Ying, Zhao and Sayed,
+    arXiv:1702.05122). With full gradients and a constant η it reaches the exact minimum, for the bytes of
+    `DPSGD`. Decentralized, inconsistent: the agents' models differ until they have converged. The step by
+    −η g is the base optimizer's own update, with local state. Every agent evaluates its own x_i, so
+    untrained state, which belongs to that model, is kept.
+    """
+
+    needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
+    untrained = Kept()
+
+    def start(self) -> None:
+        self.psi = copy_of(self.x)
+
+    def step(self, batch: Batch) -> None:
+        gradient = self.gradient(batch)
+        correction = self.x - self.psi
+        self.apply(gradient)
+        self.psi[...] = self.x
+        self.x += correction
+        phi = copy_of(self.x)
+        self.communication.neighbor_average(self.x)
+        self.x += phi
+        self.x *= 0.5

@@ -1,0 +1,56 @@
+"""Allreduce SGD whose batch grows instead of its learning rate shrinking"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topology import check_count
+from d5ray.distributed.untrained import Averaged
+from d5ray.errors import ConfigurationError
+from d5ray.training.arrays import zeros_like
+from d5ray.training.batch import Batch
+
+
+@final
+class GrowingBatch(DistributedOptimizer):
+    """x ← U( (Σ_s ∇ℓ_s(x)) / S, x ) once in k steps, over the S samples s of all agents in these k steps
+
+    k is 1 at first, and `factor` times what it was from each of the steps in `milestones` on; a new k holds
+    from the next update on. Where a schedule would divide the learning rate by a factor, multiply the batch
+    by it instead: the noise of the gradient falls alike, with fewer updates and fewer exchanges (Smith et
+    al., arXiv:1711.00489). Equal to one process on the union of the samples, remainders included:
+    consistent, decentralized. The base optimizer U and its state move at updates alone, and are equal on
+    all agents. Steps after the last update of a run move nothing. Untrained state is averaged: there is one
+    model.
+    """
+
+    untrained = Averaged()
+
+    def __init__(self, milestones: Iterable[int], factor: int = 2) -> None:
+        self.milestones = tuple(milestones)
+        self.factor = factor
+        check_count("factor", factor, low=2)
+        for milestone in self.milestones:
+            check_count("a milestone", milestone, low=1)
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ConfigurationError(
+                f"milestones are {self.milestones!r}: give the steps in ascending order, each once"
+            )
+
+    def start(self) -> None:
+        self.sum = zeros_like(self.x)
+        self.samples = zeros_like(self.x[:1])
+        self.until = 0  # the step before which the next update comes
+
+    def step(self, batch: Batch) -> None:
+        if batch.step >= self.until:
+            k = self.factor ** sum(batch.step >= milestone for milestone in self.milestones)
+            self.until = batch.step + k
+            self.sum[...] = self.samples[...] = 0
+        self.sum += len(batch.labels) * self.gradient(replace(batch, weight=1.0))
+        self.samples += len(batch.labels)
+        if batch.step + 1 == self.until:
+            self.communication.allreduce(self.sum)
+            self.communication.allreduce(self.samples)
+            self.apply(self.sum / self.samples)

@@ -1,0 +1,1 @@
+"""Topologies, their mixing weights, what algorithms need of them, and how fast they average."""

@@ -1,0 +1,1 @@
+"""CuPy and NCCL; importing this imports neither"""

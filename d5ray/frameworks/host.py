@@ -1,0 +1,55 @@
+"""Arrays in host memory as NumPy sees them: a flat view that shares memory, whatever the framework"""
+
+from typing import Any
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+
+Flat = np.ndarray[Any, Any]
+
+
+def host_view(array: Any) -> Flat:
+    """A flat NumPy array (n,) over the memory of a contiguous array of NumPy or PyTorch in host memory.
+
+    bfloat16 becomes `ml_dtypes.bfloat16`, which NumPy computes with. Raises `ConfigurationError` for what is
+    not contiguous, read-only, on a device, or no array.
+    """
+    if isinstance(array, np.ndarray):
+        if not array.flags.c_contiguous:
+            raise _not_contiguous(array.shape, array.strides)
+        if not array.flags.writeable:
+            raise ConfigurationError(
+                "an array is read-only, but arrays are exchanged in place: give a copy of it"
+            )
+        return array.reshape(-1)
+    if type(array).__module__.partition(".")[0] != "torch" or not hasattr(array, "data_ptr"):
+        raise ConfigurationError(
+            f"this communicator exchanges arrays of NumPy and PyTorch in host memory, found a "
+            f"{type(array).__name__}"
+        )
+    if array.device.type != "cpu":
+        raise ConfigurationError(
+            f"this communicator exchanges arrays in host memory, found a tensor on {array.device}: "
+            "choose the communicator 'nccl', or move the tensor with .cpu()"
+        )
+    if not array.is_contiguous():
+        raise _not_contiguous(tuple(array.shape), array.stride())
+    return _numpy(array.detach().view(-1))
+
+
+def _numpy(flat: Any) -> Flat:
+    """The NumPy array of a flat tensor; bfloat16, which NumPy lacks, goes by way of its bits."""
+    if str(flat.dtype) != "torch.bfloat16":
+        return np.asarray(flat.numpy())
+    import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
+    import torch  # noqa: PLC0415 - the caller has it
+
+    return np.asarray(flat.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+
+
+def _not_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> ConfigurationError:
+    return ConfigurationError(
+        f"an array of shape {shape} and strides {strides} is not contiguous: exchange a contiguous copy and "
+        "write it back"
+    )

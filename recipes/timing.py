@@ -1,0 +1,49 @@
+"""Times an operation of a group, on every rank: repetitions long enough to be timed, within a budget"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol, final
+
+SAMPLE_SECONDS = 0.01  # that one value should cover at least: shorter operations are repeated for it
+FEWEST, MOST = 5, 40  # values
+
+
+class Synchronous(Protocol):
+    """What a group must be able to do to be timed."""
+
+    def largest(self, value: float) -> float: ...
+
+    def barrier(self) -> None: ...
+
+
+@final
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one operation, each the mean of `loops` that followed one another."""
+
+    seconds: list[float]
+    loops: int
+
+
+def timed(operation: Callable[[], object], group: Synchronous, budget: float) -> Times:
+    """Time an operation that all members of a group do together, for about `budget` seconds.
+
+    The members start at a barrier and then repeat the operation without one, as MPI's and NCCL's benchmarks
+    do: the operation itself holds them together. How often they repeat it they decide together, by the
+    slowest. The first repetitions, by which they decide, are not counted.
+    """
+    loops = 1
+    while (found := group.largest(_mean(operation, loops))) * loops < SAMPLE_SECONDS / 2:
+        loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / found))
+    loops = max(1, round(SAMPLE_SECONDS / found))
+    repetitions = round(min(MOST, max(FEWEST, budget / (found * loops))))
+    group.barrier()
+    return Times([_mean(operation, loops) for _ in range(repetitions)], loops)
+
+
+def _mean(operation: Callable[[], object], loops: int) -> float:
+    begin = perf_counter()
+    for _ in range(loops):
+        operation()
+    return (perf_counter() - begin) / loops

@@ -1,0 +1,83 @@
+"""Groups whose members reduce arrays together, behind one interface: d5ray's own and MPI's"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from d5ray.distributed import backends
+from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.topology import Complete
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+WAIT_SECONDS = 60.0  # of a member for another
+
+
+class World(Protocol):
+    """One member's side of a group."""
+
+    def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:
+        """A flat float32 array in the memory that this group exchanges best, and what sums it over all."""
+
+    def largest(self, value: float) -> float:
+        """The largest of all members' values, the same on each of them."""
+
+    def barrier(self) -> None:
+        """Return when all members have called it."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+def join(backend: str, rank: int, size: int, store: tuple[str, int]) -> "D5rayWorld":
+    """A member of a d5ray group on one machine. store: of its `Rendezvous`."""
+    group = Group("measured", 0, rank, size, store, timeout_seconds=WAIT_SECONDS)
+    return D5rayWorld(backends.join(backend, group, Complete(size)))
+
+
+@final
+class D5rayWorld(World):
+    """A d5ray communicator."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.communicator = communicator
+
+    def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:
+        array = self.communicator.allocate(elements, "float32")
+        return array, lambda: self.communicator.allreduce(array)
+
+    def largest(self, value: float) -> float:
+        own = np.array([value])
+        self.communicator.allreduce(own, "max")
+        return float(own[0])
+
+    def barrier(self) -> None:
+        self.communicator.barrier()
+
+    def close(self) -> None:
+        self.communicator.close()
+
+
+@final
+class MPIWorld(World):
+    """All processes that mpirun started, through mpi4py; it has given this one its rank."""
+
+    def __init__(self, rank: int) -> None:
+        from mpi4py import MPI  # noqa: PLC0415 - an extra; importing it starts MPI
+
+        assert MPI.COMM_WORLD.Get_rank() == rank
+        self.mpi: Any = MPI
+
+    def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:
+        array = np.zeros(elements, np.float32)
+        world, in_place, total = self.mpi.COMM_WORLD, self.mpi.IN_PLACE, self.mpi.SUM
+        return array, lambda: world.Allreduce(in_place, array, total)
+
+    def largest(self, value: float) -> float:
+        return float(self.mpi.COMM_WORLD.allreduce(value, self.mpi.MAX))
+
+    def barrier(self) -> None:
+        self.mpi.COMM_WORLD.Barrier()
+
+    def close(self) -> None:
+        pass

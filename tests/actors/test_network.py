@@ -1,0 +1,53 @@
+"""Claims about measuring the network: two real agents, a prediction in every run that follows"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import d5ray as d5
+from d5ray.actors.network import measure_network
+from d5ray.dashboards import doctor
+from d5ray.distributed import cost
+from d5ray.distributed.algorithms import DOUBLING_BYTES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A home of its own: what is measured here predicts no other test's runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("D5RAY_HOME", str(tmp_path_factory.mktemp("measured")))
+        yield
+    d5.shutdown()
+
+
+def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
+    """`predicted_exchange_time` is α · rounds + β · bytes of every step of every agent."""
+    found = {network.backend: network for network in measure_network(None)}
+    assert set(found) == {"shared_memory", "gloo"}
+    for network in found.values():
+        assert 0 < network.latency_seconds + 1e6 * network.seconds_per_byte < 1.0
+        assert cost.known(network.hosts)[network.backend] == network
+    experiment = d5.Experiment(
+        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), cpus_per_agent=0.25, communicator="gloo",
+        evaluate=False,
+    )  # fmt: skip
+    with d5.launch(experiment, quiet=True) as group:
+        group.train(5, progress=False)
+        samples = group.metrics()
+        payload = group.built.parameter_bytes
+    predicted = samples.filter(pc.equal(samples["metric"], "predicted_exchange_time"))["value"].to_numpy()
+    gloo = found["gloo"]
+    rounds = 1 if payload <= DOUBLING_BYTES else 2
+    np.testing.assert_allclose(predicted, gloo.predict(rounds, payload), rtol=1e-12)
+    assert len(predicted) == 10
+    assert not math.isnan(predicted.sum())
+
+
+def test_the_doctor_says_what_was_measured() -> None:
+    """A line for each backend, with its latency and bandwidth."""
+    lines = doctor.network(None)
+    assert [line.topic for line in lines] == ["network, shared_memory", "network, gloo"]
+    assert all("a round of messages" in line.text and "B/s" in line.text for line in lines)

@@ -1,0 +1,77 @@
+"""Claims about agents on several nodes: a real Ray cluster of three nodes on this machine"""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from ray.cluster_utils import Cluster
+
+import d5ray as d5
+from d5ray.errors import AgentError
+from tests.conftest import free_port
+
+DIGITS = d5.load_dataset("digits")
+NOTICED_SECONDS = 15.0  # Ray itself takes some seconds to give up a node
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes of one CPU each; agents of one CPU therefore go to different nodes."""
+    d5.shutdown()
+    store = {"object_store_memory": 200_000_000, "dashboard_agent_listen_port": 0}
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "gcs_server_port": free_port(), **store}
+    )
+    try:
+        for _ in range(2):
+            made.add_node(num_cpus=1, **store)
+        made.wait_for_nodes(timeout=60)
+        yield made
+    finally:
+        d5.shutdown()
+        made.shutdown()
+
+
+def experiment(**changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "lenet", "dataset": DIGITS, "optimizer": d5.SGD(0.05), "batch_size": 24, "seed": 3,
+        "evaluate": False, "timeout_seconds": 30.0,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+def flat(parameters: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    return np.concatenate([array.ravel() for array in parameters.values()])
+
+
+def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) -> None:
+    """One agent a node, or six agents on three nodes (hierarchical): the same parameters on every agent, and
+    those that six agents over shared memory reach on one node."""
+    with d5.launch(experiment(agents=3), address=cluster.address, quiet=True) as group:
+        assert len({place.node for place in group.places}) == 3
+        group.train(5, progress=False)
+        found = [flat(group.parameters(rank)) for rank in range(3)]
+        assert all(np.array_equal(found[0], other) for other in found[1:])
+        assert group.communicator == "gloo"
+    six = experiment(agents=6, cpus_per_agent=0.5, batch_size=12)
+    with d5.launch(six, address=cluster.address, quiet=True) as group:
+        assert len({place.node for place in group.places}) == 3
+        assert group.communicator == "hierarchical"
+        group.train(5, progress=False)
+        np.testing.assert_allclose(flat(group.parameters(5)), found[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_lost_node_ends_the_run_with_an_error(cluster: Cluster) -> None:
+    """A node that is cut off without a word: `AgentError` within seconds, every other agent ended."""
+    node = next(iter(cluster.worker_nodes))
+    with d5.launch(experiment(agents=3), address=cluster.address, quiet=True) as group:
+        thread = threading.Timer(1.0, lambda: cluster.remove_node(node, allow_graceful=False))
+        thread.start()
+        begin = time.monotonic()
+        with pytest.raises(AgentError):
+            group.train(100_000, progress=False)
+        thread.join()
+        assert time.monotonic() - begin < NOTICED_SECONDS

@@ -1,0 +1,65 @@
+"""Every distributed optimizer that d5ray has, as a table: what it runs on, and how long it may take"""
+
+from dataclasses import dataclass
+
+import d5ray as d5
+
+RING = d5.Ring(4)
+MOMENTUM = d5.Momentum(0.05, 0.9)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An optimizer among four agents, and the epochs in which LeNet must have learnt the digits."""
+
+    rule: d5.DistributedOptimizer
+    topology: d5.Topology = RING
+    base: d5.Optimizer = MOMENTUM
+    epochs: int = 20
+
+
+PLAIN = d5.SGD(0.2)
+GENTLE = d5.Momentum(0.02, 0.9)
+FEEDBACK = d5.ErrorFeedback
+
+
+def compressed(compression: d5.Compressor | d5.Reduction) -> Entry:
+    """With plain SGD, as the papers on compression have it."""
+    return Entry(d5.CompressedSGD(compression), base=PLAIN, epochs=30)
+
+
+EVERY: dict[str, Entry] = {
+    "allreduce": Entry(d5.AllreduceSGD()),
+    "overlapped allreduce": Entry(d5.OverlappedAllreduceSGD(bucket_bytes=2**14)),
+    "sharded allreduce": Entry(d5.ShardedAllreduceSGD()),
+    "growing batch": Entry(d5.GrowingBatch(milestones=(60,), factor=2), epochs=20),
+    "model averaging": Entry(d5.ModelAveraging()),
+    "local SGD": Entry(d5.LocalSGD(period=4)),
+    "post-local SGD": Entry(d5.PostLocalSGD(synchronous_steps=20, period=4)),
+    "hierarchical averaging": Entry(d5.HierarchicalAveraging(group_size=2, period=2, global_period=4)),
+    "DiLoCo": Entry(d5.DiLoCo(period=6, outer=d5.Nesterov(0.7, 0.3)), base=GENTLE, epochs=30),
+    "SlowMo": Entry(d5.SlowMo(period=6, slow_momentum=0.3), base=GENTLE, epochs=30),
+    "BMUF": Entry(d5.BMUF(period=6, block_momentum=0.3), base=GENTLE, epochs=30),
+    "D-PSGD": Entry(d5.DPSGD()),
+    "D-PSGD on a one-peer graph": Entry(d5.DPSGD(), topology=d5.OnePeerExponential(4)),
+    "adapt, then combine": Entry(d5.AdaptThenCombine(), d5.Torus(2, 2), base=GENTLE, epochs=30),
+    # On three agents its neighbourhood is everyone; on more it drifts apart and does not get there.
+    "consistent neighbours": Entry(d5.ConsistentNeighbors(), topology=d5.Ring(3), epochs=20),
+    "gradient tracking": Entry(d5.GradientTracking(), base=GENTLE, epochs=30),
+    "exact diffusion": Entry(d5.ExactDiffusion(), base=GENTLE, epochs=30),
+    "stochastic gradient push": Entry(d5.StochasticGradientPush(), topology=d5.DirectedRing(4)),
+    "CHOCO-SGD": Entry(d5.ChocoSGD(d5.TopK(0.2), gamma=0.4), epochs=20),
+    "top-k": compressed(FEEDBACK(d5.TopK(16, bucket=512))),
+    "sparse allreduce": compressed(FEEDBACK(d5.SparseAllreduce(d5.TopK(0.05)))),
+    "top-k with 4 bits": compressed(FEEDBACK(d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)))),
+    "QSGD": compressed(d5.QSGD(bits=4)),
+    "TernGrad": compressed(d5.TernGrad()),
+    "1-bit": compressed(FEEDBACK(d5.OneBit())),
+    "scaled sign": compressed(FEEDBACK(d5.ScaledSign())),
+    "random-k": compressed(FEEDBACK(d5.RandomK(0.2))),
+    "unbiased random-k": compressed(d5.Allreduce(d5.UnbiasedRandomK(0.5))),
+    "threshold": compressed(FEEDBACK(d5.Threshold(0.001))),
+    "PowerSGD": compressed(FEEDBACK(d5.PowerSGD(rank=2))),
+    "float16": compressed(d5.Float16()),
+    "bfloat16": compressed(d5.BFloat16()),
+}

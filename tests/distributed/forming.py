@@ -1,0 +1,75 @@
+"""Groups for tests: the members of a backend's group side by side in threads of this process"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from d5ray.distributed import backends
+from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.topology import Complete, Topology
+from tests.together import T, together
+
+LONG_SECONDS = 30.0  # the bound of waits in groups of which nobody leaves
+_numbers = itertools.count()
+
+
+class Former:
+    """Makes groups, and leaves them all in the end. Members are joined in threads."""
+
+    def __init__(self) -> None:
+        self.rendezvous = Rendezvous()
+        self._kept: dict[tuple[str, str], list[Communicator]] = {}
+        self._made: list[list[Communicator]] = []
+
+    def form(
+        self, backend: str, topology: Topology | int, timeout_seconds: float = LONG_SECONDS
+    ) -> list[Communicator]:
+        """A new group, by rank; a hierarchical one has the second half of its members on another node."""
+        name = f"group-{next(_numbers)}"
+        graph = Complete(topology) if isinstance(topology, int) else topology
+        size = graph.agents
+        nodes: tuple[str, ...] = ()
+        if backend == "hierarchical":
+            nodes = ("first",) * (size - size // 2) + ("second",) * (size // 2)
+
+        def join(rank: int) -> Communicator:
+            group = Group(
+                name, 0, rank, size, self.rendezvous.address, timeout_seconds=timeout_seconds, nodes=nodes
+            )
+            return backends.join(backend, group, graph)
+
+        members = together(join, graph.agents)
+        self._made.append(members)
+        return members
+
+    def members(self, backend: str, topology: Topology | int) -> list[Communicator]:
+        """A group that is used again by the next test which wants the same."""
+        key = (backend, repr(topology))
+        if key not in self._kept:
+            self._kept[key] = self.form(backend, topology)
+        return self._kept[key]
+
+    def close(self) -> None:
+        """Leave every group and close the rendezvous."""
+        for group in self._made:
+            for member in group:
+                member.close()
+        self.rendezvous.close()
+
+
+@contextmanager
+def former() -> Iterator[Former]:
+    """A `Former` for the length of a context."""
+    made = Former()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def on_all(
+    group: list[Communicator], function: Callable[[Communicator], T], seconds: float = 60.0
+) -> list[T]:
+    """function(member) on all members at once; what each gave, by rank."""
+    return together(lambda rank: function(group[rank]), len(group), seconds)

@@ -1,0 +1,363 @@
+"""Claims about the rendezvous and memberships: values, news, and what strangers can do to them"""
+
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from d5ray.distributed import membership
+from d5ray.distributed.communicator import Group
+from d5ray.distributed.membership import NEWS_SECONDS, Membership
+from d5ray.distributed.rendezvous import Rendezvous, frame
+from d5ray.errors import ConfigurationError, D5Error, PeerLost
+from tests.together import together
+
+NOTICED_SECONDS = 5.0  # within which a loss must be known to all
+Enter = Callable[..., list[Membership]]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[tuple[str, int]]:
+    rendezvous = Rendezvous()
+    yield rendezvous.address
+    rendezvous.close()
+
+
+@pytest.fixture
+def enter(store: tuple[str, int], request: pytest.FixtureRequest) -> Iterator[Enter]:
+    """Members of a group of this size, named after the test unless told; some of them, if ranks are given."""
+    entered: list[Membership] = []
+
+    def call(
+        size: int, *ranks: int, name: str = "", epoch: int = 0, timeout_seconds: float = 20.0
+    ) -> list[Membership]:
+        group = name or request.node.name
+        made = [
+            Membership(Group(group, epoch, rank, size, store, timeout_seconds=timeout_seconds))
+            for rank in ranks or range(size)
+        ]
+        entered.extend(made)
+        return made
+
+    yield call
+    for member in entered:
+        member.leave()
+
+
+def until(happened: Callable[[], bool], seconds: float = NOTICED_SECONDS) -> float:
+    """Seconds until it happened; fails the test if it does not in time."""
+    begin = time.monotonic()
+    while not happened():
+        assert time.monotonic() - begin < seconds, "it did not happen in time"
+        time.sleep(0.005)
+    return time.monotonic() - begin
+
+
+# -- values ----------------------------------------------------------------------------------------------
+
+
+def test_every_byte_arrives_as_it_was_put(enter: Enter) -> None:
+    """All 256 of them, none at all, and a hundred thousand."""
+    giver, taker = enter(2)
+    for number, value in enumerate((bytes(range(256)), b"", bytes(range(250)) * 400)):
+        giver.put(f"key {number}", value)
+        assert taker.take(f"key {number}") == value
+
+
+def test_a_value_is_taken_by_all_before_and_after_it_is_put(enter: Enter) -> None:
+    """Two members wait for it already, a third asks afterwards; each gets it, also twice."""
+    members = enter(4)
+
+    def take(rank: int) -> bytes:
+        if rank == 0:
+            time.sleep(0.1)
+            members[0].put("key", b"value")
+        elif rank == 3:
+            time.sleep(0.2)
+        return members[rank].take("key") + members[rank].take("key")
+
+    assert together(take, 4) == [b"valuevalue"] * 4
+
+
+def test_gathered_values_stand_in_the_order_of_ranks(enter: Enter) -> None:
+    """Whoever comes last; a second key does not mix with the first."""
+    members = enter(3)
+
+    def gather(rank: int) -> list[list[bytes]]:
+        time.sleep(0.03 * (2 - rank))
+        return [members[rank].gather(key, f"{key}{rank}".encode()) for key in ("a", "b")]
+
+    assert together(gather, 3) == [[[b"a0", b"a1", b"a2"], [b"b0", b"b1", b"b2"]]] * 3
+
+
+def test_groups_and_epochs_have_values_and_news_of_their_own(enter: Enter) -> None:
+    """The same key under two names and two epochs of one server; one group fails, the others do not hear."""
+    kinds: list[dict[str, int | str]] = [{}, {"epoch": 1}, {"name": "another"}]
+    groups = [enter(2, **kind) for kind in kinds]
+    for number, (giver, _) in enumerate(groups):
+        giver.put("key", b"%d" % number)
+    assert [taker.take("key") for _, taker in groups] == [b"0", b"1", b"2"]
+    groups[1][0].fail(ConfigurationError("wrong"))
+    assert until(lambda: groups[1][1].failure is not None) < NOTICED_SECONDS
+    time.sleep(0.05)
+    assert [group[1].failure for group in (groups[0], groups[2])] == [None, None]
+
+
+def test_a_value_that_nobody_gives_is_waited_for_no_longer_than_the_time_out(enter: Enter) -> None:
+    """The group's time-out, or the seconds given; the error names the key, `gather` also the member."""
+    patient, _ = enter(2, name="patient", timeout_seconds=60.0)
+    hasty, _ = enter(2, name="hasty", timeout_seconds=0.2)
+    waits: list[Callable[[], bytes]] = [lambda: patient.take("x", seconds=0.2), lambda: hasty.take("x")]
+    for take in waits:
+        begin = time.monotonic()
+        with pytest.raises(PeerLost, match=r"nobody gave 'x'.* within 0\.2 s"):
+            take()
+        assert 0.2 <= time.monotonic() - begin < NOTICED_SECONDS
+    with pytest.raises(PeerLost) as caught:
+        hasty.gather("y", b"")
+    assert caught.value.rank == 1
+
+
+# -- news ------------------------------------------------------------------------------------------------
+
+MEMBER = """
+import sys
+from d5ray.distributed.communicator import Group
+from d5ray.distributed.membership import Membership
+name, rank, size, port = sys.argv[1], *map(int, sys.argv[2:])
+member = Membership(Group(name, 0, rank, size, ("127.0.0.1", port)))
+member.put("here", b"")
+sys.stdin.read()
+"""
+
+
+def test_a_killed_process_is_told_to_all_with_its_rank(store: tuple[str, int], enter: Enter) -> None:
+    """Two who wait for a value, one who does not, and one who comes later: all have PeerLost(1)."""
+    members = enter(5, 0, 2, 3, name="killed")
+    process = subprocess.Popen(
+        [sys.executable, "-c", MEMBER, "killed", "1", "5", str(store[1])],
+        stdin=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        members[0].take("here")
+
+        def live(index: int) -> float:
+            if index == 3:
+                process.kill()
+                return time.monotonic()
+            if index == 2:
+                until(lambda: members[2].failure is not None, 20)
+            with pytest.raises(PeerLost) as caught:
+                members[index].take("never") if index < 2 else members[index].check()
+            assert caught.value.rank == 1
+            return time.monotonic()
+
+        *noticed, killed = together(live, 4)
+        assert max(noticed) - killed < NOTICED_SECONDS
+    finally:
+        process.kill()
+        process.communicate()
+    (late,) = enter(5, 4, name="killed")
+    until(lambda: late.failure is not None)
+    assert isinstance(late.failure, PeerLost) and late.failure.rank == 1
+
+
+def test_who_fails_first_is_what_all_raise(enter: Enter) -> None:
+    """Three fail at once, each with an error of its own: all four have the same one, of its kind."""
+    members = enter(4)
+    errors: list[D5Error] = [ConfigurationError("zero"), PeerLost(3, "one"), D5Error("two")]
+
+    def fail(rank: int) -> tuple[type, str]:
+        if rank < 3:
+            members[rank].fail(errors[rank])
+        until(lambda: members[rank].failure is not None)
+        failure = members[rank].failure
+        return type(failure), str(failure)
+
+    found = together(fail, 4)
+    assert len(set(found)) == 1
+    assert found[0] in [(type(error), str(error)) for error in errors]
+    for member in members:
+        with pytest.raises(found[0][0]):
+            member.check()
+        assert member.explain(PeerLost(None, "a symptom")) is member.failure
+
+
+def test_without_news_a_symptom_explains_itself(enter: Enter) -> None:
+    """After the second in which news spread."""
+    member, _ = enter(2)
+    symptom = PeerLost(1, "a connection broke")
+    begin = time.monotonic()
+    assert member.explain(symptom) is symptom
+    assert NEWS_SECONDS * 0.9 < time.monotonic() - begin < NOTICED_SECONDS
+
+
+def test_who_listens_for_failure_is_called_once(enter: Enter) -> None:
+    """Whether it asked before or after; a leaving member is none."""
+    members = enter(3)
+    early, late = [], []
+    members[0].on_failure(lambda: early.append(members[0].failure))
+    members[2].leave()
+    until(lambda: members[0].left == [2])
+    assert early == []
+    members[1].fail(ConfigurationError("wrong"))
+    members[1].fail(ConfigurationError("wrong again"))
+    until(lambda: bool(early))
+    members[0].on_failure(lambda: late.append(members[0].failure))
+    assert [str(error) for error in early + late] == ["wrong", "wrong"]
+
+
+# -- leaving ---------------------------------------------------------------------------------------------
+
+
+def test_leaving_ends_the_waits_for_that_member_alone(enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check(1)` raises at once; `check()` and `check(2)` do when everyone had time to finish, not before."""
+    monkeypatch.setattr(membership, "LEFT_SECONDS", 3600.0)
+    member, leaver, _ = enter(3)
+    leaver.leave()
+    until(lambda: member.left == [1])
+    assert member.failure is None
+    member.check()
+    member.check(0, 2)
+    with pytest.raises(PeerLost, match="it left the group") as caught:
+        member.check(2, 1)
+    assert caught.value.rank == 1
+    monkeypatch.setattr(membership, "LEFT_SECONDS", 0.0)
+    for ranks in ((), (2,)):
+        with pytest.raises(PeerLost) as caught:
+            member.check(*ranks)
+        assert caught.value.rank == 1
+
+
+def test_who_left_first_explains_a_broken_exchange(enter: Enter) -> None:
+    """Members that leave after it did so because of it."""
+    members = enter(4)
+    for rank in (2, 1):
+        members[rank].leave()
+        until(lambda rank=rank: rank in members[0].left)  # type: ignore[misc]
+    explained = members[0].explain(PeerLost(1, "a connection broke"))
+    assert isinstance(explained, PeerLost) and explained.rank == 2
+
+
+def test_what_a_member_gave_outlives_it(enter: Enter) -> None:
+    """It puts a value and leaves; another takes it, but not what was never given."""
+    member, leaver = enter(2)
+    leaver.put("key", b"value")
+    leaver.leave()
+    until(lambda: member.left == [1])
+    assert member.take("key") == b"value"
+    begin = time.monotonic()
+    with pytest.raises(PeerLost, match="it left the group") as caught:
+        member.take("another")
+    assert caught.value.rank == 1
+    assert time.monotonic() - begin < NOTICED_SECONDS
+
+
+def test_a_name_may_be_used_again_when_all_have_left(enter: Enter) -> None:
+    """Neither values nor news of the first group reach the second."""
+    first = enter(2)
+    first[0].put("key", b"old")
+    for member in first:
+        member.leave()
+    time.sleep(0.1)
+    second = enter(2)
+    second[0].put("other", b"")
+    second[1].take("other")
+    assert [member.failure for member in second] == [None, None] and second[1].left == []
+    with pytest.raises(PeerLost, match="nobody gave"):
+        second[1].take("key", seconds=0.1)
+
+
+def test_a_rank_that_is_taken_is_refused(enter: Enter) -> None:
+    """Whoever comes second is told; the first one and the group are not disturbed."""
+    members = enter(2)
+    (again,) = enter(2, 1)
+    until(lambda: again.failure is not None)
+    with pytest.raises(ConfigurationError, match="a member with rank 1 already"):
+        again.check()
+    members[1].put("key", b"value")
+    assert members[0].take("key") == b"value"
+    assert members[0].failure is None
+
+
+# -- the server ------------------------------------------------------------------------------------------
+
+STRANGERS = {
+    "silence": b"",
+    "a browser": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "half a frame": struct.pack("!I", 100) + b"half",
+    "a gigabyte": struct.pack("!I", 2**30) + b"x" * 1000,
+    "no JSON": struct.pack("!I", 4) + b"\xff\xfe\xfd\xfc",
+    "no list": struct.pack("!I", 2) + b"{}",
+    "a deep list": struct.pack("!I", 200_000) + b"[" * 200_000,
+    "a list for a name": frame(["enter", ["x"], 0, 2]),
+    "a word for a rank": frame(["enter", "x", "zero", 2]),
+    "no greeting": frame(["put", "key", "value"]),
+    "nonsense within": frame(["enter", "strange", 0, 1]) + frame(["dance"]),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_strangers_are_ignored(store: tuple[str, int], enter: Enter, stranger: str) -> None:
+    """A group that is there, and one that comes afterwards, work as if nothing had been sent."""
+    before = enter(2, name=f"before {stranger}")
+    with socket.create_connection(store, timeout=5) as connection:
+        connection.sendall(STRANGERS[stranger])
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1000):
+            pass  # until the server has closed it
+    for first, second in (before, enter(2, name=f"after {stranger}")):
+        first.put("key", b"value")
+        assert second.take("key") == b"value"
+        assert first.failure is second.failure is None
+
+
+def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
+    """Who waits and who does not are told at once; the thread ends and the port is free again."""
+    rendezvous = Rendezvous()
+    threads = threading.active_count()
+    first, second = (Membership(Group("g", 0, rank, 2, rendezvous.address)) for rank in range(2))
+    first.put("key", b"")
+    second.take("key")
+
+    def live(rank: int) -> None:
+        if rank == 1:
+            time.sleep(0.1)
+            rendezvous.close()
+            until(lambda: second.failure is not None)
+            return
+        with pytest.raises(PeerLost, match="holds the group together is gone"):
+            first.take("never")
+
+    begin = time.monotonic()
+    together(live, 2)
+    assert time.monotonic() - begin < NOTICED_SECONDS
+    until(lambda: threading.active_count() < threads)
+    with socket.create_server(rendezvous.address):
+        pass
+    rendezvous.close()  # a second time: nothing happens
+    first.leave()
+
+
+def test_nobody_at_the_address_is_a_lost_peer() -> None:
+    """With the address in its words, within seconds though the time-out is a minute."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address: tuple[str, int] = probe.getsockname()  # bound, but not listening
+        begin = time.monotonic()
+        with pytest.raises(PeerLost, match=f"127.0.0.1:{address[1]} does not answer"):
+            Membership(Group("g", 0, 1, 2, address, timeout_seconds=60.0))
+    assert time.monotonic() - begin < NOTICED_SECONDS
+
+
+def test_a_group_without_a_store_is_refused() -> None:
+    """With what to give."""
+    with pytest.raises(ConfigurationError, match="'g' has no store: give the address of a Rendezvous"):
+        Membership(Group("g", 0, 0, 2))

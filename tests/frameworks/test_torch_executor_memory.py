@@ -1,0 +1,274 @@
+"""Claims about `use_buffers`: parameters and gradients in memory that is given, such as shared memory."""
+
+from collections.abc import Callable, Iterator
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.networks.device import CPUDevice, GPUDevice
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+
+Array = np.ndarray[Any, Any]
+KINDS = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}
+
+
+class Typed(nn.Module):
+    """(batch, 6) to 4 scores with parameters of any type: two layers and a scalar."""
+
+    def __init__(self, kind: str = "float32") -> None:
+        super().__init__()
+        self.kind: torch.dtype = getattr(torch, kind)
+        self.first = nn.Linear(6, 5)
+        self.gain = nn.Parameter(torch.tensor(1.5))
+        self.last = nn.Linear(5, 4)
+        self.to(self.kind)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(self.gain * torch.tanh(self.first(inputs.to(self.kind))))
+        return scores
+
+
+def made(model: Any = Typed, device: CPUDevice | GPUDevice = CPUDevice(), **options: Any) -> TorchExecutor:  # noqa: B008 - frozen data
+    return from_model(
+        model, options, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1, threads=1,
+        device=device,
+    )  # fmt: skip
+
+
+def batch(seed: int = 0) -> tuple[Array, Array]:
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((5, 6)).astype(np.float32), generator.integers(0, 4, 5)
+
+
+class Arena:
+    """An allocator that keeps what it was asked for and what it gave."""
+
+    def __init__(self, kind: Callable[[str], Any] = KINDS.__getitem__) -> None:
+        self.kind = kind
+        self.asked: list[tuple[int, str]] = []
+        self.given: list[Array] = []
+
+    def __call__(self, count: int, name: str) -> Array:
+        self.asked.append((count, name))
+        self.given.append(np.full(count, 77, dtype=self.kind(name)))
+        return self.given[-1]
+
+
+def bits(values: Any) -> Array:
+    """The bytes of an array or tensor, to compare across names of types."""
+    if isinstance(values, torch.Tensor):
+        return np.asarray(values.detach().contiguous().view(-1).view(torch.uint8).numpy())
+    return np.ascontiguousarray(values).view(np.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_and_gradients_move_with_their_values(kind: str) -> None:
+    """For every type: asked for by its name, parameters first; afterwards the memory is the model's."""
+    executor, twin = made(kind=kind), made(kind=kind)
+    for either in (executor, twin):
+        either.inference_and_backprop(*batch(seed=3))
+    arena = Arena()
+    executor.use_buffers(arena)
+    assert arena.asked == [(6 * 5 + 5 + 1 + 5 * 4 + 4, kind)] * 2
+    assert executor.parameters.dtype == twin.parameters.dtype
+    for found, expected in (("parameters", arena.given[0]), ("gradients", arena.given[1])):
+        np.testing.assert_array_equal(bits(getattr(executor, found)), bits(getattr(twin, found)))
+        np.testing.assert_array_equal(bits(expected), bits(getattr(twin, found)))
+        assert getattr(executor, found).data_ptr() == expected.ctypes.data
+    assert twin.gradients.abs().max() > 0
+
+
+def test_the_modules_tensors_are_views_of_the_new_memory() -> None:
+    """Writing the array changes the module's output, a step of the module changes the array; .grad alike."""
+    executor, arena = made(), Arena()
+    executor.use_buffers(arena)
+    values, gradients = arena.given
+    for tensor, slot in zip(executor.module.parameters(), executor.slots, strict=True):
+        assert tensor.data_ptr() == values.ctypes.data + 4 * slot.offset
+        assert tensor.grad is not None
+        assert tensor.grad.data_ptr() == gradients.ctypes.data + 4 * slot.offset
+    values[...] = np.random.default_rng(4).standard_normal(values.shape)
+    gain, w, b, v, c = (values[s.offset : s.offset + s.size].reshape(s.shape) for s in executor.slots)
+    inputs, labels = batch()
+    scores = (gain * np.tanh(inputs @ w.T + b)) @ v.T + c
+    np.testing.assert_allclose(executor.inference(inputs), scores, rtol=1e-5, atol=1e-6)
+    executor.inference_and_backprop(inputs, labels)
+    slope = SoftmaxCrossEntropyLoss().numpy_gradient(scores, labels).sum(axis=0)  # of the last bias
+    np.testing.assert_allclose(gradients[-4:], slope, rtol=1e-4, atol=1e-6)
+    with torch.no_grad():
+        executor.module.get_parameter("gain").fill_(9.0)
+    assert gain == 9.0
+
+
+@pytest.fixture
+def shared() -> Iterator[list[SharedMemory]]:
+    """Two segments of POSIX shared memory."""
+    segments = [SharedMemory(create=True, size=4096) for _ in range(2)]
+    yield segments
+    for segment in segments:
+        segment.close()
+        segment.unlink()
+
+
+def over(segment: SharedMemory, kind: str, count: int) -> Array:
+    """The first elements of a segment."""
+    assert segment.buf is not None
+    return np.frombuffer(segment.buf, kind, count)
+
+
+def test_training_in_shared_memory_is_the_same_training(shared: list[SharedMemory]) -> None:
+    """Three steps, bit for bit, seen through a second mapping; the memory can be closed after moving away."""
+    executor, twin = made(), made()
+    free = iter(shared)
+    executor.use_buffers(lambda count, name: over(next(free), name, count))
+    for seed in range(3):
+        for either in (executor, twin):
+            either.inference_and_backprop(*batch(seed))
+            either.parameters -= 0.5 * either.gradients
+    for segment, expected in zip(shared, (twin.parameters, twin.gradients), strict=True):
+        other = SharedMemory(name=segment.name)
+        found = over(other, "float32", len(expected)).copy()
+        other.close()
+        np.testing.assert_array_equal(found, expected.numpy())
+    executor.use_buffers(np.empty)
+    for segment in shared:
+        segment.close()  # raises BufferError where a view is left
+    assert torch.equal(executor.parameters, twin.parameters)
+    executor.inference_and_backprop(*batch(9))
+    twin.inference_and_backprop(*batch(9))
+    assert torch.equal(executor.gradients, twin.gradients) and twin.gradients.abs().max() > 0
+
+
+def test_buffers_may_be_given_any_number_of_times() -> None:
+    """Also the same memory again, cleared, and with the two exchanged: the values stay."""
+    executor, twin = made(), made()
+    executor.inference_and_backprop(*batch())
+    twin.inference_and_backprop(*batch())
+    pair = [np.empty(len(twin.parameters), np.float32) for _ in range(2)]
+
+    def cleared(order: Iterator[int]) -> Callable[[int, str], Array]:
+        def allocate(count: int, name: str) -> Array:
+            memory = pair[next(order)]
+            memory[...] = 0
+            return memory
+
+        return allocate
+
+    for order in ((0, 1), (0, 1), (1, 0), (0, 1)):
+        executor.use_buffers(cleared(iter(order)))
+        np.testing.assert_array_equal(pair[order[0]], twin.parameters.numpy())
+        np.testing.assert_array_equal(pair[order[1]], twin.gradients.numpy())
+        executor.inference_and_backprop(*batch())
+    assert torch.equal(executor.gradients, twin.gradients)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int16, np.float16, "V2", ml_dtypes.bfloat16], ids=str)
+def test_what_numpy_calls_the_elements_does_not_matter(kind: Any) -> None:
+    """NumPy has no bfloat16 of its own: any two bytes will do."""
+    executor, twin = made(kind="bfloat16"), made(kind="bfloat16")
+    memories = [np.zeros(len(twin.parameters), np.uint16).view(kind) for _ in range(2)]
+    given = iter(memories)
+    executor.use_buffers(lambda count, name: next(given))
+    executor.inference_and_backprop(*batch())
+    twin.inference_and_backprop(*batch())
+    np.testing.assert_array_equal(memories[0].view(np.uint8), bits(twin.parameters))
+    np.testing.assert_array_equal(memories[1].view(np.uint8), bits(twin.gradients))
+
+
+def test_bfloat16_reaches_the_host_as_the_equal_float32() -> None:
+    """Every value is exact, as ml_dtypes converts it; written back it is the same parameter."""
+    executor, arena = made(kind="bfloat16"), Arena()
+    executor.use_buffers(arena)
+    values = executor.numpy_parameters()
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, arena.given[0].astype(np.float32))
+    before = bits(executor.parameters).copy()
+    executor.parameters[...] = torch.from_numpy(values)
+    np.testing.assert_array_equal(bits(executor.parameters), before)
+    assert executor.inference(batch()[0]).dtype == np.float32
+
+
+def test_announcements_are_made_from_the_new_memory() -> None:
+    """The ranges are as before, and the array holds them when they are announced."""
+    executor, twin, arena = made(), made(), Arena()
+    ranges = executor.buckets(1)
+    executor.use_buffers(arena)
+    seen: dict[tuple[int, int], Array] = {}
+    executor.inference_and_backprop(
+        *batch(), on_ready=lambda begin, end: seen.update({(begin, end): arena.given[1][begin:end].copy()})
+    )
+    twin.inference_and_backprop(*batch())
+    assert tuple(seen) == ranges
+    for (begin, end), piece in seen.items():
+        np.testing.assert_array_equal(piece, twin.gradients[begin:end].numpy())
+
+
+def misaligned(count: int) -> Array:
+    """Its elements begin one byte beside where they should."""
+    return np.zeros(4 * count + 8, np.uint8)[1 : 4 * count + 1].view(np.float32)
+
+
+def read_only(count: int) -> Array:
+    memory = np.zeros(count, np.float32)
+    memory.flags.writeable = False
+    return memory
+
+
+REFUSED: dict[str, tuple[Callable[[int], Any], str]] = {
+    "too short": (lambda count: np.zeros(count - 1, np.float32), r"shape \(59,\).*of 60 elements"),
+    "too long": (lambda count: np.zeros(count + 1, np.float32), r"shape \(61,\).*of 60 elements"),
+    "a matrix": (lambda count: np.zeros((1, count), np.float32), r"shape \(1, 60\)"),
+    "wide elements": (lambda count: np.zeros(count), r"type float64.*of 4 bytes"),
+    "narrow elements": (lambda count: np.zeros(count, np.float16), r"type float16.*of 4 bytes"),
+    "every second": (lambda count: np.zeros(2 * count, np.float32)[::2], r"strides \(8,\).*contiguous"),
+    "backwards": (lambda count: np.zeros(count, np.float32)[::-1], r"strides \(-4,\).*contiguous"),
+    "read-only": (read_only, r"writable: False"),
+    "misaligned": (misaligned, r"aligned"),
+    "a list": (lambda count: [0.0] * count, r"gave a list, but torch.float32 needs a writable"),
+    "nothing": (lambda count: None, r"gave a NoneType"),
+}
+
+
+@pytest.mark.parametrize(("memory", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_memory_that_does_not_fit_is_refused(memory: Callable[[int], Any], words: str) -> None:
+    """With what was given and what is needed; the executor works on in the memory that it had."""
+    executor, twin = made(), made()
+    with pytest.raises(ConfigurationError, match=words):
+        executor.use_buffers(lambda count, name: memory(count))
+    check_untouched(executor, twin)
+
+
+def test_overlapping_memory_is_refused() -> None:
+    """The parameters would be overwritten by their gradients."""
+    executor, twin = made(), made()
+    whole = np.zeros(119, np.float32)
+    halves = iter((whole[:60], whole[59:]))
+    with pytest.raises(ConfigurationError, match="overlapping memory for parameters and gradients"):
+        executor.use_buffers(lambda count, name: next(halves))
+    check_untouched(executor, twin)
+
+
+def check_untouched(executor: TorchExecutor, twin: TorchExecutor) -> None:
+    """Its parameters and the next gradient are the twin's."""
+    executor.inference_and_backprop(*batch())
+    twin.inference_and_backprop(*batch())
+    assert torch.equal(executor.parameters, twin.parameters)
+    assert torch.equal(executor.gradients, twin.gradients)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+def test_on_a_gpu_nothing_is_moved() -> None:
+    """The buffers stay on the device, and nothing is allocated."""
+    executor, arena = made(device=GPUDevice()), Arena()
+    before = executor.parameters.data_ptr(), executor.gradients.data_ptr()
+    executor.use_buffers(arena)
+    assert arena.asked == [] and executor.parameters.is_cuda
+    assert before == (executor.parameters.data_ptr(), executor.gradients.data_ptr())

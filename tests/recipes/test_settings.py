@@ -1,0 +1,58 @@
+"""Claims about components written as text: what `--set topology=Torus(2, 3)` makes, and what it refuses"""
+
+from typing import Any
+
+import pytest
+
+import d5ray as d5
+from d5ray.canonical import digest
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topology import Topology
+from d5ray.errors import ConfigurationError
+from d5ray.recipes import settings
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "text", "expected"),
+    [
+        ("topology", Topology, "Torus(2, 3)", d5.Torus(2, 3)),
+        ("topology", Topology, "Ring(agents=4, mixing=Uniform())", d5.Ring(4, mixing=d5.Uniform())),
+        (
+            "topology",
+            Topology,
+            "TimeVarying((Ring(4), Star(4)))",
+            d5.TimeVarying((d5.Ring(4), d5.Star(4))),
+        ),
+        ("distributed", DistributedOptimizer, "LocalSGD(4)", d5.LocalSGD(4)),
+        (
+            "distributed",
+            DistributedOptimizer,
+            "CompressedSGD(ErrorFeedback(Chain(TopK(16, bucket=512), QSGD(bits=4))))",
+            d5.CompressedSGD(d5.ErrorFeedback(d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)))),
+        ),
+    ],
+)
+def test_a_call_written_as_text_is_that_call(key: str, kind: type, text: str, expected: Any) -> None:
+    """Nested, with keywords and tuples; the hash is that of the object itself."""
+    made = settings.built({key: text})[key]
+    assert type(made) is type(expected)
+    assert digest(made) == digest(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("topology", "Torus(2)", "cannot be made"),
+        ("topology", "Torus(2, 3", "cannot be made"),
+        ("topology", "Tours(2, 3)", "did you mean 'Torus'"),
+        ("topology", "SGD(0.1)", "is a SGD: it must be a Topology"),
+        ("topology", "__import__('os').getcwd()", "cannot be made"),
+        ("topology", "Torus(*[2, 3])", "cannot be made"),
+        ("distributed", "open('/etc/passwd')", "there is no class of d5ray named 'open'"),
+        ("distributed", "CompressedSGD(TopK(0.1))", "Write CompressedSGD\\(ErrorFeedback"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(key: str, text: str, words: str) -> None:
+    """Nothing but classes of d5ray is called, whatever the text says."""
+    with pytest.raises(ConfigurationError, match=words):
+        settings.built({key: text})

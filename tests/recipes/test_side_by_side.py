@@ -1,0 +1,181 @@
+"""Claims about comparisons: who is measured when, what is kept of it, and who cannot be measured here."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+
+from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.session import Session
+from d5ray.errors import AgentError, ConfigurationError
+from d5ray.metrics.side_by_side import StepTimeRatio
+from d5ray.metrics.store import Run, list_runs
+from d5ray.recipes import allreduce_speed, compressed_exchange, rounds, step_lenet, step_resnet8
+from d5ray.recipes.contenders import Contender, Series
+from d5ray.recipes.recipe import Recipe, Result
+from d5ray.recipes.side_by_side import Comparison, SideBySide
+from tests.conftest import d5ray
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Planted(SideBySide):
+    """A job whose work is nothing."""
+
+    def check(self) -> None: ...
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> Session:
+        return Session("", None, False, 0.0)
+
+
+@final
+@dataclass(frozen=True)
+class Says(Contender[Planted]):
+    """A contender of two processes that says how long its steps took: each pair of ranks (seconds, half)."""
+
+    word: str
+    seconds: float = 1.0
+    lacks: str = ""
+    processes: int = 2
+
+    @property
+    def name(self) -> str:
+        return f"{self.word}[{self.processes}]"
+
+    def missing(self) -> str:
+        return self.lacks
+
+    def measure(self, job: Planted, folder: Path) -> list[Series]:
+        if self.seconds < 0:
+            raise AgentError("its process died")
+        (folder / "trace").write_text("of what it did")
+        steps = [100 * self.seconds, self.seconds, self.seconds]
+        return [
+            Series("step_time", "s", rank, [share * value for value in steps], warmup=1)
+            for rank, share in enumerate((1.0, 0.5))
+        ] + [Series("test_accuracy", "1", 0, [0.9], phase="test")]
+
+
+A, B, C, D = (Says(word) for word in "abcd")
+
+
+def words(job: SideBySide) -> str:
+    """The order of the turns."""
+    return "".join(contender.name[0] for _, contender in job.turns())
+
+
+def test_the_sides_of_a_comparison_are_first_alternately() -> None:
+    assert words(Planted(comparisons=((A, B), (C, D)), pairs=3)) == "abcd" + "badc" + "abcd"
+    assert words(Planted(comparisons=((A, B, C), (D,)), pairs=2)) == "abcd" + "cbad"
+
+
+def test_a_round_measures_every_contender_once() -> None:
+    turns = list(Planted(comparisons=((A, B, C), (D,)), pairs=4).turns())
+    assert sorted((pair, contender.name) for pair, contender in turns) == [
+        (pair, f"{word}[2]") for pair in range(4) for word in "abcd"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "words"),
+    [
+        (((A, B), (A, C)), r"a\[2\] twice"),
+        (((A, Says("a", 3.0)),), r"a\[2\] twice"),
+        ((("a", "b"),), "tuples of contenders"),
+        ((A, B), "tuples of contenders"),
+        ((), "tuples of contenders"),
+        (7, "tuples of contenders"),
+    ],
+)
+def test_comparisons_of_nothing_or_of_the_same_twice_are_refused(
+    comparisons: tuple[Comparison, ...], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Planted(comparisons=comparisons)
+
+
+@pytest.mark.parametrize("change", [{"pairs": 0}, {"pairs": 2.5}, {"seed": -1}])
+def test_a_wrong_number_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(change))):
+        replace(Planted(comparisons=((A, B),)), **change)
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A D5RAY_HOME with nothing in it."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    yield tmp_path / "runs"
+
+
+def run(*comparisons: Comparison, pairs: int = 6) -> Result:
+    """Contenders to their verdict: a's steps must take at most 0.6 of b's."""
+    fixed = {"job": Planted, "comparisons": comparisons}
+    criterion = StepTimeRatio(ours="a[2]", base="b[2]") <= 0.6
+    recipe = Recipe.of(fixed, {"pairs": pairs}, [criterion], name="planted")
+    return rounds.run(recipe.made(), recipe, RunOrigin(**recipe.described()), None, quiet=True)
+
+
+def test_what_contenders_measured_is_kept_by_round_and_rank_and_judged(own_home: Path) -> None:
+    """Rounds 0 to 5 of two ranks with one warm-up step and two others; 1 s over 2 s is at most 0.6."""
+    result = run((Says("a", 1.0), Says("b", 2.0)))
+    assert (result.verdict, result.verdicts[0].value, result.verdicts[0].n) == ("PASS", 0.5, 6)
+    samples = Run(result.folder).tables()["samples"].to_pylist()
+    found = sorted(
+        (row["scope"], row["rep"], row["rank"], row["step"], row["phase"], row["value"])
+        for row in samples
+        if row["metric"] == "step_time"
+    )
+    assert found == sorted(
+        (name, pair, rank, step, "train" if step else "warmup", seconds * share * (1 if step else 100))
+        for name, seconds in (("a[2]", 1.0), ("b[2]", 2.0))
+        for pair in range(6)
+        for rank, share in enumerate((1.0, 0.5))
+        for step in range(3)
+    )
+    assert {row["phase"] for row in samples if row["metric"] == "test_accuracy"} == {"test"}
+    (kept,) = list_runs(own_home)
+    assert (kept.row["status"], kept.row["agents"]) == ("completed", 2)
+    assert {path.suffix for path in kept.folder.iterdir()} == {".parquet"}  # the contenders' files are gone
+
+
+def test_who_cannot_be_measured_leaves_the_others_and_is_named(own_home: Path) -> None:
+    """The verdict stays open with the reason; everybody else has rows."""
+    why = "there is no b: install b"
+    result = run((Says("a"), Says("b", lacks=why), Says("c")), pairs=1)
+    assert (result.verdict, result.verdicts[0].reason) == ("INCONCLUSIVE", f"unavailable: {why}")
+    samples = Run(result.folder).tables()["samples"].to_pylist()
+    assert {row["scope"] for row in samples if row["value"] is not None} == {"a[2]", "c[2]"}
+
+
+def test_a_contender_that_fails_ends_the_run_with_its_error_and_what_was_measured(own_home: Path) -> None:
+    with pytest.raises(AgentError, match="its process died"):
+        run((Says("a"), Says("b", -1.0)), pairs=2)
+    (kept,) = list_runs(own_home)
+    assert (kept.row["status"], kept.row["stop_reason"]) == ("failed", "its process died")
+    assert {row["scope"] for row in kept.tables()["samples"].to_pylist()} == {"a[2]"}
+
+
+@pytest.mark.parametrize("module", [allreduce_speed, step_lenet, step_resnet8, compressed_exchange])
+def test_criteria_of_the_shipped_recipes_are_about_their_contenders(module: object) -> None:
+    """No criterion names a contender or a size that is never measured, and no contender is in none."""
+    fixed, mutable, metrics = (getattr(module, part) for part in ("FIXED", "MUTABLE", "METRICS"))
+    job = Recipe.of(fixed, mutable, metrics, name="x").made()
+    named = set()
+    for criterion in metrics:
+        fields = vars(criterion.metric)
+        named |= {fields[key] for key in ("ours", "base", "contender") if key in fields}
+        for key in ("size", "gradient"):
+            assert key not in fields or fields[key] in mutable[f"{key}s"]
+    assert named == {contender.name for contender in job.contenders()}
+    assert len({criterion.metric.label for criterion in metrics}) == len(metrics)
+
+
+def test_listing_recipes_imports_none_of_them() -> None:
+    """`d5ray list` names the comparisons with the others."""
+    done = d5ray("list", "--json")
+    assert {"allreduce_speed", "compressed_exchange", "step_lenet", "step_resnet8", "overhead_lenet"} <= set(
+        json.loads(done.out)
+    )
