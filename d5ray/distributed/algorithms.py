@@ -31,7 +31,9 @@ from d5ray.distributed.reduction import Reduce
 Flat = np.ndarray[Any, Any]
 Pieces = Sequence[tuple[Flat, int]]  # flat arrays, each with the rank it goes to or comes from
 
-DOUBLING_BYTES = 32_768  # up to which an allreduce goes by recursive doubling
+MESSAGE_BYTES = 131_072  # that take as long as a message takes anyway, α/β: over gloo within a machine
+REDUCED_BYTES = 0.1  # that are sent in the time in which a byte is reduced, γ/β
+BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in the cache
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,27 @@ def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) ->
     )
 
 
+def doubling_is_faster(size: int, payload_bytes: int) -> bool:
+    """Whether an allreduce goes by recursive doubling rather than directly.
+
+    k (α + (β + γ) n) against 2 (P−1) α + (2β + γ) n (P−1)/P, with the k rounds of doubling.
+
+    >>> [doubling_is_faster(4, payload_bytes) for payload_bytes in (4, 500_000, 1_000_000)]
+    [True, True, False]
+    """
+    rounds = recursive_doubling_cost(0, size, 0).rounds
+    part = payload_bytes * (size - 1) / size
+    doubling = rounds * (MESSAGE_BYTES + (1 + REDUCED_BYTES) * payload_bytes)
+    return doubling < 2 * (size - 1) * MESSAGE_BYTES + (2 + REDUCED_BYTES) * part
+
+
 def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
-    """By recursive doubling up to `DOUBLING_BYTES`, directly above.
+    """Of whichever algorithm is taken.
 
     >>> [allreduce_cost(0, 8, elements, 4).rounds for elements in (1, 1_000_000)]
     [3, 2]
     """
-    if elements * itemsize <= DOUBLING_BYTES:
+    if doubling_is_faster(size, elements * itemsize):
         return recursive_doubling_cost(rank, size, elements * itemsize)
     return direct_allreduce_cost(rank, size, elements, itemsize)
 
@@ -156,9 +172,13 @@ def reduce_scatter(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
     incoming = [(theirs[row], rank) for row, rank in enumerate(sorted(others))]
     exchange.swap([(flat[own[rank]], rank) for rank in others], incoming)
     by_rank = [*theirs[: exchange.rank], mine, *theirs[exchange.rank :]]
-    total = by_rank[0]
-    for array in by_rank[1:]:
-        reduce(total, array, mine if array is by_rank[-1] else total)
+    step = BLOCK_BYTES // flat.itemsize
+    for low in range(0, mine.size, step):
+        first, *rest = (array[low : low + step] for array in by_rank)
+        for block in rest:
+            reduce(first, block, first)
+        if exchange.rank:
+            mine[low : low + step] = first
 
 
 def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:

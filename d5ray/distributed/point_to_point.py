@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.distributed import algorithms
 from d5ray.distributed.algorithms import Exchange, Flat, Pieces
 from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.reduction import reduction
+from d5ray.distributed.reduction import Reduce, reduction
 from d5ray.distributed.signature import Signature
 from d5ray.distributed.topology import Topology
 
@@ -46,7 +46,6 @@ class PointToPoint(Communicator):
 
     def __init__(self, group: Group, topology: Topology) -> None:
         super().__init__(group, topology)
-        self._doublings = algorithms.recursive_doubling_cost(self.rank, self.size, 0).rounds
         self._spare = np.empty(0, dtype=np.uint8)
         self._calls: deque[tuple[int, Signature]] = deque(maxlen=REMEMBERED)  # collectives, by number
 
@@ -61,12 +60,14 @@ class PointToPoint(Communicator):
     @final
     def _allreduce(self, flat: Any, operation: str, call: Signature) -> None:
         reduce = reduction(operation, flat.dtype)
-        if flat.nbytes > algorithms.DOUBLING_BYTES:
+        if algorithms.doubling_is_faster(self.size, flat.nbytes):
+            self._double(flat, reduce, call)
+        else:
             self._collective(call, 2, lambda exchange: algorithms.direct_allreduce(exchange, flat, reduce))
-            return
-        self._collective(
-            call, self._doublings, lambda exchange: algorithms.recursive_doubling(exchange, flat, reduce)
-        )
+
+    def _double(self, flat: Flat, reduce: Reduce, call: Signature) -> None:
+        rounds = algorithms.recursive_doubling_cost(self.rank, self.size, 0).rounds
+        self._collective(call, rounds, lambda exchange: algorithms.recursive_doubling(exchange, flat, reduce))
 
     @final
     def _reduce_scatter(self, flat: Any, operation: str, call: Signature) -> None:
@@ -89,7 +90,7 @@ class PointToPoint(Communicator):
     @final
     def _barrier(self, call: Signature) -> None:
         nothing = np.empty(0, dtype=np.uint8)
-        self._allreduce(nothing, "max", call)
+        self._double(nothing, reduction("max", nothing.dtype), call)
 
     @final
     def _exchange(
@@ -115,6 +116,5 @@ class PointToPoint(Communicator):
     def _spare_bytes(self, count: int) -> Flat:
         """Memory that is kept between calls."""
         if self._spare.size < count:
-            self._doublings = algorithms.recursive_doubling_cost(self.rank, self.size, 0).rounds
-        self._spare = np.empty(count, dtype=np.uint8)
+            self._spare = np.empty(count, dtype=np.uint8)
         return self._spare[:count]

@@ -11,7 +11,7 @@ import d5ray as d5
 from d5ray.actors.network import measure_network
 from d5ray.dashboards import doctor
 from d5ray.distributed import cost
-from d5ray.distributed.algorithms import DOUBLING_BYTES
+from d5ray.distributed.algorithms import allreduce_cost
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +40,7 @@ def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
         payload = group.built.parameter_bytes
     predicted = samples.filter(pc.equal(samples["metric"], "predicted_exchange_time"))["value"].to_numpy()
     gloo = found["gloo"]
-    rounds = 1 if payload <= DOUBLING_BYTES else 2
+    rounds = allreduce_cost(0, 2, payload // 4, 4).rounds
     np.testing.assert_allclose(predicted, gloo.predict(rounds, payload), rtol=1e-12)
     assert len(predicted) == 10
     assert not math.isnan(predicted.sum())

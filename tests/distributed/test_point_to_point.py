@@ -61,7 +61,7 @@ def group(size: int) -> list[Mailboxes]:
 @pytest.fixture(params=["doubling", "direct"])
 def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both algorithms of an allreduce, for arrays of every size."""
-    monkeypatch.setattr(algorithms, "DOUBLING_BYTES", {"doubling": 2**40, "direct": -1}[request.param])
+    monkeypatch.setattr(algorithms, "doubling_is_faster", lambda size, nbytes: request.param == "doubling")
     return str(request.param)
 
 
