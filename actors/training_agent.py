@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -165,7 +165,10 @@ class TrainingAgent:
         """
         experiment = self.experiment
         assert experiment.topology is not None and isinstance(experiment.distributed, DistributedOptimizer)
-        self._communication = backends.join(experiment.communicator, group, experiment.topology)
+        device = str(getattr(self._executor.parameters, "device", "cpu"))
+        self._communication = backends.join(
+            experiment.communicator, replace(group, device=device), experiment.topology
+        )
         self._executor.use_buffers(self._communication.allocate)
         self._communication.broadcast(self._executor.parameters, root=0)
         self._optimizer = copy.copy(experiment.distributed)  # agents of one process must not share it

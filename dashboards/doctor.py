@@ -32,6 +32,7 @@ EXTRAS = {
     "tensorflow": (("tensorflow-cpu", "tensorflow"), "networks and operators under TensorFlow"),
     "cuda": (("cupy-cuda12x",), "CuPy arrays and NCCL exchange between GPUs"),
     "dashboard": (("dash",), "the live page"),
+    "mpi": (("mpi4py",), "OpenMPI as a peer in allreduce_speed"),
     "dev": (("pytest",), "the tests"),
 }
 GOOD, WARN, BAD = "ok", "note", "missing"

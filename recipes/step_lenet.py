@@ -32,8 +32,8 @@ FIXED = {
 MUTABLE = {
     "batch_size": 64,  # of one process
     "threads": 1,
-    "steps": 400,  # measured, of every process
-    "warmup_steps": 40,
+    "steps": 250,  # measured, of every process
+    "warmup_steps": 30,
     "pairs": 6,
     "seed": 1,
 }

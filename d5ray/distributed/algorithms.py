@@ -174,11 +174,10 @@ def reduce_scatter(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
     by_rank = [*theirs[: exchange.rank], mine, *theirs[exchange.rank :]]
     step = BLOCK_BYTES // flat.itemsize
     for low in range(0, mine.size, step):
-        first, *rest = (array[low : low + step] for array in by_rank)
+        total, *rest, last = (array[low : low + step] for array in by_rank)
         for block in rest:
-            reduce(first, block, first)
-        if exchange.rank:
-            mine[low : low + step] = first
+            reduce(total, block, total)
+        reduce(total, last, mine[low : low + step])
 
 
 def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:

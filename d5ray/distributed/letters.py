@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 TAG = 0
-INLINE_BYTES = 32_768  # the largest payload in a letter: about what a socket takes as a whole
+INLINE_BYTES = 65_536  # the largest payload in a letter: what a socket mostly takes as a whole
 
 
 @final

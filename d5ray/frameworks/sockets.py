@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,19 +30,26 @@ def kept_alive() -> Iterator[None]:
     try:
         yield
     finally:
-        for descriptor in _open_files() - before:
-            with suppress(OSError):  # closed meanwhile, or no socket
-                _keep_alive(descriptor)
+        for descriptor, what in _open_files().items():
+            if before.get(descriptor) != what:  # opened meanwhile, perhaps under a number that was in use
+                with suppress(OSError):  # and closed again
+                    _keep_alive(descriptor)
 
 
 def _keep_alive(descriptor: int) -> None:
-    with socket.socket(fileno=os.dup(descriptor)) as copy:  # the options are those of the original too
+    """Set the options of a TCP connection by way of a copy, which is closed again; leave others alone."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
         if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM:
             keep_alive(copy)
 
 
-def _open_files() -> set[int]:
-    try:
-        return {int(entry.name) for entry in OPEN_FILES.iterdir()}
-    except OSError:
-        return set()
+def _open_files() -> dict[int, str]:
+    """The open files of this process: what each descriptor stands for, with the kernel's number of it."""
+    found: dict[int, str] = {}
+    with suppress(OSError):
+        for entry in OPEN_FILES.iterdir():
+            with suppress(OSError):
+                found[int(entry.name)] = str(entry.readlink())
+    return found
