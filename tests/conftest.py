@@ -24,7 +24,13 @@ REPOSITORY = Path(__file__).parent.parent
 
 @pytest.fixture(scope="session", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """D5RAY_HOME of the whole session; no test touches the user's own."""
+    """D5RAY_HOME of the whole session; no test touches the user's own.
+
+    Where the tests were started in the background, Ctrl-C is ignored by them and by all they start: it is
+    given back, since some send it.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("D5RAY_HOME", str(folder))
