@@ -146,7 +146,7 @@ def doubling_is_faster(size: int, payload_bytes: int) -> bool:
     rounds = recursive_doubling_cost(0, size, 0).rounds
     part = payload_bytes * (size - 1) / size
     doubling = rounds * (MESSAGE_BYTES + (1 + REDUCED_BYTES) * payload_bytes)
-    return doubling < 2 * (size - 1) * MESSAGE_BYTES + (2 + REDUCED_BYTES) * part
+    return doubling <= 2 * (size - 1) * MESSAGE_BYTES + (2 + REDUCED_BYTES) * part
 
 
 def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
