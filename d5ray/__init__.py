@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.reductions import AllGather as AllGather
     from d5ray.distributed.compression.reductions import Allreduce as Allreduce
     from d5ray.distributed.compression.reductions import Reduction as Reduction
+    from d5ray.distributed.compression.reductions import ScatterReduce as ScatterReduce
     from d5ray.distributed.compression.sgd import CompressedSGD as CompressedSGD
     from d5ray.distributed.compression.signs import OneBit as OneBit
     from d5ray.distributed.compression.signs import ScaledSign as ScaledSign
@@ -213,6 +214,7 @@ _NAMES = {
     "PowerSGD": "d5ray.distributed.compression.power_sgd",
     "AllGather": "d5ray.distributed.compression.reductions",
     "Allreduce": "d5ray.distributed.compression.reductions",
+    "ScatterReduce": "d5ray.distributed.compression.reductions",
     "SparseAllreduce": "d5ray.distributed.compression.sparse_allreduce",
     "Communicator": "d5ray.distributed.communicator",
     "PeerLost": "d5ray.errors",

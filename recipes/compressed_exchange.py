@@ -14,7 +14,7 @@ from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.feedback import ErrorFeedback
 from d5ray.distributed.compression.power_sgd import PowerSGD
 from d5ray.distributed.compression.precision import Float16
-from d5ray.distributed.compression.reductions import Reduction
+from d5ray.distributed.compression.reductions import Reduction, ScatterReduce
 from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.distributed.compression.top_k import TopK
@@ -27,6 +27,7 @@ COMPRESSIONS: dict[str, Compressor | Reduction] = {
     "top-k 1 %": ErrorFeedback(SparseAllreduce(TopK(0.01))),
     SPARCML: ErrorFeedback(Chain(TopK(16, bucket=512), QSGD(bits=4))),
     "QSGD 4 bit": QSGD(bits=4),
+    "QSGD 4 bit, by parts": ScatterReduce(QSGD(bits=4)),
     "float16": Float16(),
     "PowerSGD rank 4": ErrorFeedback(PowerSGD(rank=4)),
 }

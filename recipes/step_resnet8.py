@@ -16,7 +16,7 @@ from d5ray.recipes.trainers import Agents, DataParallel, RayTrain
 FIXED = {
     "job": StepTimes,
     "comparisons": (
-        (Agents(2), DataParallel(2), RayTrain(2), Agents(1)),
+        (Agents(2), DataParallel(2), RayTrain(2), Agents(1), Agents(2, apart=True)),
         (Agents(4), DataParallel(4), RayTrain(4)),
     ),
     "model": "resnet8",
@@ -43,6 +43,7 @@ METRICS = [
     StepTimeRatio(ours="d5ray[2]", base="ray.train[2]") <= 0.90,
     StepTimeRatio(ours="d5ray[4]", base="ray.train[4]") <= 0.90,
     StepTimeRatio(ours="d5ray[2]", base="d5ray[1]") <= 1.03,
+    StepTimeRatio(ours="d5ray[2]", base="d5ray apart[2]") <= 1.03,
 ]
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Contenders that train: d5ray's agents, a loop by hand, DistributedDataParallel, Ray Train's TorchTrainer"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.metrics.definitions import Loss, StepTime, TestAccuracy, Throughput
 from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.step_times import StepTimes
@@ -23,15 +24,19 @@ TRAINING_SECONDS = 3600.0  # for a loop in plain PyTorch, which shows no sign of
 @final
 @dataclass(frozen=True)
 class Agents(Contender[StepTimes]):
-    """d5ray's agents, launched and recorded as every experiment is."""
+    """d5ray's agents, launched and recorded as every experiment is.
+
+    apart  each trains a model of its own and hears nothing of the others: what computing side by side costs
+    """
 
     processes: int
     communicator: str = "auto"
+    apart: bool = False
 
     @property
     def name(self) -> str:
         by = "" if self.communicator == "auto" else f" {self.communicator}"
-        return f"d5ray{by}[{self.processes}]"
+        return f"d5ray{by}{' apart' if self.apart else ''}[{self.processes}]"
 
     def missing(self) -> str:
         return ""
@@ -41,6 +46,8 @@ class Agents(Contender[StepTimes]):
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
         experiment = job.experiment(job.data, self.processes, self.communicator)
+        if self.apart:
+            experiment = replace(experiment, distributed=LocalSGD(period=job.all_steps + 1))
         with launch(experiment, quiet=True, root=folder) as group:
             group.train(job.all_steps, progress=False)
             evaluating = [agent.__ray_call__.remote(_accuracy) for agent in group.agents]

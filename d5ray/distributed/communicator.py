@@ -251,11 +251,15 @@ class Communicator(ABC):
 
     @final
     def exchange_messages(
-        self, outgoing: Mapping[int, Message], sources: Iterable[int], length: int | None = None
+        self,
+        outgoing: Mapping[int, Message],
+        sources: Iterable[int],
+        length: int | Mapping[int, int] | None = None,
     ) -> dict[int, Message]:
         """Send bytes (n,) uint8 to members by rank, receive from `sources`, all at once.
 
-        Lengths may differ, and travel ahead as 8 bytes each, unless all know that each is `length` bytes.
+        Lengths may differ, and travel ahead as 8 bytes each, unless all know them: `length` is that of every
+        message, or by rank that of the message which comes from there.
         """
         senders = tuple(sources)
         for rank in (*outgoing, *senders):
@@ -263,13 +267,13 @@ class Communicator(ABC):
         with self._timed():
             if length is None:
                 sizes = self._swap({r: np.array([m.size]) for r, m in outgoing.items()}, senders, 1, "int64")
-                lengths = {rank: int(size[0]) for rank, size in sizes.items()}
-            else:
-                lengths = dict.fromkeys(senders, length)
-            return self._swap(outgoing, senders, lengths, "uint8")
+                length = {rank: int(size[0]) for rank, size in sizes.items()}
+            return self._swap(outgoing, senders, length, "uint8")
 
     @final
-    def all_gather_messages(self, message: Message, length: int | None = None) -> list[Message]:
+    def all_gather_messages(
+        self, message: Message, length: int | Mapping[int, int] | None = None
+    ) -> list[Message]:
         """Every member's bytes, by rank. length: as in `exchange_messages`."""
         others = [rank for rank in range(self.size) if rank != self.rank]
         received = self.exchange_messages(dict.fromkeys(others, message), others, length)

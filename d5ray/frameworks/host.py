@@ -1,5 +1,6 @@
 """Arrays in host memory as NumPy sees them: a flat view that shares memory, whatever the framework"""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,25 +24,40 @@ def host_view(array: Any) -> Flat:
                 "an array is read-only, but arrays are exchanged in place: give a copy of it"
             )
         return array.reshape(-1)
-    if type(array).__module__.partition(".")[0] != "torch" or not hasattr(array, "data_ptr"):
+    if not _is_tensor(type(array)):  # type: ignore[arg-type]  # mypy holds that types have no hash
         raise ConfigurationError(
             f"this communicator exchanges arrays of NumPy and PyTorch in host memory, found a "
             f"{type(array).__name__}"
         )
-    if array.device.type != "cpu":
+    if not array.is_cpu:
         raise ConfigurationError(
             f"this communicator exchanges arrays in host memory, found a tensor on {array.device}: "
             "choose the communicator 'nccl', or move the tensor with .cpu()"
         )
     if not array.is_contiguous():
         raise _not_contiguous(tuple(array.shape), array.stride())
-    return _numpy(array.detach().view(-1))
+    # This is called at every exchange, between two steps that leave nothing of it in the caches.
+    return _numpy(array if array.ndim == 1 and not array.requires_grad else array.detach().view(-1))
+
+
+@cache
+def _is_tensor(kind: type) -> bool:
+    """Whether it is PyTorch's, which need not be imported for that."""
+    return any(base.__module__.partition(".")[0] == "torch" for base in kind.__mro__) and hasattr(
+        kind, "data_ptr"
+    )
+
+
+@cache
+def _is_bfloat16(dtype: Any) -> bool:
+    return str(dtype) == "torch.bfloat16"
 
 
 def _numpy(flat: Any) -> Flat:
     """The NumPy array of a flat tensor; bfloat16, which NumPy lacks, goes by way of its bits."""
-    if str(flat.dtype) != "torch.bfloat16":
-        return np.asarray(flat.numpy())
+    if not _is_bfloat16(flat.dtype):
+        plain: Flat = flat.numpy()
+        return plain
     import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
     import torch  # noqa: PLC0415 - the caller has it
 

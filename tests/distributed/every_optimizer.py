@@ -53,6 +53,7 @@ EVERY: dict[str, Entry] = {
     "sparse allreduce": compressed(FEEDBACK(d5.SparseAllreduce(d5.TopK(0.05)))),
     "top-k with 4 bits": compressed(FEEDBACK(d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)))),
     "QSGD": compressed(d5.QSGD(bits=4)),
+    "QSGD by parts": compressed(d5.ScatterReduce(d5.QSGD(bits=8))),
     "TernGrad": compressed(d5.TernGrad()),
     "1-bit": compressed(FEEDBACK(d5.OneBit())),
     "scaled sign": compressed(FEEDBACK(d5.ScaledSign())),

@@ -9,12 +9,20 @@ import pytest
 
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.compression.chain import Chain
-from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.compression.compressor import Compressor, Quantizer
 from d5ray.distributed.compression.feedback import ErrorFeedback
 from d5ray.distributed.compression.power_sgd import PowerSGD
 from d5ray.distributed.compression.precision import BFloat16, Float16, Identity
 from d5ray.distributed.compression.random_k import RandomK, UnbiasedRandomK
-from d5ray.distributed.compression.reductions import AllGather, Allreduce, Draws, Reduced, Reduction
+from d5ray.distributed.compression.reductions import (
+    AllGather,
+    Allreduce,
+    Draws,
+    Reduced,
+    Reduction,
+    ScatterReduce,
+    reduction_of,
+)
 from d5ray.distributed.compression.signs import OneBit, ScaledSign
 from d5ray.distributed.compression.sparse_allreduce import (
     RecursiveDoubling,
@@ -103,6 +111,52 @@ def test_all_gather_is_the_mean_of_what_was_sent(groups: Former, compressor: Com
             np.testing.assert_array_equal(reduced.sent, own)
 
 
+QUANTIZERS: list[Quantizer] = [
+    QSGD(bits=4), TernGrad(bucket=9), OneBit(), ScaledSign(bucket=7), Float16(), BFloat16(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("elements", [0, 1, 2, 50])
+@pytest.mark.parametrize("compressor", QUANTIZERS, ids=repr)
+@pytest.mark.parametrize("size", [3, 4, 5, 8])
+def test_scatter_reduce_compresses_the_mean_of_compressed_parts(
+    groups: Former, compressor: Quantizer, size: int, elements: int
+) -> None:
+    """Part by part: C(mean_j C(v_j)), each agent's draws in the order of the parts; empty parts too."""
+    given = normal(size, elements)
+    parts = [slice(elements * r // size, elements * (r + 1) // size) for r in range(size)]
+    draws = [draws_of(rank).own for rank in range(size)]
+
+    def through(vector: Array, rank: int) -> Array:
+        return compressor.decompress(compressor.compress(vector, draws[rank]), len(vector), vector.dtype)
+
+    pieces = [[through(given[rank, part], rank) for part in parts] for rank in range(size)]
+    means = [np.mean([own[at] for own in pieces], axis=0) for at in range(size)]
+    expected = np.concatenate([through(mean, at) for at, mean in enumerate(means)])
+    results = mean_of(groups, ScatterReduce(compressor), given)
+    for reduced in results:
+        np.testing.assert_allclose(reduced.mean, expected, rtol=1e-13, atol=1e-15)
+        np.testing.assert_array_equal(reduced.mean, results[0].mean)
+    sent = np.mean([reduced.sent for reduced in results], axis=0)
+    np.testing.assert_allclose(sent, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_what_merely_rounds_is_reduced_by_parts() -> None:
+    """So that sixteen bits are half the bytes among any number of agents; what is random travels once."""
+    assert reduction_of(Float16()) == ScatterReduce(Float16())
+    assert reduction_of(BFloat16()) == ScatterReduce(BFloat16())
+    assert reduction_of(QSGD(bits=4)) == AllGather(QSGD(bits=4))
+
+
+def test_scatter_reduce_of_two_gathers(groups: Former) -> None:
+    """As many bytes in one round, and rounded once."""
+    given = normal(2, 50)
+    gathered = mean_of(groups, AllGather(Float16()), given)
+    for found, expected in zip(mean_of(groups, ScatterReduce(Float16()), given), gathered, strict=True):
+        np.testing.assert_array_equal(found.mean, expected.mean)
+        np.testing.assert_array_equal(found.sent, expected.sent)
+
+
 @pytest.mark.parametrize("compressor", [Identity(), RandomK(7), UnbiasedRandomK(0.2)], ids=repr)
 @pytest.mark.parametrize("size", SIZES)
 def test_allreduce_is_the_compressed_mean(groups: Former, compressor: Any, size: int) -> None:
@@ -125,6 +179,8 @@ def test_allreduce_is_the_compressed_mean(groups: Former, compressor: Any, size:
         (AllGather(Chain(TopK(16, bucket=512), QSGD(bits=4))), 7 * (1600 * 9 // 8 + 1600 // 2 + 4 * 4)),
         (AllGather(QSGD(bits=4)), 7 * (51200 // 2 + 100 * 4)),
         (AllGather(Threshold(100.0)), 7 * (8 + 8)),  # nothing but the count, and its length ahead
+        (ScatterReduce(QSGD(bits=4)), 14 * (6400 // 2 + 13 * 4)),  # 7 parts to others, then its own to 7
+        (ScatterReduce(Float16()), 14 * (6400 * 2 + 4)),
         (Allreduce(RandomK(512)), 512 * 4),  # over the reference's table: an array there, one back
     ],
     ids=repr,
@@ -146,6 +202,7 @@ def test_the_bytes_sent_are_those_of_the_messages(groups: Former, reduction: Red
     "reduction",
     [
         AllGather(Chain(TopK(5), QSGD(bits=2))), AllGather(Threshold(1.0)), Allreduce(RandomK(5)),
+        ScatterReduce(QSGD(bits=2)), ScatterReduce(BFloat16()),
         SparseAllreduce(TopK(9)), SparseAllreduce(TopK(9), SplitAllGather()), ErrorFeedback(PowerSGD(2)),
     ],
     ids=repr,
@@ -425,6 +482,7 @@ FED_BACK: list[Compressor | Reduction] = [
     Float16(), BFloat16(), QSGD(bits=8), TernGrad(bucket=4), Identity(), Chain(TopK(9), ScaledSign()),
     Chain(TopK(9), QSGD(bits=2)), Chain(Threshold(1.0), QSGD(bits=4)), Chain(Threshold(1.0), OneBit()),
     Allreduce(RandomK(5)), SparseAllreduce(TopK(3)), SparseAllreduce(TopK(3), SplitAllGather()),
+    AllGather(Float16()), ScatterReduce(OneBit()), ScatterReduce(ScaledSign()), ScatterReduce(QSGD(bits=8)),
 ]  # fmt: skip
 
 
@@ -469,6 +527,7 @@ def test_a_step_that_failed_leaves_the_residual(groups: Former) -> None:
     "reduction",
     [
         AllGather(TopK(3)), AllGather(QSGD(bits=2)), AllGather(RandomK(3)), Allreduce(RandomK(3)),
+        ScatterReduce(QSGD(bits=2)), ScatterReduce(Float16()),
         Allreduce(Identity()), SparseAllreduce(TopK(3)), SparseAllreduce(RandomK(3), SplitAllGather()),
         ErrorFeedback(Threshold(0.5)), PowerSGD(1), ErrorFeedback(PowerSGD(2)),
     ],
@@ -487,6 +546,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: Allreduce(QSGD()), "QSGD(bits=4, bucket=512) cannot be added: take a linear compressor"),  # type: ignore[arg-type]
     (lambda: Allreduce(TopK(3)), "or AllGather(TopK(k=3, bucket=None))"),  # type: ignore[arg-type]
     (lambda: Allreduce(Float16()), "cannot be added"),  # type: ignore[arg-type]
+    (lambda: ScatterReduce(TopK(3)), "cannot: take a quantizer such as Float16 or QSGD, or AllGather(TopK("),  # type: ignore[arg-type]
+    (lambda: ErrorFeedback(ScatterReduce(QSGD(bits=2))), "which is no contraction"),
     (lambda: SparseAllreduce(QSGD()), "QSGD(bits=4, bucket=512) gives none: take a sparsifier such as TopK"),  # type: ignore[arg-type]
     (lambda: SparseAllreduce(Chain(TopK(3), QSGD())), "or AllGather(Chain("),  # type: ignore[arg-type]
     (lambda: SparseAllreduce(TopK(3), "ring"), "the schedule is 'ring': it must be RecursiveDoubling()"),  # type: ignore[arg-type]

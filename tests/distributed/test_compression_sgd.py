@@ -16,7 +16,7 @@ from d5ray.distributed.compression.feedback import ErrorFeedback
 from d5ray.distributed.compression.power_sgd import PowerSGD
 from d5ray.distributed.compression.precision import BFloat16, Float16, Identity
 from d5ray.distributed.compression.random_k import RandomK, UnbiasedRandomK
-from d5ray.distributed.compression.reductions import AllGather, Allreduce, Reduction
+from d5ray.distributed.compression.reductions import AllGather, Allreduce, Reduction, ScatterReduce
 from d5ray.distributed.compression.sgd import CompressedSGD
 from d5ray.distributed.compression.signs import OneBit, ScaledSign
 from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce, SplitAllGather
@@ -48,12 +48,12 @@ Array = np.ndarray[Any, Any]
 CORRECTED: list[Compressor | Reduction] = [
     TopK(2), TopK(1, bucket=3), RandomK(2), Threshold(0.3), OneBit(), ScaledSign(), Float16(), QSGD(bits=8),
     TernGrad(bucket=3), Allreduce(RandomK(2)), SparseAllreduce(TopK(2)),
-    SparseAllreduce(RandomK(3), SplitAllGather()), Chain(TopK(3), ScaledSign()),
+    SparseAllreduce(RandomK(3), SplitAllGather()), Chain(TopK(3), ScaledSign()), ScatterReduce(OneBit()),
 ]  # fmt: skip
 PLAIN: list[Compressor | Reduction] = [
     Identity(), QSGD(bits=4), QSGD(bits=8), TernGrad(), UnbiasedRandomK(2), Float16(), BFloat16(),
     Allreduce(Identity()), Allreduce(UnbiasedRandomK(3)), SparseAllreduce(UnbiasedRandomK(2)),
-    Chain(UnbiasedRandomK(3), QSGD(bits=4)), AllGather(QSGD(bits=2)),
+    Chain(UnbiasedRandomK(3), QSGD(bits=4)), AllGather(QSGD(bits=2)), ScatterReduce(QSGD(bits=4)),
 ]  # fmt: skip
 
 

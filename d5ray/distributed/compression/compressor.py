@@ -81,4 +81,8 @@ class Linear(Compressor):
 
 
 class Quantizer(Compressor):
-    """Keeps all entries, in fewer bits each."""
+    """Keeps all entries, in fewer bits each, of which the length of the vector says how many."""
+
+    @abstractmethod
+    def message_bytes(self, n: int, dtype: Any) -> int:
+        """The length of the message of a vector (n,) of this type."""

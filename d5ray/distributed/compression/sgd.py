@@ -25,11 +25,13 @@ class CompressedSGD(DistributedOptimizer):
     equal on all agents to the last bit; e is each agent's own. Untrained state is averaged.
     x lies in host memory.
 
-    compression: a compressor, whose messages are all-gathered, or a reduction, which forms the mean itself.
+    compression: a reduction, which forms the mean, or a compressor: then its messages are all-gathered, or
+    reduced by parts (`ScatterReduce`) where it merely rounds.
       CompressedSGD(ErrorFeedback(TopK(16, bucket=512)))
       CompressedSGD(ErrorFeedback(SparseAllreduce(TopK(0.01))))
       CompressedSGD(ErrorFeedback(PowerSGD(rank=2)))
       CompressedSGD(QSGD(bits=4))
+      CompressedSGD(ScatterReduce(QSGD(bits=8)))
       CompressedSGD(Allreduce(UnbiasedRandomK(0.1)))
     """
 
