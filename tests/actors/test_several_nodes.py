@@ -1,5 +1,6 @@
 """Claims about agents on several nodes: a real Ray cluster of three nodes on this machine"""
 
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,17 +23,21 @@ def cluster() -> Iterator[Cluster]:
     """Three nodes of one CPU each; agents of one CPU therefore go to different nodes."""
     d5.shutdown()
     store = {"object_store_memory": 200_000_000, "dashboard_agent_listen_port": 0}
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "gcs_server_port": free_port(), **store}
-    )
-    try:
-        for _ in range(2):
-            made.add_node(num_cpus=1, **store)
-        made.wait_for_nodes(timeout=60)
-        yield made
-    finally:
-        d5.shutdown()
-        made.shutdown()
+    with (
+        tempfile.TemporaryDirectory(prefix="d5t-", dir="/tmp") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)  # Ray and its dashboard leave folders there
+        head = {"num_cpus": 1, "gcs_server_port": free_port()}
+        made = Cluster(initialize_head=True, head_node_args=head | store)
+        try:
+            for _ in range(2):
+                made.add_node(num_cpus=1, **store)
+            made.wait_for_nodes(timeout=60)
+            yield made
+        finally:
+            d5.shutdown()
+            made.shutdown()
 
 
 def experiment(**changes: Any) -> d5.Experiment:
