@@ -1,13 +1,15 @@
 """Calls of actors with a bound, and their failures as errors that people can read."""
 
+from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from d5ray.errors import AgentError, D5Error
 
 CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
+MORE_SECONDS = 1.0  # in which other actors fail for the same reason
 
 
 def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
@@ -21,9 +23,18 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
             "logs in the Ray dashboard"
         ) from None
     except RayTaskError as error:
+        _take_note(references)
         raise _readable(error) from None
     except RayActorError as error:
         raise AgentError(f"an actor died and so did not {doing}: {first_line(error)}") from None
+
+
+def _take_note(references: list[Any]) -> None:
+    """Ask for the other calls' errors: Ray prints those that nobody asked for, with their tracebacks."""
+    done, _ = ray.wait(references, num_returns=len(references), timeout=MORE_SECONDS)
+    for reference in done:
+        with suppress(RayError):
+            ray.get(reference, timeout=MORE_SECONDS)
 
 
 def _readable(error: RayTaskError) -> D5Error:

@@ -40,6 +40,11 @@ COMMANDS = [
     (("run", "digits_lenet", "--address", "127.0.0.1:1"), ["127.0.0.1:1", "ray start --head"]),
     (("run", "digits_lenet", "--address", "nonsense"), ["'nonsense'", "HOST:PORT"]),
     (("run", "digits_lenet", "--address", "http://127.0.0.1:8265"), ["ray job submit"]),
+    (("run", "digits_lenet", "--set", "agents=5", "--set", "topology=Torus(2, 3)"),
+     ["Torus(rows=2, columns=3) has 6 agents, the experiment has 5", "set agents=6"]),
+    (("run", "digits_lenet", "--set", "distributed=CompressedSGD(TopK(16))"), ["biased", "ErrorFeedback"]),
+    (("run", "digits_lenet", "--set", "agents=4",
+      "--set", "distributed=CompressedSGD(ErrorFeedback(TopK(99999)))"), ["k is 99999 of 21386 entries"]),
     (("show", "nothing"), ["'nothing'"]),
     (("sql", "nothing", "select 1"), ["'nothing'"]),
 ]  # fmt: skip
@@ -86,6 +91,7 @@ def check_refused(arguments: tuple[str, ...], expected: list[str], home: Path) -
     for words in expected:
         assert words in done.err, done.err
     assert done.err.count("error:") == 1
+    assert "Unhandled" not in done.err, done.err  # what Ray prints of errors that nobody asked for
     assert not list(home.glob("runs/*"))
     assert not done.left()
 
