@@ -3,8 +3,9 @@
     python -S reaper.py MARKER FOLDER        (reads standard input until the driver is gone)
 
 Ray's own fate sharing misses two daemons when the driver is killed with SIGKILL, and its folder stays.
-Every process of an embedded Ray carries `D5RAY_SESSION=MARKER` in its environment; this program is held
-by a pipe to the driver and, when that closes, ends those processes and removes the folder.
+Every process of an embedded Ray carries `D5RAY_SESSION=MARKER` in its environment, but for those that gave
+themselves a title, `ray::…`, which may lie over it: those have files in the folder open. This program is
+held by a pipe to the driver and, when that closes, ends those processes and removes the folder.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 PATIENCE_SECONDS = 5.0  # with a process that cannot be killed
 
@@ -29,6 +31,28 @@ def marked(marker: bytes) -> list[int]:
     return found
 
 
+def titled(folder: str) -> list[int]:
+    """The ids of all processes that call themselves `ray::…` and have a file in the folder open."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            if name.isdigit() and _is_titled(name) and any(_within(folder, name)):
+                found.append(int(name))
+    return found
+
+
+def _is_titled(name: str) -> bool:
+    with open(f"/proc/{name}/cmdline", "rb") as file:  # noqa: PTH123
+        return file.read(5) == b"ray::"
+
+
+def _within(folder: str, name: str) -> Iterator[bool]:
+    """For each file that a process has open whether it is in the folder."""
+    for number in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):  # closed meanwhile
+            yield os.readlink(f"/proc/{name}/fd/{number}").startswith(f"{folder}/")  # noqa: PTH115
+
+
 def main() -> None:
     """Wait for the driver's end, then clean up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -37,7 +61,7 @@ def main() -> None:
     folder = sys.argv[2]
     sys.stdin.buffer.read()
     patience = time.monotonic() + PATIENCE_SECONDS
-    while (alive := marked(marker)) or os.path.exists(folder):  # noqa: PTH110
+    while (alive := {*marked(marker), *titled(folder)}) or os.path.exists(folder):  # noqa: PTH110
         for pid in alive:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -119,6 +119,30 @@ def test_marked_processes_end_and_the_folder_goes_when_the_pipe_closes(
     assert (folder.parent / "kept" / "file").read_text() == "kept"
 
 
+def test_processes_whose_title_lies_over_the_marker_end(marker: str, folder: Path, tmp_path: Path) -> None:
+    """Known by a file of the session that is open; who merely reads one, or is another Ray's, lives."""
+
+    def begin(name: str, file: Path) -> "subprocess.Popen[bytes]":
+        command = [name, "-S", "-c", f"kept = open({str(file)!r}); {SLEEP}"]
+        process = subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline()
+        return process
+
+    log, elsewhere = folder / "logs" / "raylet.out", tmp_path / "kept" / "file"
+    ours = begin("ray::DashboardAgent", log)
+    others = [begin("tail", log), begin("ray::DashboardAgent", elsewhere)]
+    try:
+        with reaping(marker, folder) as process:
+            close(process)
+            assert process.wait(timeout=SECONDS) == 0
+        assert gone(ours.pid, seconds=1)
+        assert all(alive(one.pid) for one in others)
+    finally:
+        for one in (ours, *others):
+            one.kill()
+            one.communicate()
+
+
 def test_nothing_ends_while_the_pipe_is_open(start: Start, marker: str, folder: Path) -> None:
     """Signals to the reaper, as Ctrl-C in a terminal sends them to all, do not move it."""
     ours = start(SLEEP, marker)
