@@ -16,11 +16,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.job_config import JobConfig
 
 from d5ray.actors import reaper, submitted_job
+from d5ray.actors.starter import Starter
 from d5ray.errors import ConfigurationError, PlacementError
 
 ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
@@ -44,6 +46,7 @@ class _Embedded:
 
 _session: Session | None = None
 _embedded: _Embedded | None = None
+_starter: Starter | None = None
 
 
 def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: bool = False) -> Session:
@@ -53,6 +56,8 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
     Raises `PlacementError` if the address does not answer within seconds.
     """
     global _session
+    if _starter is not None:
+        _starter.settle()
     wanted = address or os.environ.get("RAY_ADDRESS")
     if ray.is_initialized():
         if _session is None:
@@ -81,13 +86,31 @@ def shutdown() -> None:
     if ray.is_initialized():
         ray.shutdown()
     _session = None
-    if _embedded is not None:
-        assert _embedded.reaper.stdin is not None
-        _embedded.reaper.stdin.close()
+    embedded, _embedded = _embedded, None
+    if embedded is not None:
+        assert embedded.reaper.stdin is not None
+        embedded.reaper.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            _embedded.reaper.wait(timeout=2 * reaper.PATIENCE_SECONDS)
-        shutil.rmtree(_embedded.folder, ignore_errors=True)
-        _embedded = None
+            embedded.reaper.wait(timeout=2 * reaper.PATIENCE_SECONDS)
+        shutil.rmtree(embedded.folder, ignore_errors=True)
+    if _starter is not None:
+        _starter.release()
+
+
+def _start(environment: dict[str, str], **arguments: Any) -> None:
+    """`ray.init`, which Ctrl-C interrupts at once; Ray's processes inherit the environment."""
+    global _starter
+
+    def start() -> None:
+        with _environment(environment):
+            ray.init(logging_level=logging.ERROR, **arguments)
+
+    _starter = Starter(start, shutdown)
+    try:
+        _starter.run()
+    except Exception:
+        shutdown()
+        raise
 
 
 def check_answers(address: str) -> None:
@@ -133,7 +156,7 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
         assert package is not None and package.submodule_search_locations
         job.set_runtime_env({"py_modules": [str(Path(package.submodule_search_locations[0]))]})
     try:
-        ray.init(address=address, job_config=job, log_to_driver=not quiet, logging_level=logging.ERROR)
+        _start({}, address=address, job_config=job, log_to_driver=not quiet)
     except ConnectionError as error:
         raise PlacementError(
             f"no Ray found at {address!r}: {error}; start one with `ray start --head`, or leave --address out"
@@ -155,15 +178,14 @@ def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
     )
     _embedded = _Embedded(keeper, folder)
     atexit.register(shutdown)
-    with _environment(D5RAY_SESSION=marker, TMPDIR=folder):
-        ray.init(
-            address="local",
-            num_cpus=max(cpus, os.cpu_count() or 1),
-            job_config=job,
-            log_to_driver=not quiet,
-            logging_level=logging.ERROR,
-            _temp_dir=folder,
-        )
+    _start(
+        {"D5RAY_SESSION": marker, "TMPDIR": folder},
+        address="local",
+        num_cpus=max(cpus, os.cpu_count() or 1),
+        job_config=job,
+        log_to_driver=not quiet,
+        _temp_dir=folder,
+    )
 
 
 @contextlib.contextmanager
@@ -178,7 +200,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def _environment(values: dict[str, str]) -> Iterator[None]:
     """Environment variables that the processes started meanwhile inherit."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

@@ -49,17 +49,14 @@ def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
 
 
 @pytest.mark.parametrize("seconds", [0.4, 2.0, 4.0])
-def test_ctrl_c_while_it_starts_ends_within_10_seconds_without_a_run(seconds: float, tmp_path: Path) -> None:
-    """Interrupted before the first step: exit code 2 (or, while Python itself starts, its own), no folder.
-
-    Ray waits for its new node in C++, where Python does not hear of Ctrl-C: 5 s where the machine is slow.
-    """
+def test_ctrl_c_while_it_starts_ends_within_5_seconds_without_a_run(seconds: float, tmp_path: Path) -> None:
+    """Interrupted before the first step: exit code 2 (or, while Python itself starts, its own), no folder."""
     with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
         time.sleep(seconds)
         begin = time.monotonic()
         os.killpg(command.process.pid, signal.SIGINT)
         _, err = command.process.communicate(timeout=30)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 5
         assert command.process.returncode in (2, -signal.SIGINT), err
         wait_until(lambda: not command.left(), 5, lambda: str(command.left()))
     assert not list(tmp_path.glob("runs/*"))
