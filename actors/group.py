@@ -1,7 +1,9 @@
 """The driver's side of a run: waits for the agents, shows progress, notices failures, ends everything."""
 
 import contextlib
+import json
 import platform
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,18 +18,22 @@ from ray.exceptions import RayActorError, RayTaskError
 from d5ray.actors.calls import CALL_SECONDS, first_line, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
+from d5ray.actors.recovery import Recovery
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.session import Session
-from d5ray.actors.training_agent import Built, Outcome
+from d5ray.actors.training_agent import Built
 from d5ray.errors import AgentError, D5Error, StorageError
 from d5ray.experiment import Experiment, check_whole
+from d5ray.metrics.keepsakes import keep_parameters
 from d5ray.metrics.schema import VERDICTS, table_of
 from d5ray.metrics.store import Run
 
+LOSS_SECONDS = 30.0  # in which all have noticed that another agent of their group is gone
+MOST_RECOVERIES = 20  # of one run
+LOOK_SECONDS = 0.1  # between two looks where the agents are, if they may have to be started again
 STOP_SECONDS = 2.0  # for an agent to end its step after it was told to
-RUN_STATUS = {"died": "failed", "peer_lost": "failed"}  # in the `runs` table, where an outcome has another
-FAILURES = ("failed", "nan_loss", "died")  # of one agent; they end the run for all
 
 
 class TrainingGroup:
@@ -52,6 +58,7 @@ class TrainingGroup:
         origin: RunOrigin,
         startup_seconds: dict[str, float],
         release: Callable[[], None],
+        recovery: Recovery,
     ) -> None:
         self.experiment = experiment
         self.run_id = run_id
@@ -65,12 +72,21 @@ class TrainingGroup:
         self.startup_seconds = startup_seconds
         self._origin = origin
         self._release = release
+        self._recovery = recovery
+        self._recoveries = 0
+        self._steps: dict[int, int] = {}  # done by each agent, when it was asked last
+        self._asked: dict[int, Any] = {}  # references to what they will say
         self._started = datetime.now(UTC)
         self._outcome = Outcome("completed", 0)
         self._closed = False
 
     def __repr__(self) -> str:
         return f"TrainingGroup({self.run_id}, agents={len(self.agents)})"
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the agents do not wait for each other, so that the run keeps its schedule."""
+        return self.experiment.rule.asynchronous
 
     @property
     def outcome(self) -> Outcome:
@@ -106,15 +122,22 @@ class TrainingGroup:
             steps = wanted * self.built.steps_per_epoch
         check_whole("steps", steps, 1)
         first = self._outcome.step
-        pending = {agent.train.remote(steps): rank for rank, agent in enumerate(self.agents)}
+        left = self._recovery.left
+        self._recovery.wake()
+        if self._recovery.servers is not None and self.experiment.on_failure != "stop":
+            self._recovery.servers.keep()
+        pending = {self.agents[rank].train.remote(steps): rank for rank in left}
         outcomes: dict[int, Outcome] = {}
         try:
             with Bar(self._origin.recipe or self.experiment.name, first, first + steps, show=progress) as bar:
                 while pending:
-                    done, _ = ray.wait(list(pending), num_returns=1, timeout=bar.interval)
-                    for reference in done:
-                        rank = pending.pop(reference)
-                        outcomes[rank] = self._result(reference, rank)
+                    for rank, outcome in self._news(pending, bar.interval):
+                        if outcome.status == "died" and self.experiment.on_failure != "stop":
+                            self._recover(rank, outcome, first + steps, pending, outcomes)
+                        else:
+                            outcomes[rank] = outcome
+                            if outcome.completed:
+                                self._recovery.rest(rank)
                     if any(not outcome.completed for outcome in outcomes.values()):
                         self._stop(pending, outcomes)
                     elif bar.visible:
@@ -125,7 +148,10 @@ class TrainingGroup:
             done_steps = max((outcome.step for outcome in outcomes.values()), default=0)
             self._outcome = Outcome("interrupted", max(first, done_steps), "interrupted by the user")
             raise
-        self._outcome = _worst(outcomes)
+        self._outcome = worst(outcomes)
+        if self._outcome.completed and self.asynchronous:
+            concluding = [self.agents[rank].conclude.remote() for rank in self._recovery.left]
+            get(concluding, self.experiment.timeout_seconds + CALL_SECONDS, "evaluate")
         if self._outcome.status not in ("completed", "nan_loss"):
             raise AgentError(self._outcome.reason)
         return self._outcome
@@ -177,14 +203,127 @@ class TrainingGroup:
 
     # ------------------------------------------------------------------------------------------------
 
+    def _news(self, pending: dict[Any, int], seconds: float) -> list[tuple[int, Outcome]]:
+        """The outcomes that have come, by rank; servers that died are started anew, or end the run."""
+        servers = self._recovery.servers
+        watched = {} if servers is None else servers.watching
+        if servers is not None and self.experiment.on_failure != "stop":
+            servers.snapshot()
+        if self.experiment.on_failure == "restart":
+            seconds = LOOK_SECONDS
+            self._look()
+        done, _ = ray.wait([*pending, *watched], num_returns=1, timeout=seconds)
+        news = []
+        for reference in done:
+            if reference in pending:
+                rank = pending.pop(reference)
+                news.append((rank, self._result(reference, rank)))
+            else:
+                self._server_died(watched[reference])
+        return news
+
+    def _server_died(self, number: int) -> None:
+        assert self._recovery.servers is not None
+        name = self._recovery.servers.name(number)
+        if self.experiment.on_failure == "stop":
+            raise AgentError(
+                f"{name} died, so the agents were stopped; what was measured until then is kept: "
+                f"d5ray show {self.run_id}"
+            )
+        self._count_recovery(name)
+        self._note("server_died", -1, server=name)
+        self._recovery.restore(number)
+        self._note("server_restored", -1, server=name)
+
+    def _recover(
+        self,
+        rank: int,
+        died: Outcome,
+        last: int,
+        pending: dict[Any, int],
+        outcomes: dict[int, Outcome],
+    ) -> None:
+        """An agent died; go on up to step `last` as the experiment's policy says."""
+        recovery, restart = self._recovery, self.experiment.on_failure == "restart"
+        self._count_recovery(f"TrainingAgent(rank={rank})")
+        self._note("agent_died", rank, reason=died.reason)
+        if recovery.alone:
+            if not restart:
+                recovery.drop(rank)
+                return
+            step = min(last, self._steps.get(rank, 0))
+            recovery.replace(rank, step)
+            self._note("agent_restarted", rank, step=step)
+            pending[self.agents[rank].train.remote(last - step)] = rank
+            return
+        steps = self._gather(rank, pending, outcomes)
+        step = recovery.form_again(rank, steps)
+        self._note("agent_restarted" if restart else "group_formed_again", rank, step=step)
+        for other in recovery.left:
+            pending[self.agents[other].train.remote(last - step)] = other
+
+    def _gather(self, rank: int, pending: dict[Any, int], outcomes: dict[int, Outcome]) -> dict[int, int]:
+        """Wait for those that lost the agent with this rank; the steps that each of them has done."""
+        done, late = (
+            ray.wait(list(pending), num_returns=len(pending), timeout=LOSS_SECONDS) if pending else ([], [])
+        )
+        for reference in late:
+            raise AgentError(
+                f"TrainingAgent(rank={pending[reference]}) did not notice within {LOSS_SECONDS:g} s that "
+                f"TrainingAgent(rank={rank}) died"
+            )
+        for reference in done:
+            outcomes[pending[reference]] = self._result(reference, pending[reference])
+        pending.clear()
+        found = dict(outcomes)
+        outcomes.clear()
+        for outcome in found.values():
+            if outcome.status not in ("peer_lost", "completed"):
+                raise AgentError(outcome.reason)
+        if not found:
+            raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
+        return {other: outcome.step for other, outcome in found.items()}
+
+    def _look(self) -> None:
+        """Ask all agents where they are, without waiting: one of them may have to be started again there."""
+        for rank in self._recovery.left:
+            asked = self._asked.get(rank)
+            if asked is not None and ray.wait([asked], timeout=0)[0]:
+                with contextlib.suppress(RayActorError):
+                    self._steps[rank] = ray.get(asked).step
+                asked = None
+            if asked is None:
+                call = self.agents[rank].progress.options(concurrency_group="control")
+                self._asked[rank] = call.remote()
+
+    def _count_recovery(self, name: str) -> None:
+        self._recoveries += 1
+        if self._recoveries > MOST_RECOVERIES:
+            raise AgentError(
+                f"{name} died, as others did {MOST_RECOVERIES} times before in this run: look at the actors' "
+                "logs in the Ray dashboard"
+            )
+
+    def _note(self, name: str, rank: int, **detail: object) -> None:
+        """An event of the run as a whole."""
+        now = time.perf_counter_ns()
+        row = {
+            "run_id": self.run_id, "agent": "driver", "rank": rank, "name": name, "t_wall": time.time_ns(),
+            "t_mono": now, "detail": json.dumps(detail),
+        }  # fmt: skip
+        batch = table_of("events", [row]).combine_chunks().to_batches()[0]
+        get([self.aggregator.append_events.remote(batch)], CALL_SECONDS, "keep an event")
+
     def _result(self, reference: Any, rank: int) -> Outcome:
         try:
             outcome: Outcome = ray.get(reference)
         except RayActorError as error:
-            reason = (
-                f"TrainingAgent(rank={rank}) died ({first_line(error)}), so the others were stopped; what "
-                f"was measured until then is kept: d5ray show {self.run_id}"
-            )
+            reason = f"TrainingAgent(rank={rank}) died ({first_line(error)})"
+            if self.experiment.on_failure == "stop":
+                reason += (
+                    ", so the others were stopped; what was measured until then is kept: "
+                    f"d5ray show {self.run_id}"
+                )
             return Outcome("died", 0, reason)
         except RayTaskError as error:
             return Outcome("failed", 0, f"TrainingAgent(rank={rank}) failed: {error}")
@@ -209,7 +348,7 @@ class TrainingGroup:
         pending.clear()
 
     def _watch(self) -> Any:
-        reference = self.agents[0].progress.options(concurrency_group="control").remote()
+        reference = self.agents[self._recovery.left[0]].progress.options(concurrency_group="control").remote()
         done, _ = ray.wait([reference], timeout=1.0)
         with contextlib.suppress(RayActorError):
             return ray.get(done[0]) if done else None
@@ -217,6 +356,14 @@ class TrainingGroup:
 
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
         recorded = self._recorded() if self._outcome.status in ("completed", "nan_loss") else {}
+        if recorded and self.asynchronous:
+            left = self._recovery.left
+            calls = [self.agents[rank].flat_parameters.remote() for rank in left]
+            kept = dict(zip(left, get(calls, CALL_SECONDS, "give its parameters"), strict=True))
+            keep_parameters(self.folder, kept)
+        if recorded and self._recovery.servers is not None:
+            for name, load in self._recovery.servers.loads().items():
+                self._note("load", -1, server=name, **load)
         received = self._received()
         row = self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status))
         row |= {
@@ -225,7 +372,7 @@ class TrainingGroup:
             "ended": datetime.now(UTC),
             "steps": self._outcome.step,
             "rows": sum(received.values()),
-            "parameters_sha256": recorded[0][1] if recorded else None,
+            "parameters_sha256": recorded[min(recorded)][1] if recorded else None,
         }
         if verdicts is None:
             verdicts = VERDICTS.empty_table()
@@ -234,7 +381,7 @@ class TrainingGroup:
         else:
             get([self.aggregator.close.remote(row, verdicts)], CALL_SECONDS, "complete the run")
         for rank, (rows, _) in recorded.items():
-            found = received.get((f"TrainingAgent(rank={rank})", 0), 0)
+            found = received.get((f"TrainingAgent(rank={rank})", self._recovery.attempts[rank]), 0)
             if found != rows:
                 raise StorageError(
                     f"TrainingAgent(rank={rank}) recorded {rows} rows, {found} arrived: the run "
@@ -255,11 +402,14 @@ class TrainingGroup:
 
     def _recorded(self) -> dict[int, tuple[int, str]]:
         """For each agent the rows it recorded and the hash of its parameters."""
+        left = self._recovery.left
         calls = [
-            call for agent in self.agents for call in (agent.rows.remote(), agent.parameters_sha256.remote())
+            call
+            for rank in left
+            for call in (self.agents[rank].rows.remote(), self.agents[rank].parameters_sha256.remote())
         ]
         answers = get(calls, CALL_SECONDS, "give its row count")
-        return {rank: (answers[2 * rank], answers[2 * rank + 1]) for rank in range(len(self.agents))}
+        return {rank: (answers[2 * at], answers[2 * at + 1]) for at, rank in enumerate(left)}
 
     def _row(self, status: str) -> dict[str, Any]:
         return run_row(
@@ -269,17 +419,8 @@ class TrainingGroup:
             seed=self.experiment.seed,
             status=status,
             started=self._started,
-            session=self.session,
+            ray_address=self.session.address,
+            dashboard=self.session.dashboard,
             agents=len(self.agents),
             environment=self._environment,
         )
-
-
-def _worst(outcomes: dict[int, Outcome]) -> Outcome:
-    """What ended the run: an agent's own failure rather than that its peers lost it."""
-    for status in (*FAILURES, "peer_lost", "stopped"):
-        for outcome in outcomes.values():
-            if outcome.status == status:
-                step = max(other.step for other in outcomes.values())
-                return Outcome(status, outcome.step or step, outcome.reason)
-    return outcomes[0]

@@ -2,13 +2,11 @@
 
 import os
 import platform
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,11 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.recovery import Recovery
+from d5ray.actors.run_row import RunOrigin, new_run_id
+from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
 from d5ray.actors.training_agent import TrainingAgent
@@ -31,7 +32,8 @@ from d5ray.distributed import cost
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
-from d5ray.training.datasets import Dataset, load_dataset
+from d5ray.metrics.keepsakes import keep_experiment
+from d5ray.training.datasets import Dataset
 
 MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
 SETUP_SECONDS = 300.0  # for importing a framework and building a model, also from a slow file system
@@ -68,14 +70,14 @@ def launch(
     error nothing is left running and no folder of the run exists.
     """
     origin = origin or RunOrigin(recipe=experiment.name)
-    ship(experiment)
+    pickled = ship(experiment)
     root = store.runs_root() if root is None else root
     store.check_writable(root)
     run_id = new_run_id(origin.recipe or experiment.name)
     timings = Timings()
     loader = ThreadPoolExecutor(max_workers=1)
     try:
-        dataset = loader.submit(_load, experiment)  # meanwhile Ray starts
+        dataset = loader.submit(experiment.load_dataset)  # meanwhile Ray starts
         environment = loader.submit(capture)
         loader.submit(pa.array, [""])  # imports pandas, which takes a moment
         if wait([dataset], timeout=MISSING_SECONDS).done:
@@ -88,7 +90,7 @@ def launch(
             quiet=quiet,
         )
         timings.lap("ray.init")
-        launcher = _Launcher(experiment, run_id, root, timings)
+        launcher = _Launcher(experiment, pickled, run_id, root, timings)
         try:
             return launcher.start(dataset, environment, ray_session, origin)
         except BaseException:
@@ -101,12 +103,17 @@ def launch(
 class _Launcher:
     """The steps of a start, and how to undo those that were done."""
 
-    def __init__(self, experiment: Experiment, run_id: str, root: Path, timings: Timings) -> None:
+    def __init__(
+        self, experiment: Experiment, pickled: bytes, run_id: str, root: Path, timings: Timings
+    ) -> None:
         self.experiment = experiment
+        self.pickled = pickled
         self.run_id = run_id
         self.root = root
         self.timings = timings
         self.actors: list[Any] = []
+        self.aggregator: Any = None
+        self.shared: Any = None  # reference to the data set
         self.bundles: PlacementGroup | None = None
         self.coordinator: Coordinator | None = None
 
@@ -119,16 +126,17 @@ class _Launcher:
     ) -> TrainingGroup:
         experiment = self.experiment
         self.bundles = reserve(experiment.agents or 1, experiment.cpus_per_agent)
-        aggregator = self._aggregator()
-        agents = [self._agent(rank, aggregator) for rank in range(experiment.agents or 1)]
+        self.aggregator = aggregator = self._aggregator()
+        agents = [self._agent(rank, 0) for rank in range(experiment.agents or 1)]
         preparing = [agent.prepare.remote() for agent in agents]
         dataset = loading.result()
         self.timings.lap("data set and placement")
         imports = get(preparing, SETUP_SECONDS, "import the framework")
         self.timings.lap("processes and framework import")
         self.timings.seconds["  of which framework import"] = max(imports)
-        shared = ray.put(dataset)  # the agents of a node map one copy
-        built = get([agent.build.remote(shared) for agent in agents], SETUP_SECONDS, "build the model")
+        self.shared = ray.put(dataset)  # the agents of a node map one copy
+        built = get([agent.build.remote(self.shared) for agent in agents], SETUP_SECONDS, "build the model")
+        servers = self._servers()  # not before it is known that every shard gets a parameter
         self.timings.lap("model and data")
         places: list[Place] = get(
             [agent.__ray_call__.remote(place_of) for agent in agents], CALL_SECONDS, "answer"
@@ -136,7 +144,10 @@ class _Launcher:
         self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None))
         groups = self.coordinator.issue(places)
         networks = cost.known([place.hostname for place in places])
-        joining = [agent.join.remote(group, networks) for agent, group in zip(agents, groups, strict=True)]
+        directory = None if servers is None else servers.open(groups, place_of)
+        joining = [
+            agent.join.remote(group, networks, directory) for agent, group in zip(agents, groups, strict=True)
+        ]
         joined = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")
         self.timings.lap("group")
         group = TrainingGroup(
@@ -152,9 +163,12 @@ class _Launcher:
             origin=origin,
             startup_seconds=self.timings.seconds,
             release=self.undo,
+            recovery=Recovery(experiment, agents, places, self.coordinator, servers, self, place_of),
         )
         environments = {platform.node(): environment.result()} | self._environments(agents, places)
         group.open({node: facts | {"communicator": joined[0]} for node, facts in environments.items()})
+        if group.asynchronous:
+            keep_experiment(group.folder, self.pickled)
         self.timings.lap("run folder")
         return group
 
@@ -190,15 +204,44 @@ class _Launcher:
         self.actors.append(made)
         return made
 
-    def _agent(self, rank: int, aggregator: Any) -> Any:
+    def _servers(self) -> ServerActors | None:
+        settled = self.experiment.settled
+        if settled is None:
+            return None
+
+        named: set[int] = set()  # a name is free again only some time after its actor died
+
+        def actor(server: ParameterServer, number: int) -> Any:
+            options = ray.remote(concurrency_groups={"watch": 1})(ParameterServer).options(
+                name=repr(server) if number not in named else None,
+                namespace=self.run_id,
+                num_cpus=0,
+                scheduling_strategy=strategy(self.bundles, number % (self.experiment.agents or 1)),
+            )
+            named.add(number)
+            made = options.remote(server.shard, settled, self.experiment.agents, server.group)
+            self.actors.append(made)
+            return made
+
+        return ServerActors(settled, self.experiment, actor)
+
+    def agent(self, rank: int, attempt: int) -> Any:
+        """One more agent with this rank, that has built its model."""
+        made = self._agent(rank, attempt)
+        get([made.prepare.remote()], SETUP_SECONDS, "import the framework")
+        get([made.build.remote(self.shared)], SETUP_SECONDS, "build the model")
+        return made
+
+    def _agent(self, rank: int, attempt: int) -> Any:
         cpus = self.experiment.cpus_per_agent
         actor = ray.remote(concurrency_groups={"control": 1})(TrainingAgent).options(
-            name=f"TrainingAgent(rank={rank})",
+            name=f"TrainingAgent(rank={rank})" + (f" again {attempt}" if attempt else ""),
             namespace=self.run_id,
             num_cpus=cpus,
             scheduling_strategy=strategy(self.bundles, rank),
         )
-        made = actor.remote(rank, self.experiment, self.run_id, None, AggregatorSink(aggregator))
+        sink = AggregatorSink(self.aggregator)
+        made = actor.remote(rank, self.experiment, self.run_id, None, sink, None, attempt)
         self.actors.append(made)
         return made
 
@@ -227,18 +270,6 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
             ray.kill(actor)
         if bundles is not None:
             remove_placement_group(bundles)
-
-
-def new_run_id(name: str) -> str:
-    """A name that sorts by time and is unique: digits_lenet-20261120-193654-7f3a."""
-    word = "".join(c if c.isalnum() or c in "_-" else "_" for c in name) or "run"
-    return f"{word}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _load(experiment: Experiment) -> Dataset:
-    if isinstance(experiment.dataset, Dataset):
-        return experiment.dataset
-    return load_dataset(experiment.dataset, **experiment.dataset_kwargs)
 
 
 def _capture(_actor: object) -> dict[str, str]:

@@ -3,13 +3,12 @@
 import json
 import os
 import platform
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
-
-from d5ray.actors.session import Session
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ def run_row(
     seed: int,
     status: str,
     started: datetime,
-    session: Session,
+    ray_address: str | None = None,
+    dashboard: str | None = None,
     agents: int,
     environment: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -50,12 +50,18 @@ def run_row(
         "started": started,
         "host": platform.node(),
         "driver_pid": os.getpid(),
-        "ray_address": session.address,
-        "dashboard": session.dashboard,
+        "ray_address": ray_address,
+        "dashboard": dashboard,
         "agents": agents,
         "d5ray_version": _version(),
         "git": environment["git_commit"] + ("-dirty" if environment["git_dirty"] == "yes" else ""),
     }
+
+
+def new_run_id(name: str) -> str:
+    """A name that sorts by time and is unique: digits_lenet-20261120-193654-7f3a91c2."""
+    word = "".join(c if c.isalnum() or c in "_-" else "_" for c in name) or "run"
+    return f"{word}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def _version() -> str:

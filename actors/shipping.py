@@ -16,8 +16,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 
 
-def ship(experiment: Experiment) -> None:
-    """See to it that every class and function of the experiment can be made on an agent.
+def ship(experiment: Experiment) -> bytes:
+    """See to it that every class and function of the experiment can be made on an agent; gives its pickle.
 
     What an installed package defines is imported there; everything else, with the modules that lie in its
     folder, is sent by value. What `__main__` defines always is.
@@ -27,12 +27,13 @@ def ship(experiment: Experiment) -> None:
             cloudpickle.register_pickle_by_value(shipped)
             ray.cloudpickle.register_pickle_by_value(shipped)
     try:
-        ray.cloudpickle.dumps(experiment)
+        pickled: bytes = ray.cloudpickle.dumps(experiment)
     except Exception as error:  # whatever an object of the user's raises when it is pickled
         raise ConfigurationError(
             f"the experiment cannot be sent to the agents, since a part of it cannot be pickled: {error}; "
             "make such objects (files, locks, connections) on the agent, for example in `start`"
         ) from error
+    return pickled
 
 
 def _own_modules(experiment: Experiment) -> Iterator[ModuleType]:

@@ -5,30 +5,44 @@ A plain class that works without Ray; `launch` makes an actor of it.
 
 import copy
 import hashlib
+import itertools
 import math
 import platform
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from d5ray.distributed import backends
+from d5ray.actors.outcome import Outcome
+from d5ray.distributed.absent import Absent
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.cost import Network
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.peers import Peers
+from d5ray.distributed.remote.peers import RemotePeers
+from d5ray.distributed.remote.service import Address
+from d5ray.distributed.server.client import SERVER_METRICS, Server, summary
+from d5ray.distributed.server.remote import RemoteServer
+from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.topology import Topology
+from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
+from d5ray.metrics.asynchrony import PROBED
 from d5ray.metrics.recorder import Recorder
+from d5ray.networks.executor import Allocate
+from d5ray.training.arrays import like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Shards
 
+T = TypeVar("T")
 NS = 1e-9
 STEP_METRICS = {  # and what the agent's own numbers are multiplied with
     "loss": 1.0, "step_time": NS, "data_time": NS, "forward_time": NS, "backward_time": NS,
@@ -37,6 +51,8 @@ STEP_METRICS = {  # and what the agent's own numbers are multiplied with
 }  # fmt: skip
 PREDICTED = {"predicted_exchange_time": 1.0}
 NO_NETWORKS: Mapping[str, Network] = {}
+PEER_METRICS = ("window_wait_time", "letter_wait_time")
+PROBE_STEPS = 20  # between two looks at how far the agents are apart
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
@@ -64,16 +80,14 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a call of `train` ended: completed, stopped, nan_loss, peer_lost, failed or died."""
+class LateEntry:
+    """What an agent must know that takes the place of one that died."""
 
-    status: str
-    step: int  # steps done since the start of the run
-    reason: str = ""
-
-    @property
-    def completed(self) -> bool:
-        return self.status == "completed"
+    group: Group
+    step: int  # from which it goes on
+    directory: Directory | None
+    addresses: Mapping[int, Address]  # of the other agents that are left, where they reach each other
+    parameters: np.ndarray[Any, Any] | None  # (n,), another agent's
 
 
 @dataclass(slots=True)
@@ -89,8 +103,19 @@ class Progress:
 class TrainingAgent:
     """The life of an agent: prepare, build, join, then train as often as wanted, then leave."""
 
-    def __init__(self, rank: int, experiment: Experiment, run_id: str, node: str | None, sink: Sink) -> None:
-        # node: by default the name of the machine this runs on
+    def __init__(
+        self,
+        rank: int,
+        experiment: Experiment,
+        run_id: str,
+        node: str | None,
+        sink: Sink,
+        world: World | None = None,
+        attempt: int = 0,
+    ) -> None:
+        # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
+        # often an agent with this rank was started before
+        self._world = world or RealWorld()
         self.rank = rank
         self.experiment = experiment
         self._sink = sink
@@ -102,11 +127,21 @@ class TrainingAgent:
             send=sink.samples,
             send_events=sink.events,
             send_frames=sink.frames,
+            attempt=attempt,
+            now=self._world.scheduler.now,
+            wall_minus_mono=self._world.scheduler.epoch(),
         )
         self._evaluations = self._recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
+        self._server_steps = self._recorder.frame(SERVER_METRICS, scope="agent", level=3)
+        self._peer_steps = self._recorder.frame(PEER_METRICS, scope="agent", level=3)
+        self._probed: np.ndarray[Any, Any] | None = None
         self._stop = threading.Event()
         self._progress = Progress(step=0, epoch=0, loss=math.nan, accuracy=None)
         self._communication: Communicator | None = None
+        self._server: Server | None = None
+        self._peers: Peers | None = None
+        self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
+        self._settled = False  # whether the parameters are those to be evaluated
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"
@@ -127,7 +162,7 @@ class TrainingAgent:
         """Make the executor and this agent's share of the data."""
         experiment = self.experiment
         with self._blaming("while it built the model"):
-            self._executor = experiment.executor(
+            executor = experiment.executor(
                 experiment.model,
                 dict(experiment.model_kwargs),
                 sample_shape=dataset.sample_shape,
@@ -137,6 +172,7 @@ class TrainingAgent:
                 threads=experiment.threads,
                 **experiment.executor_kwargs,
             )
+        self._executor = self._world.paced(executor, experiment.pace(self.rank))
         self._dataset = dataset
         self._evaluates = experiment.evaluate and len(dataset.test) > 0
         assert experiment.agents is not None
@@ -149,43 +185,126 @@ class TrainingAgent:
         )
         self._draws = self._shards.draws(self.rank)
         parameters = self._executor.parameters
-        assert isinstance(experiment.distributed, DistributedOptimizer)
-        experiment.distributed.check(int(parameters.shape[0]))
+        experiment.rule.check(int(parameters.shape[0]))
+        if experiment.settled is not None:
+            experiment.settled.servers.check_parameters(int(parameters.shape[0]))
         return Built(
             parameters=int(parameters.shape[0]),
             parameter_bytes=int(parameters.nbytes),
             steps_per_epoch=self._shards.steps_per_epoch,
         )
 
-    def join(self, group: Group, networks: Mapping[str, Network] = NO_NETWORKS) -> str:
+    def join(
+        self,
+        group: Group,
+        networks: Mapping[str, Network] = NO_NETWORKS,
+        directory: Directory | None = None,
+    ) -> str:
         """Join the group, take the first agent's parameters, and bind the distributed optimizer.
 
         networks: what is known of the backends between these hosts; with it every exchange is predicted.
-        Returns the name of the communicator's backend.
+        directory: where the parameter servers are, if there are any. Returns the name of the communicator's
+        backend.
         """
         experiment = self.experiment
-        assert experiment.topology is not None and isinstance(experiment.distributed, DistributedOptimizer)
-        device = str(getattr(self._executor.parameters, "device", "cpu"))
-        self._communication = backends.join(
-            experiment.communicator, replace(group, device=device), experiment.topology
-        )
-        self._executor.use_buffers(self._communication.allocate)
-        self._communication.broadcast(self._executor.parameters, root=0)
-        self._optimizer = copy.copy(experiment.distributed)  # agents of one process must not share it
-        with self._blaming("while its distributed optimizer started"):
-            self._optimizer.bind(
-                executor=self._executor,
-                base=experiment.optimizer,
-                communication=self._communication,
-                rng=np.random.default_rng([experiment.seed, self.rank]),
-                shared_rng=np.random.default_rng([experiment.seed, group.size]),
-            )
-        self._network = networks.get(self._communication.backend)
+        assert experiment.topology is not None
+        communication = self._enter(group, experiment.topology)
+        if experiment.rule.shares_parameters:
+            communication.broadcast(self._executor.parameters, root=0)
+            self._executor.use_buffers(_common_first(communication))
+        elif experiment.settled is None:
+            self._executor.use_buffers(communication.allocate)
+            communication.broadcast(self._executor.parameters, root=0)
+        else:
+            communication.broadcast(self._executor.parameters, root=0)
+            self._connect(experiment.settled, communication, directory)
+        if experiment.rule.uses_peers:
+            self._peers = self._world.meet(self._executor.parameters, communication)
+        self._bind(communication)
+        self._network = networks.get(communication.backend)
         metrics = STEP_METRICS if self._network is None else STEP_METRICS | PREDICTED
         self._steps = self._recorder.frame(
             tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values())
         )
-        return self._communication.backend
+        return communication.backend
+
+    def join_late(self, entry: LateEntry) -> None:
+        """Take the place of an agent that died, in a group that goes on; for one-sided optimizers.
+
+        The parameters come from the servers, or are those of another agent.
+        """
+        experiment = self.experiment
+        assert experiment.topology is not None
+        communication = self._communication = Absent(entry.group, experiment.topology)
+        if experiment.settled is not None:
+            self._connect(experiment.settled, communication, entry.directory)
+        if experiment.rule.uses_peers:
+            self._executor.parameters[...] = like(self._executor.parameters, entry.parameters)
+            self._peers = self._world.meet(self._executor.parameters, communication, entry.addresses)
+        self._bind(communication)
+        self._network = None
+        self._steps = self._recorder.frame(
+            tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
+        )
+        self._start_at(entry.step, entry.group.size, self.rank)
+
+    def rejoin(self, group: Group, topology: Topology, step: int, source: int | None) -> None:
+        """Form a new group with those that are left, and those that were started again.
+
+        source: the rank in the new group whose parameters and untrained state all take; None: all keep
+        theirs. The distributed optimizer begins anew with them, at this step.
+        """
+        communication = self._enter(group, topology)
+        executor = self._executor
+        executor.use_buffers(communication.allocate)
+        if source is not None:
+            communication.broadcast(executor.parameters, root=source)
+            if len(executor.untrained):
+                communication.broadcast(executor.untrained, root=source)
+            for counter in executor.counters:
+                communication.broadcast(counter, root=source)
+        self._bind(communication)
+        taken_over = self.experiment.orphans == "taken_over"
+        index = group.rank if taken_over else self.rank
+        self._start_at(step, group.size if taken_over else self._shards.agents, index)
+        if not hasattr(self, "_steps"):
+            self._network = None
+            self._steps = self._recorder.frame(
+                tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
+            )
+
+    def _enter(self, group: Group, topology: Topology) -> Communicator:
+        device = str(getattr(self._executor.parameters, "device", "cpu"))
+        made = self._world.join(self.experiment.communicator, replace(group, device=device), topology)
+        self._communication = made
+        return made
+
+    def _connect(self, settled: Settled, communication: Communicator, directory: Directory | None) -> None:
+        """Take the servers' parameters into memory that they reach."""
+        self._server = self._world.connect(settled, self._executor.parameters, communication, directory)
+        self._executor.use_buffers(self._server.allocate)
+        self._server.pull(into=self._executor.parameters)
+
+    def _bind(self, communication: Communicator) -> None:
+        experiment = self.experiment
+        self._optimizer = copy.copy(experiment.rule)  # agents of one process must not share it
+        with self._blaming("while its distributed optimizer started"):
+            self._optimizer.bind(
+                executor=self._executor,
+                base=experiment.optimizer,
+                communication=communication,
+                rng=np.random.default_rng([experiment.seed, self.rank]),
+                shared_rng=np.random.default_rng([experiment.seed, communication.size]),
+                server=self._server,
+                peers=self._peers,
+            )
+
+    def _start_at(self, step: int, agents: int, index: int) -> None:
+        """Go on with this step's share of the data, as the index-th of so many agents."""
+        self._shards = replace(self._shards, agents=agents)
+        epoch, done = divmod(step, self._shards.steps_per_epoch)
+        self._draws = itertools.islice(self._shards.draws(index, epoch), done, None)
+        self._progress.step = step
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -194,6 +313,8 @@ class TrainingAgent:
 
         An agent that cannot go on leaves its group, so that its peers do not wait for it.
         """
+        if self._optimizer.asynchronous:
+            self._recorder.event("train", step=self._progress.step, steps=steps)
         try:
             outcome = self._loop(steps)
         except PeerLost as error:
@@ -206,6 +327,7 @@ class TrainingAgent:
         if not outcome.completed:
             self._recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
             self.leave()
+        self._record_links()
         try:
             self._recorder.flush()
             self._sink.drain()
@@ -216,20 +338,21 @@ class TrainingAgent:
     def _loop(self, steps: int) -> Outcome:
         optimizer, executor, communication = self._optimizer, self._executor, self._communication
         assert communication is not None
+        clock, server, peers = self._world.scheduler.now, self._server, self._peers
         traffic, network = communication.traffic, self._network
         recorder, frame = self._recorder, self._steps
         warmup = self.experiment.warmup_steps
         progress = self._progress
         last = progress.step + steps
-        evaluated = True
-        mark, record_ns = perf_counter_ns(), 0  # a step lasts from the end of the one before to its own end
+        self._resume()
+        mark, record_ns = clock(), 0  # a step lasts from the end of the one before to its own end
         while progress.step < last:
             step = progress.step
             if self._stop.is_set():
                 return Outcome("stopped", step, "stopped on request")
-            drawing = perf_counter_ns()
+            drawing = clock()
             batch = self._next_batch(step)
-            data_ns = perf_counter_ns() - drawing
+            data_ns = clock() - drawing
             forward_ns, backward_ns = executor.forward_ns, executor.backward_ns
             update_ns, exchange_ns = optimizer.update_ns, traffic.nanoseconds
             sent, received, messages = traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent
@@ -237,7 +360,7 @@ class TrainingAgent:
 
             optimizer.step(batch)
 
-            now = perf_counter_ns()
+            now = clock()
             step_ns = now - mark
             samples = len(batch.labels)
             loss = optimizer.loss if samples else None
@@ -251,34 +374,92 @@ class TrainingAgent:
                 optimizer.update_ns - update_ns,
                 record_ns,
                 samples,
-                samples / step_ns,
+                samples / step_ns if step_ns else None,
                 traffic.bytes_sent - sent,
                 traffic.bytes_received - received,
                 traffic.messages_sent - messages,
             )
             if network is not None:
                 values += (network.predict(traffic.rounds - rounds, traffic.bytes_received - received),)
-            frame.append(step, batch.epoch, "warmup" if step < warmup else "train", values, now)
+            phase = "warmup" if step < warmup else "train"
+            frame.append(step, batch.epoch, phase, values, now)
+            if server is not None or peers is not None:
+                self._record_operations(step, batch.epoch, phase)
             progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, optimizer.loss
             recorder.poll(now)
             if loss is not None and not math.isfinite(loss):
                 return Outcome("nan_loss", step + 1, f"the loss became {loss} at step {step} on {self!r}")
             mark = now
-            record_ns = perf_counter_ns() - now
-            evaluated = False
-            if batch.ends_epoch and self._evaluates:
-                optimizer.settle()
-                self._evaluate(batch.epoch)
-                evaluated = True
-                mark, record_ns = perf_counter_ns(), 0
-        if not evaluated:
-            optimizer.settle()
-            if self._evaluates:
-                self._evaluate(progress.epoch)
+            record_ns = clock() - now
+            if batch.ends_epoch and self._evaluates and progress.step < last:
+                self._settle()
+                self._resume()
+                mark, record_ns = clock(), 0
+        if not optimizer.asynchronous:
+            self._settle()
         return Outcome("completed", last)
+
+    def conclude(self) -> None:
+        """Evaluate what all agents of an asynchronous training made together; called when all have ended."""
+        self._settle()
+        self._record_operations(self._progress.step - 1)
+        self._recorder.flush()
+        self._sink.drain()
+
+    def _settle(self) -> None:
+        self._optimizer.settle()
+        self._settled = True
+        if self._evaluates:
+            self._evaluate(self._progress.epoch)
+
+    def _resume(self) -> None:
+        if self._settled:
+            self._optimizer.resume()
+            self._settled = False
+
+    def _record_operations(self, step: int, epoch: int | None = None, phase: str = "run") -> None:
+        """What became of this agent's operations at servers and peers: the run's schedule, and metrics."""
+        event = self._recorder.event
+        if self._server is not None and (done := _taken(self._server.operations)):
+            for operation in done:
+                event(operation.kind, step=step, duration=operation.seconds, **operation.detail)
+            self._server_steps.append(step, epoch, phase, summary(done))
+        if self._peers is not None and (met := _taken(self._peers.operations)):
+            for meeting in met:
+                event(meeting.kind, step=step, duration=meeting.seconds, **meeting.detail)
+            letters = sum(meeting.seconds for meeting in met if meeting.kind == "collect")
+            windows = sum(meeting.seconds for meeting in met) - letters
+            self._peer_steps.append(step, epoch, phase, (windows, letters))
+        if step % PROBE_STEPS == 0 and self._optimizer.asynchronous and phase != "run":
+            self._recorder.event("probe", step=step, values=self._probe())
+
+    def _record_links(self) -> None:
+        """The bytes that went over each link so far: to and from whom."""
+        links = {}
+        if self._server is not None and self.experiment.settled is not None:
+            settled = self.experiment.settled
+            group = settled.group_of(self.rank, self.experiment.agents or 1)
+            links = {settled.shard_name(shard, group): each for shard, each in enumerate(self._server.links)}
+        if self._peers is not None:
+            links |= {f"TrainingAgent(rank={rank})": each for rank, each in self._peers.links.items()}
+        if links:
+            self._recorder.event("links", step=self._progress.step, bytes=links)
+
+    def _probe(self) -> list[float]:
+        """The same few coordinates of every agent's parameters."""
+        flat = self._executor.parameters
+        if self._probed is None:
+            rng = np.random.default_rng([self.experiment.seed, 0xB0])
+            self._probed = rng.choice(len(flat), min(PROBED, len(flat)), replace=False)
+        return [float(flat[int(at)]) for at in self._probed]
 
     def _next_batch(self, step: int) -> Batch:
         draw = next(self._draws)
+        if draw.ends_epoch and self._resharding is not None:
+            agents, index = self._resharding
+            self._resharding = None
+            self._shards = replace(self._shards, agents=agents)
+            self._draws = self._shards.draws(index, draw.epoch + 1)
         split = self._dataset.train
         return Batch(
             inputs=split.inputs[draw.indices],
@@ -290,10 +471,11 @@ class TrainingAgent:
         )
 
     def _evaluate(self, epoch: int) -> None:
-        begin = perf_counter_ns()
+        clock = self._world.scheduler.now
+        begin = clock()
         test = self._dataset.test
         result = self._executor.evaluate(test.inputs, test.labels)
-        seconds = (perf_counter_ns() - begin) * 1e-9
+        seconds = (clock() - begin) * 1e-9
         step = self._progress.step - 1
         self._evaluations.append(step, epoch, "test", (result.loss, result.accuracy, seconds))
         self._recorder.poll()
@@ -304,6 +486,28 @@ class TrainingAgent:
     def stop(self) -> None:
         """Let the running `train` end after its step."""
         self._stop.set()
+
+    def lost(self, rank: int, agents: int, index: int) -> None:
+        """Another agent is gone for good; this one is the index-th of so many that are left."""
+        if self._peers is not None:
+            self._peers.lose(rank)
+        if self.experiment.orphans == "taken_over":
+            self._resharding = (agents, index)
+
+    def reroute(self, shard: int, address: Address) -> None:
+        """A parameter server is to be found there from now on."""
+        assert isinstance(self._server, RemoteServer)
+        self._server.reroute(shard, address)
+
+    def peer_address(self) -> Address:
+        """Where the other agents reach this one's window and mailbox."""
+        assert isinstance(self._peers, RemotePeers)
+        return self._peers.address
+
+    def admit(self, rank: int, address: Address) -> None:
+        """Another agent was started again, and is to be found there."""
+        if isinstance(self._peers, RemotePeers):
+            self._peers.admit(rank, address)
 
     def progress(self) -> Progress:
         """Where the agent is now."""
@@ -317,12 +521,20 @@ class TrainingAgent:
         """A copy of every parameter tensor under its name."""
         return self._executor.named_parameters()
 
+    def flat_parameters(self) -> np.ndarray[Any, Any]:
+        """A copy of the flat parameters (n,)."""
+        return self._executor.numpy_parameters()
+
     def parameters_sha256(self) -> str:
         """SHA-256 over the bytes of the flat parameters."""
         return hashlib.sha256(self._executor.numpy_parameters().tobytes()).hexdigest()
 
     def leave(self) -> None:
         """Leave the group; peers that wait for this agent get `PeerLost` at once."""
+        if self._server is not None:
+            self._server.close()
+        if self._peers is not None:
+            self._peers.close()
         if self._communication is not None:
             self._communication.close()
 
@@ -336,3 +548,20 @@ class TrainingAgent:
         except Exception as error:
             text = "".join(traceback.format_exception(error, limit=-8)).rstrip()
             raise AgentError(f"{self!r} failed {when}:\n{text}") from error
+
+
+def _taken(operations: deque[T]) -> list[T]:
+    """Those that were there; another thread may append to them meanwhile."""
+    return [operations.popleft() for _ in range(len(operations))]
+
+
+def _common_first(communication: Communicator) -> Allocate:
+    """Gives the parameters' memory, which is asked for first, to all agents in common."""
+    calls = itertools.count()
+
+    def allocate(elements: int, dtype: str) -> np.ndarray[Any, Any]:
+        if next(calls) == 0:
+            return communication.common(elements, dtype)
+        return communication.allocate(elements, dtype)
+
+    return allocate

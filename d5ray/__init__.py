@@ -34,29 +34,70 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.threshold import Threshold as Threshold
     from d5ray.distributed.compression.top_k import TopK as TopK
     from d5ray.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
+    from d5ray.distributed.optimizers.ad_psgd import ADPSGD as ADPSGD
+    from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousDiLoCo as AsynchronousDiLoCo
+    from d5ray.distributed.optimizers.asynchronous_local_sgd import (
+        AsynchronousLocalSGD as AsynchronousLocalSGD,
+    )
     from d5ray.distributed.optimizers.bmuf import BMUF as BMUF
     from d5ray.distributed.optimizers.choco_sgd import ChocoSGD as ChocoSGD
     from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors as ConsistentNeighbors
     from d5ray.distributed.optimizers.diloco import DiLoCo as DiLoCo
     from d5ray.distributed.optimizers.dpsgd import DPSGD as DPSGD
     from d5ray.distributed.optimizers.dpsgd import AdaptThenCombine as AdaptThenCombine
+    from d5ray.distributed.optimizers.elastic_averaging import EASGD as EASGD
+    from d5ray.distributed.optimizers.elastic_averaging import SynchronousEASGD as SynchronousEASGD
     from d5ray.distributed.optimizers.exact_diffusion import ExactDiffusion as ExactDiffusion
+    from d5ray.distributed.optimizers.gradient_push import (
+        AsynchronousGradientPush as AsynchronousGradientPush,
+    )
+    from d5ray.distributed.optimizers.gradient_push import OverlapSGP as OverlapSGP
     from d5ray.distributed.optimizers.gradient_tracking import GradientTracking as GradientTracking
     from d5ray.distributed.optimizers.growing_batch import GrowingBatch as GrowingBatch
     from d5ray.distributed.optimizers.hierarchical_averaging import (
         HierarchicalAveraging as HierarchicalAveraging,
     )
+    from d5ray.distributed.optimizers.hogwild import Hogwild as Hogwild
     from d5ray.distributed.optimizers.local_sgd import LocalSGD as LocalSGD
     from d5ray.distributed.optimizers.local_sgd import PostLocalSGD as PostLocalSGD
     from d5ray.distributed.optimizers.model_averaging import ModelAveraging as ModelAveraging
     from d5ray.distributed.optimizers.overlapped_allreduce import (
         OverlappedAllreduceSGD as OverlappedAllreduceSGD,
     )
+    from d5ray.distributed.optimizers.parameter_server import ASGD as ASGD
+    from d5ray.distributed.optimizers.parameter_server import DelayCompensatedASGD as DelayCompensatedASGD
+    from d5ray.distributed.optimizers.parameter_server import Downpour as Downpour
+    from d5ray.distributed.optimizers.parameter_server import ParameterServerSGD as ParameterServerSGD
+    from d5ray.distributed.optimizers.parameter_server import StalenessAwareSGD as StalenessAwareSGD
+    from d5ray.distributed.optimizers.parameter_server import StaleSynchronousSGD as StaleSynchronousSGD
+    from d5ray.distributed.optimizers.random_walk import RandomWalkGossip as RandomWalkGossip
     from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD as ShardedAllreduceSGD
     from d5ray.distributed.optimizers.slowmo import SlowMo as SlowMo
     from d5ray.distributed.optimizers.stochastic_gradient_push import (
         StochasticGradientPush as StochasticGradientPush,
     )
+    from d5ray.distributed.peers import Letter as Letter
+    from d5ray.distributed.peers import Peers as Peers
+    from d5ray.distributed.server.client import Server as Server
+    from d5ray.distributed.server.consistency import Asynchronous as Asynchronous
+    from d5ray.distributed.server.consistency import Consistency as Consistency
+    from d5ray.distributed.server.consistency import StaleSynchronous as StaleSynchronous
+    from d5ray.distributed.server.consistency import Synchronous as Synchronous
+    from d5ray.distributed.server.rules import DelayCompensated as DelayCompensated
+    from d5ray.distributed.server.rules import DelayedNesterov as DelayedNesterov
+    from d5ray.distributed.server.rules import Descend as Descend
+    from d5ray.distributed.server.rules import Elastic as Elastic
+    from d5ray.distributed.server.rules import ServerRule as ServerRule
+    from d5ray.distributed.server.rules import StalenessAware as StalenessAware
+    from d5ray.distributed.server.servers import Servers as Servers
+    from d5ray.distributed.simulation.compute import ComputeTime as ComputeTime
+    from d5ray.distributed.simulation.compute import ConstantTime as ConstantTime
+    from d5ray.distributed.simulation.compute import LogNormalTime as LogNormalTime
+    from d5ray.distributed.simulation.compute import MeasuredTime as MeasuredTime
+    from d5ray.distributed.simulation.failures import Failure as Failure
+    from d5ray.distributed.simulation.links import GroupedLinks as GroupedLinks
+    from d5ray.distributed.simulation.links import Links as Links
+    from d5ray.distributed.simulation.links import UniformLinks as UniformLinks
     from d5ray.distributed.topologies.circulant import DirectedRing as DirectedRing
     from d5ray.distributed.topologies.circulant import Exponential as Exponential
     from d5ray.distributed.topologies.circulant import OnePeerExponential as OnePeerExponential
@@ -91,6 +132,14 @@ if TYPE_CHECKING:
     from d5ray.errors import D5Error as D5Error
     from d5ray.errors import PeerLost as PeerLost
     from d5ray.experiment import Experiment as Experiment
+    from d5ray.metrics.asynchrony import AsynchronousThroughput as AsynchronousThroughput
+    from d5ray.metrics.asynchrony import ClockGap as ClockGap
+    from d5ray.metrics.asynchrony import ConsensusDistance as ConsensusDistance
+    from d5ray.metrics.asynchrony import LoadBalance as LoadBalance
+    from d5ray.metrics.asynchrony import PullRate as PullRate
+    from d5ray.metrics.asynchrony import PushRate as PushRate
+    from d5ray.metrics.asynchrony import ServerQueue as ServerQueue
+    from d5ray.metrics.asynchrony import Staleness as Staleness
     from d5ray.metrics.definitions import BytesSent as BytesSent
     from d5ray.metrics.definitions import Metric as Metric
     from d5ray.metrics.definitions import StepTime as StepTime
@@ -103,6 +152,8 @@ if TYPE_CHECKING:
     from d5ray.networks.device import GPUDevice as GPUDevice
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.recipe import run_recipe as run_recipe
+    from d5ray.replayer import replay as replay
+    from d5ray.simulator import simulate as simulate
     from d5ray.training.batch import Batch as Batch
     from d5ray.training.datasets import Dataset as Dataset
     from d5ray.training.datasets import Split as Split
@@ -111,6 +162,9 @@ if TYPE_CHECKING:
     from d5ray.training.optimizers import Momentum as Momentum
     from d5ray.training.optimizers import Nesterov as Nesterov
     from d5ray.training.optimizers import Optimizer as Optimizer
+    from d5ray.training.pace import ExponentialSlowdown as ExponentialSlowdown
+    from d5ray.training.pace import HeavyTailedSlowdown as HeavyTailedSlowdown
+    from d5ray.training.pace import Slowdown as Slowdown
     from d5ray.training.samplers import OrderedSampler as OrderedSampler
     from d5ray.training.samplers import Sampler as Sampler
     from d5ray.training.samplers import ShuffleSampler as ShuffleSampler
@@ -118,6 +172,48 @@ if TYPE_CHECKING:
 _NAMES = {
     "Experiment": "d5ray.experiment",
     "launch": "d5ray.actors.launch",
+    "simulate": "d5ray.simulator",
+    "replay": "d5ray.replayer",
+    "Servers": "d5ray.distributed.server.servers",
+    "Server": "d5ray.distributed.server.client",
+    "Consistency": "d5ray.distributed.server.consistency",
+    "Synchronous": "d5ray.distributed.server.consistency",
+    "StaleSynchronous": "d5ray.distributed.server.consistency",
+    "Asynchronous": "d5ray.distributed.server.consistency",
+    "ServerRule": "d5ray.distributed.server.rules",
+    "Descend": "d5ray.distributed.server.rules",
+    "StalenessAware": "d5ray.distributed.server.rules",
+    "DelayCompensated": "d5ray.distributed.server.rules",
+    "Elastic": "d5ray.distributed.server.rules",
+    "DelayedNesterov": "d5ray.distributed.server.rules",
+    "Peers": "d5ray.distributed.peers",
+    "Letter": "d5ray.distributed.peers",
+    "Hogwild": "d5ray.distributed.optimizers.hogwild",
+    "ADPSGD": "d5ray.distributed.optimizers.ad_psgd",
+    "AsynchronousGradientPush": "d5ray.distributed.optimizers.gradient_push",
+    "OverlapSGP": "d5ray.distributed.optimizers.gradient_push",
+    "RandomWalkGossip": "d5ray.distributed.optimizers.random_walk",
+    "ParameterServerSGD": "d5ray.distributed.optimizers.parameter_server",
+    "ASGD": "d5ray.distributed.optimizers.parameter_server",
+    "StaleSynchronousSGD": "d5ray.distributed.optimizers.parameter_server",
+    "StalenessAwareSGD": "d5ray.distributed.optimizers.parameter_server",
+    "DelayCompensatedASGD": "d5ray.distributed.optimizers.parameter_server",
+    "Downpour": "d5ray.distributed.optimizers.parameter_server",
+    "EASGD": "d5ray.distributed.optimizers.elastic_averaging",
+    "SynchronousEASGD": "d5ray.distributed.optimizers.elastic_averaging",
+    "AsynchronousLocalSGD": "d5ray.distributed.optimizers.asynchronous_local_sgd",
+    "AsynchronousDiLoCo": "d5ray.distributed.optimizers.asynchronous_local_sgd",
+    "Failure": "d5ray.distributed.simulation.failures",
+    "Links": "d5ray.distributed.simulation.links",
+    "UniformLinks": "d5ray.distributed.simulation.links",
+    "GroupedLinks": "d5ray.distributed.simulation.links",
+    "ComputeTime": "d5ray.distributed.simulation.compute",
+    "ConstantTime": "d5ray.distributed.simulation.compute",
+    "LogNormalTime": "d5ray.distributed.simulation.compute",
+    "MeasuredTime": "d5ray.distributed.simulation.compute",
+    "Slowdown": "d5ray.training.pace",
+    "ExponentialSlowdown": "d5ray.training.pace",
+    "HeavyTailedSlowdown": "d5ray.training.pace",
     "shutdown": "d5ray.actors.session",
     "DistributedOptimizer": "d5ray.distributed.optimizer",
     "AllreduceSGD": "d5ray.distributed.allreduce",
@@ -144,6 +240,14 @@ _NAMES = {
     "StepTime": "d5ray.metrics.definitions",
     "Throughput": "d5ray.metrics.definitions",
     "BytesSent": "d5ray.metrics.definitions",
+    "Staleness": "d5ray.metrics.asynchrony",
+    "ClockGap": "d5ray.metrics.asynchrony",
+    "ServerQueue": "d5ray.metrics.asynchrony",
+    "PushRate": "d5ray.metrics.asynchrony",
+    "PullRate": "d5ray.metrics.asynchrony",
+    "ConsensusDistance": "d5ray.metrics.asynchrony",
+    "LoadBalance": "d5ray.metrics.asynchrony",
+    "AsynchronousThroughput": "d5ray.metrics.asynchrony",
     "Run": "d5ray.metrics.store",
     "sql": "d5ray.metrics.query",
     "D5Error": "d5ray.errors",

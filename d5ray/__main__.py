@@ -1,11 +1,11 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `sql`, `doctor`."""
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `replay`, `sql`, `doctor`."""
 
 from typing import Annotated
 
 import typer
 
 from d5ray.recipes import command, library
-from d5ray.recipes.recipe import ERROR_EXIT_CODE
+from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL
 
 app = typer.Typer(
     name="d5ray",
@@ -57,6 +57,22 @@ def show(run: Name, json: command.Json = False) -> None:
         terminal.as_json({**found.row, "folder": str(found.folder), "criteria": rows})
     else:
         terminal.verdict(found, [Verdict(**row) for row in rows], found.row["verdict"])
+
+
+@app.command()
+def replay(run: Name, json: command.Json = False) -> None:
+    """Do again, in the simulation, what an asynchronous run did: it must come out the same."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.replayer import replay as replay_run  # noqa: PLC0415
+
+    result = replay_run(Run.find(run))
+    if json:
+        terminal.as_json({**vars(result), "agrees": result.agrees})
+    else:
+        terminal.replay(result)
+    if not result.agrees:
+        raise typer.Exit(EXIT_CODES[FAIL])
 
 
 @app.command()

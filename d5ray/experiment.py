@@ -10,6 +10,7 @@ from d5ray.canonical import canonical, digest
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.backends import check_for_agents
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topology import Complete, Topology, check_agents
 from d5ray.errors import ConfigurationError
@@ -18,9 +19,13 @@ from d5ray.networks.catalogue import check_network_name
 from d5ray.networks.executor import Executor
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.training.datasets import Dataset, check_dataset_name
+from d5ray.training.datasets import Dataset, check_dataset_name, load_dataset
 from d5ray.training.optimizers import Optimizer, check_number
+from d5ray.training.pace import Pace, Slowness, check_slownesses
 from d5ray.training.samplers import Sampler, ShuffleSampler
+
+ON_FAILURE = ("stop", "continue", "restart")
+ORPHANS = ("left_out", "taken_over")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class Experiment:
     warmup_steps   steps at the start whose times are recorded as phase 'warmup'
     evaluate       whether every epoch, and every call of train, ends with an evaluation on the test split
     timeout_seconds bound on every wait of an agent for another
+    servers        how many parameter servers, where the distributed optimizer uses them; see `Servers`
+    on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
+    orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' from the next epoch on
+    slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
     """
 
     model: Any
@@ -63,6 +72,10 @@ class Experiment:
     warmup_steps: int = 10
     evaluate: bool = True
     timeout_seconds: float = 120.0
+    servers: Servers | None = None
+    slow: tuple[Slowness, ...] | Slowness = ()
+    on_failure: str = "stop"
+    orphans: str = "left_out"
     name: str = "experiment"
 
     def __post_init__(self) -> None:
@@ -79,9 +92,22 @@ class Experiment:
             check_whole(name, getattr(self, name), low)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
+        assert self.agents is not None
+        object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
         check_for_agents(self.communicator)
-        assert isinstance(self.distributed, DistributedOptimizer) and isinstance(self.topology, Topology)
-        check_topology(self.topology, self.distributed.needs, type(self.distributed).__name__)
+        assert isinstance(self.topology, Topology)
+        check_topology(self.topology, self.rule.needs, type(self.distributed).__name__)
+        self._check_servers()
+        for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
+            if getattr(self, name) not in choices:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}: it must be one of {', '.join(map(repr, choices))}"
+                )
+        if self.on_failure == "restart" and self.rule.shares_parameters:
+            raise ConfigurationError(
+                f"{self.distributed!r} keeps its parameters in the memory of its agents, which an agent that "
+                "is started again cannot join: take on_failure='continue' or 'stop'"
+            )
 
     def _check_agents(self) -> None:
         if self.topology is None:
@@ -96,6 +122,32 @@ class Experiment:
                 f"set agents={self.topology.agents}, or a topology of {self.agents}"
             )
         object.__setattr__(self, "agents", self.topology.agents)  # type: ignore[union-attr]
+
+    def _check_servers(self) -> None:
+        distributed = self.rule
+        assert self.agents is not None
+        if self.servers is not None and not isinstance(self.servers, Servers):
+            raise _wrong_kind("servers", self.servers, "Servers(shards=2) or the like, or None")
+        if self.servers is not None and not distributed.uses_server:
+            raise ConfigurationError(
+                f"servers is {self.servers!r}, but {distributed!r} uses no parameter server: leave servers "
+                "out, or take an optimizer such as ASGD() (one of your own says uses_server = True)"
+            )
+        if self.settled is not None:
+            self.settled.check(self.agents)
+
+    @property
+    def rule(self) -> DistributedOptimizer:
+        """The distributed optimizer, as an instance."""
+        assert isinstance(self.distributed, DistributedOptimizer)
+        return self.distributed
+
+    @cached_property
+    def settled(self) -> Settled | None:
+        """How the parameter servers work; None without any."""
+        if not self.rule.uses_server:
+            return None
+        return Settled.of(self.servers or Servers(), self.rule, self.optimizer)
 
     def _check_kinds(self) -> None:
         expected: tuple[tuple[str, Any, str], ...] = (
@@ -138,6 +190,18 @@ class Experiment:
     def describe(self) -> dict[str, Any]:
         """The experiment as JSON data, for the tables and for people."""
         return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
+
+    def pace(self, rank: int) -> Pace:
+        """How slow this agent is."""
+        return Pace(check_slownesses(self.slow, self.agents or 1), rank, self.seed)
+
+    def load_dataset(self) -> Dataset:
+        """The data set, read from its files if it is given by name; raises `DataError`."""
+        return (
+            self.dataset
+            if isinstance(self.dataset, Dataset)
+            else load_dataset(self.dataset, **self.dataset_kwargs)
+        )
 
     def with_values(self, **changes: Any) -> "Experiment":
         """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""

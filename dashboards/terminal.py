@@ -17,12 +17,15 @@ from rich.text import Text
 from d5ray.dashboards import contenders
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
+from d5ray.metrics import asynchrony
 from d5ray.metrics.definitions import Verdict, metric_named
 from d5ray.metrics.store import Run
 
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup
+    from d5ray.replayer import Replay
 
+MOST_STALENESSES = 6  # of a histogram on one line
 PARTS = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
 
 
@@ -69,7 +72,26 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
             console.print(table)
     elif parts := breakdown(tables):
         console.print(parts)
+        if apart := apartness(tables):
+            console.print(apart)
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
+
+
+def replay(result: "Replay") -> None:
+    """Whether the simulation, given a run's schedule, reached the run's parameters."""
+    word, colour = ("PASS", "green") if result.agrees else ("FAIL", "red")
+    out().print(
+        f"d5ray replay  {result.run_id}  {count(result.steps, 'step')}", Text(f"  {word}", style=colour)
+    )
+    what = (
+        "the run did what its algorithm says"
+        if result.agrees
+        else "the run did something else than its algorithm says"
+    )
+    out().print(
+        f"{count(result.operations, 'operation')} done again in their order; the parameters differ by "
+        f"{result.difference:.1e} of their norm (at most {result.tolerance:.0e}): {what}"
+    )
 
 
 def criteria(verdicts: Sequence[Verdict]) -> Table:
@@ -111,7 +133,8 @@ def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
         return None
     parts = [(name.removesuffix("_time"), metric_named(name).estimate(tables).value) for name in PARTS]
     shown = " | ".join(f"{name} {value * 1e3:.3g}" for name, value in parts if value is not None)
-    rate = metric_named("samples_per_second").estimate(tables).value
+    alone = asynchrony.is_asynchronous(tables)
+    rate = metric_named(f"{'asynchronous_' if alone else ''}samples_per_second").estimate(tables).value
     sent = metric_named("bytes_sent").estimate(tables).value
     text = f"step {step * 1e3:.3g} ms = {shown}"
     if rate is not None:
@@ -122,6 +145,28 @@ def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
     if predicted is not None:
         text += f"   exchange predicted {predicted * 1e3:.3g}"
     return text
+
+
+def apartness(tables: Mapping[str, pa.Table]) -> str | None:
+    """`staleness 2.2 (0: 18 %, 1: 31 %, …)   consensus 0.012`: of agents that do not wait for each other."""
+    if not asynchrony.is_asynchronous(tables):
+        return None
+    parts = []
+    if counted := asynchrony.staleness_histogram(tables):
+        total = sum(counted.values())
+        mean = sum(stale * times for stale, times in counted.items()) / total
+        most = sorted(counted, key=lambda stale: -counted[stale])[:MOST_STALENESSES]
+        shown = ", ".join(f"{stale}: {counted[stale] / total:.0%}" for stale in sorted(most))
+        parts.append(f"staleness {mean:.3g} ({shown}; at most {max(counted)})")
+    for name, word in (
+        ("clock_gap", "gap"),
+        ("consensus_distance", "consensus distance"),
+        ("load_balance", "load balance"),
+    ):
+        value = metric_named(name).estimate(tables).value
+        if value is not None:
+            parts.append(f"{word} {value:.3g}")
+    return "   ".join(parts) or None
 
 
 @contextmanager

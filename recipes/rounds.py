@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from d5ray.actors.launch import new_run_id
-from d5ray.actors.run_row import RunOrigin, run_row
+from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards import terminal
 from d5ray.metrics import store
 from d5ray.metrics.criteria import Metric
@@ -37,7 +36,8 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
         seed=job.seed,
         status="running",
         started=started,
-        session=session,
+        ray_address=session.address,
+        dashboard=session.dashboard,
         agents=max(contender.processes for contender in job.contenders()),
         environment=environment,
     )

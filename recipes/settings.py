@@ -10,11 +10,13 @@ from typing import Any
 
 import d5ray
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.loss import Loss
 from d5ray.ops import softmax_cross_entropy_loss
 from d5ray.training.optimizers import Optimizer
+from d5ray.training.pace import Slowness
 from d5ray.training.samplers import Sampler
 
 # Keys whose value is a class (or its name) that is made with `<key>_args` and `<key>_kwargs`.
@@ -24,6 +26,8 @@ COMPONENTS: dict[str, type] = {
     "topology": Topology,
     "train_sampler": Sampler,
     "loss": Loss,
+    "servers": Servers,
+    "slow": Slowness,
 }
 # Keys whose arguments are passed on, since the agents use them.
 PASSED_ON = ("model", "dataset", "executor")

@@ -1,20 +1,24 @@
 """Agents without Ray: those of an experiment in one process, for tests that train them in threads"""
 
 import itertools
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from d5ray.actors.coordinator import Coordinator, Place
+from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.training_agent import TrainingAgent
+from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.columns import expand
 from d5ray.training.datasets import Dataset
 from tests.together import together
 
 _runs = itertools.count()
+PLACE = Place("node", "127.0.0.1", "host", 1)
 
 
 class Rows:
@@ -49,20 +53,48 @@ class Rows:
 def agents_in_threads(
     experiment: Experiment, data: Dataset
 ) -> Iterator[tuple[list[TrainingAgent], list[Rows]]]:
-    """Every agent, ready to train, and its rows; build is serial since PyTorch's seed is the process's."""
+    """Every agent, ready to train, and its rows; build is serial since PyTorch's seed is the process's.
+
+    Parameter servers, where the experiment has some, are threads too.
+    """
     count = experiment.agents or 0
     sinks = [Rows() for _ in range(count)]
     run = f"run-{next(_runs)}"
     agents = [TrainingAgent(rank, experiment, run, "node", sink) for rank, sink in enumerate(sinks)]
     for agent in agents:
         agent.build(data)
-    place = Place("node", "127.0.0.1", "host", 1)
-    coordinator = Coordinator(run, experiment.timeout_seconds, place)
-    try:
-        groups = coordinator.issue([place] * count)
-        together(lambda rank: agents[rank].join(groups[rank]), count)
-        yield agents, sinks
-    finally:
+    with ExitStack() as stack:
+        coordinator = Coordinator(run, experiment.timeout_seconds, PLACE)
+        stack.callback(coordinator.close)
+        groups = coordinator.issue([PLACE] * count)
+        directory = stack.enter_context(servers_in_threads(experiment))
         for agent in agents:
-            agent.leave()
-        coordinator.close()
+            stack.callback(agent.leave)
+        together(lambda rank: agents[rank].join(groups[rank], directory=directory), count)
+        yield agents, sinks
+
+
+@contextmanager
+def servers_in_threads(experiment: Experiment) -> Iterator[Directory | None]:
+    """Where the experiment's parameter servers are, which threads of this process serve; None without any."""
+    settled = experiment.settled
+    if settled is None:
+        yield None
+        return
+    secret, shards, groups = secrets.token_hex(8), settled.servers.shards, settled.servers.groups
+    with ExitStack() as stack:
+
+        def serve(group: int | None = None, above: Any = (None,) * shards) -> Any:
+            servers = [
+                ParameterServer(shard, settled, experiment.agents or 1, group) for shard in range(shards)
+            ]
+            addresses = []
+            for server, root in zip(servers, above, strict=True):
+                addresses.append(
+                    server.serve(secret, PLACE.node, PLACE.address, experiment.timeout_seconds, root)
+                )
+                stack.callback(server.close)
+            return tuple(addresses)
+
+        root = serve()
+        yield Directory(secret, root, tuple(serve(group, root) for group in range(groups) if groups > 1))

@@ -16,6 +16,9 @@ import torch
 
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.hogwild import Hogwild
+from d5ray.distributed.optimizers.parameter_server import ASGD
+from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
@@ -27,6 +30,7 @@ from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split
 from d5ray.training.optimizers import SGD, Momentum
+from d5ray.training.pace import Slowdown
 from d5ray.training.samplers import OrderedSampler, ShuffleSampler
 
 
@@ -203,7 +207,12 @@ OTHER_VALUES: dict[str, object] = {
     "warmup_steps": 11,
     "evaluate": False,
     "timeout_seconds": 121.0,
+    "servers": Servers(shards=2),
+    "slow": (Slowdown(agent=1, factor=4),),
+    "on_failure": "restart",
+    "orphans": "taken_over",
 }
+WITH: dict[str, dict[str, Any]] = {"servers": {"distributed": ASGD()}}  # what a value goes with
 
 
 def test_the_table_of_other_values_has_every_field() -> None:
@@ -214,9 +223,9 @@ def test_the_table_of_other_values_has_every_field() -> None:
 @pytest.mark.parametrize("name", OTHER_VALUES)
 def test_every_field_changes_the_hash(name: str) -> None:
     """One other value, another hash, and no two other values the same."""
-    changed = experiment(**{name: OTHER_VALUES[name]})
-    assert changed.hash != experiment().hash
-    others = {experiment(**{key: value}).hash for key, value in OTHER_VALUES.items()}
+    changed = experiment(**{name: OTHER_VALUES[name]} | WITH.get(name, {}))
+    assert changed.hash != experiment(**WITH.get(name, {})).hash
+    others = {experiment(**{key: value} | WITH.get(key, {})).hash for key, value in OTHER_VALUES.items()}
     assert len(others) == len(OTHER_VALUES)
 
 
@@ -372,6 +381,15 @@ WRONG: list[Wrong] = [
     ({"communicator": None}, ("communicator is None", "NoneType", "such as 'gloo'")),
     ({"evaluate": 1}, ("evaluate is 1", "int", "True or False")),
     ({"evaluate": "yes"}, ("evaluate is 'yes'", "str", "True or False")),
+    ({"servers": 2, "distributed": ASGD()}, ("servers is 2", "int", "Servers(shards=2)")),
+    ({"servers": Servers(2)}, ("servers is Servers(", "AllreduceSGD() uses no parameter server", "ASGD()")),
+    ({"servers": Servers(groups=3), "distributed": ASGD()}, ("3 groups", "2 agents", "at most 2 groups")),
+    ({"slow": 3}, ("slow is 3", "a tuple such as (Slowdown(agent=3, factor=4),)")),
+    ({"slow": (4.0,)}, ("slow has 4.0", "Slowdown(agent=3, factor=4)")),
+    ({"slow": Slowdown(2, 4)}, ("Slowdown(agent=2, factor=4)", "agents are 0 to 1")),
+    ({"on_failure": "retry"}, ("on_failure is 'retry'", "'stop', 'continue', 'restart'")),
+    ({"on_failure": "restart", "distributed": Hogwild()}, ("Hogwild()", "on_failure='continue' or 'stop'")),
+    ({"orphans": None}, ("orphans is None", "'left_out', 'taken_over'")),
     ({"name": 3}, ("name is 3", "int", "a text")),
 ]
 

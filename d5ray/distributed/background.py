@@ -1,11 +1,9 @@
 """Operations in the background: started, then waited for, while the caller computes"""
 
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, final
 
+from d5ray.distributed.scheduler import Scheduler
 from d5ray.errors import PeerLost
 
 if TYPE_CHECKING:
@@ -16,22 +14,26 @@ if TYPE_CHECKING:
 class Handle:
     """An operation under way: the array must not be touched before `wait` has returned."""
 
-    def __init__(self, call: Callable[[], Any], seconds: float) -> None:
+    def __init__(
+        self, call: Callable[[], Any], seconds: float, scheduler: Scheduler, traffic: "Traffic | None" = None
+    ) -> None:
+        # traffic: of those who wait
         self._call = call
         self._seconds = seconds
-        self._done = threading.Event()
+        self._now = scheduler.now
+        self._done = scheduler.event()
         self._error: BaseException | None = None
         self._result: Any = None
         self._moved: Traffic | None = None
-        self._traffic: Traffic | None = None
+        self._traffic = traffic
 
     def wait(self, timeout_seconds: float | None = None) -> Any:
         """What the operation gives; raises what it raised, or `PeerLost` when it takes too long."""
-        begin = perf_counter_ns()
+        begin = self._now()
         seconds = self._seconds if timeout_seconds is None else timeout_seconds
         finished = self._done.wait(seconds)
         if self._traffic is not None:
-            self._traffic.nanoseconds += perf_counter_ns() - begin
+            self._traffic.nanoseconds += self._now() - begin
         if not finished:
             raise PeerLost(None, f"an operation in the background took longer than {seconds:g} s")
         if self._moved is not None and self._traffic is not None:
@@ -40,6 +42,15 @@ class Handle:
         if self._error is not None:
             raise self._error
         return self._result
+
+    def run(self, moved: "Callable[[], Traffic] | None" = None) -> None:
+        """Do it; called by the worker. moved: what was moved, to be counted by whoever waits."""
+        try:
+            self._result = self._call()
+        except BaseException as error:  # raised again by whoever waits
+            self._error = error
+        self._moved = moved and moved()
+        self._done.set()
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""
@@ -53,9 +64,9 @@ class Background:
     def __init__(self, communicator: "Communicator", traffic: "Traffic") -> None:
         self._communicator = communicator
         self._traffic = traffic  # of those who wait
-        self._queue: SimpleQueue[Handle | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="d5ray-background", daemon=True)
-        self._thread.start()
+        self._scheduler = communicator.scheduler
+        self._queue = self._scheduler.queue()
+        self._scheduler.spawn(self._run, "d5ray-background")
 
     def allreduce(self, array: Any, operation: str = "sum") -> Handle:
         """As `Communicator.allreduce`."""
@@ -103,8 +114,7 @@ class Background:
         self._communicator.close()
 
     def _start(self, call: Callable[[], Any]) -> Handle:
-        handle = Handle(call, self._communicator.group.timeout_seconds)
-        handle._traffic = self._traffic
+        handle = Handle(call, self._communicator.group.timeout_seconds, self._scheduler, self._traffic)
         self._queue.put(handle)
         return handle
 
@@ -112,11 +122,9 @@ class Background:
         traffic = self._communicator.traffic
         while (handle := self._queue.get()) is not None:
             before = dict(vars(traffic))
-            try:
-                handle._result = handle._call()
-            except BaseException as error:  # raised again by whoever waits
-                handle._error = error
-            moved = type(traffic)(**{name: vars(traffic)[name] - value for name, value in before.items()})
-            moved.nanoseconds = 0
-            handle._moved = moved
-            handle._done.set()
+
+            def moved(before: dict[str, int] = before) -> "Traffic":
+                since = {name: vars(traffic)[name] - value for name, value in before.items()}
+                return type(traffic)(**since | {"nanoseconds": 0})
+
+            handle.run(moved)

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from time import perf_counter_ns
 from typing import Any, final
 
 import numpy as np
 
 from d5ray.distributed.background import Background
+from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.signature import OPERATIONS, Signature, signature_of
 from d5ray.distributed.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
@@ -85,6 +85,7 @@ class Communicator(ABC):
 
     backend = ""
     averages = False  # whether the backend forms means itself, without a second pass over the array
+    scheduler: Scheduler = THREADS  # by which its members wait
 
     def __init__(self, group: Group, topology: Topology) -> None:
         if not 0 <= group.rank < group.size:
@@ -342,6 +343,13 @@ class Communicator(ABC):
         """
         return np.zeros(elements, dtype=numpy_dtype(dtype))
 
+    def common(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
+        """One flat array of zeros (elements,) that all members have in memory. Called by all members."""
+        raise ConfigurationError(
+            f"{self.backend} gives its members no memory in common: put them on one node, with "
+            "communicator='shared_memory'"
+        )
+
     # -- what a backend fills --------------------------------------------------------------------------
 
     @abstractmethod
@@ -410,11 +418,11 @@ class Communicator(ABC):
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        begin = perf_counter_ns()
+        begin = self.scheduler.now()
         try:
             yield
         finally:
-            self.traffic.nanoseconds += perf_counter_ns() - begin
+            self.traffic.nanoseconds += self.scheduler.now() - begin
             self.traffic.operations += 1
 
     def _combine_all(

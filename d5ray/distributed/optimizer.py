@@ -2,12 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.peers import Peers
+from d5ray.distributed.server.client import Server
+from d5ray.distributed.server.consistency import Asynchronous, Consistency
+from d5ray.distributed.server.rules import Descend, ServerRule
 from d5ray.distributed.untrained import Kept, Untrained
 from d5ray.networks.executor import Executor
 from d5ray.training.batch import Batch
@@ -27,6 +30,8 @@ class DistributedOptimizer(ABC):
       self.gradient(batch) the flat gradient (n,) at self.x; a buffer that the next call overwrites
       self.apply(g)        the base optimizer's own update of self.x
       self.communication   the `Communicator` of all agents
+      self.server          the parameter servers, see `Server`; with `uses_server = True` in the class
+      self.peers           the other agents one-sidedly, see `Peers`; with `uses_peers = True` in the class
       self.learning_rate   of the base optimizer
       self.rng             a NumPy generator, different on every agent, equal for equal seeds
       self.shared_rng      a NumPy generator that gives the same on every agent
@@ -35,15 +40,27 @@ class DistributedOptimizer(ABC):
 
     `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
     what becomes of state that is not trained, such as BatchNorm's statistics, before an evaluation.
+
+    `uses_server` asks for parameter servers; `consistency`, `server_rule` and `server_optimizer` say how they
+    work, unless the experiment's `Servers` say something else. `asynchronous` agents are evaluated when all
+    have ended, since each ends at its own time; what they did can be replayed, unless `replayable` is False.
+    With `shares_parameters` all agents have the same x in memory.
     """
 
     needs: "tuple[Requirement, ...]" = ()
     untrained: Untrained = Kept()
+    uses_server = False
+    uses_peers = False
+    asynchronous = False
+    replayable = True
+    shares_parameters = False
 
     _executor: Executor
     _ranges: tuple[Range, ...]
     base: Optimizer
     communication: Communicator
+    server: Server
+    peers: Peers
     rng: np.random.Generator
     shared_rng: np.random.Generator
     loss: float = float("nan")
@@ -55,6 +72,33 @@ class DistributedOptimizer(ABC):
 
     def start(self) -> None:  # noqa: B027 - most subclasses have nothing to do here
         """Called once on the agent before the first step, when self.x is set: make buffers here."""
+
+    @final
+    @property
+    def one_sided(self) -> bool:
+        """Whether a step needs no other agent's step, but servers, windows or memory alone."""
+        return self.uses_server or self.uses_peers or self.shares_parameters
+
+    @property
+    def consistency(self) -> Consistency:
+        """When its parameter servers apply pushes, and let read."""
+        return Asynchronous()
+
+    @property
+    def server_rule(self) -> ServerRule:
+        """How its parameter servers make updates of pushes."""
+        return Descend()
+
+    @property
+    def server_optimizer(self) -> Optimizer | None:
+        """Level 2 at its parameter servers; None: the experiment's own optimizer."""
+        return None
+
+    def finish(self) -> None:  # noqa: B027 - most have nothing to bring
+        """Called before an evaluation: bring into self.x what is to be evaluated."""
+
+    def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
+        """Called before the step after an evaluation: bring back into self.x what `finish` replaced."""
 
     def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
         """Raise `ConfigurationError` if this cannot train a model of so many parameters; called unbound."""
@@ -68,6 +112,8 @@ class DistributedOptimizer(ABC):
         communication: Communicator,
         rng: np.random.Generator,
         shared_rng: np.random.Generator | None = None,
+        server: Server | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """Give this instance what its step uses; called by the agent, on all agents at once."""
         self._hyperparameters = _hyperparameters(self)
@@ -76,6 +122,10 @@ class DistributedOptimizer(ABC):
         self._states: dict[Range, State] = {}
         self.base = base
         self.communication = communication
+        if server is not None:
+            self.server = server
+        if peers is not None:
+            self.peers = peers
         self.rng = rng
         self.shared_rng = np.random.default_rng(0) if shared_rng is None else shared_rng
         self.start()
@@ -141,18 +191,20 @@ class DistributedOptimizer(ABC):
         What the base optimizer remembers is made when it is first asked, and for every part of its own: who
         applies one slice alone pays for the state of that slice alone.
         """
-        begin = perf_counter_ns()
+        now = self.communication.scheduler.now
+        begin = now()
         x, own = self._executor.parameters, (0, len(gradient))
         if part is not None:
             x, gradient, own = x[part], gradient[part], (part.start, part.stop)
         if own not in self._states:
             self._states[own] = self.base.state(x)
         self.base.update(x, gradient, self._states[own])
-        self.update_ns += perf_counter_ns() - begin
+        self.update_ns += now() - begin
 
     @final
     def settle(self) -> None:
-        """Bring state that is not trained into what is evaluated; called by all agents, see `untrained`."""
+        """Bring into self.x, and the state that is not trained, what is evaluated; called by all agents."""
+        self.finish()
         self.untrained.settle(self.communication, self._executor.untrained, self._executor.counters)
 
     def __repr__(self) -> str:

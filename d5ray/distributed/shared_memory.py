@@ -84,6 +84,17 @@ class SharedMemory(Communicator):
         ALLOCATIONS.add(segment, identity)
         return segment.bytes[start : start + length].view(kind)
 
+    def common(self, elements: int, dtype: str) -> Flat:
+        """One flat array of zeros (elements,) in the memory of all members; it keeps no order of writes."""
+        self._watch.check()
+        kind = numpy_dtype(dtype)
+        stride = max(1, -(-elements * kind.itemsize // PAGE_BYTES)) * PAGE_BYTES
+        self._allocations += 1
+        key = f"common/{self._allocations}"
+        self._agree(key, f"{elements:,} × {dtype} in common")
+        segment = share(self._membership, key, stride, 0, stride if self.rank == 0 else 0)
+        return segment.bytes[: elements * kind.itemsize].view(kind)
+
     def _agree(self, key: str, wanted: str) -> int:
         """A number that all members know this allocation by; they must want the same."""
         own = f"{secrets.randbits(62) | 1}|{wanted}"

@@ -2,6 +2,8 @@
 
 from typing import Any, final
 
+import numpy as np
+
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.signature import Signature
 
@@ -12,6 +14,9 @@ class Solo(Communicator):
 
     backend = "solo"
     averages = True
+
+    def common(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
+        return self.allocate(elements, dtype)
 
     def _close(self) -> None:
         pass

@@ -40,6 +40,22 @@ def host_view(array: Any) -> Flat:
     return _numpy(array if array.ndim == 1 and not array.requires_grad else array.detach().view(-1))
 
 
+def on_device(array: Any) -> bool:
+    """Whether this is an array of CuPy or PyTorch outside host memory."""
+    if isinstance(array, np.ndarray):
+        return False
+    if _is_tensor(type(array)):  # type: ignore[arg-type]
+        return not array.is_cpu
+    return hasattr(array, "__cuda_array_interface__")
+
+
+def host_copy(array: Any) -> Flat:
+    """A flat copy (n,) in host memory of an array on a device; waits for what the device computes."""
+    if hasattr(array, "get"):  # CuPy
+        return np.asarray(array.get()).reshape(-1)
+    return host_view(array.detach().cpu().contiguous()).copy()
+
+
 @cache
 def _is_tensor(kind: type) -> bool:
     """Whether it is PyTorch's, which need not be imported for that."""

@@ -6,6 +6,22 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.asynchrony import (
+    AsynchronousThroughput,
+    ClockGap,
+    ConsensusDistance,
+    LetterWaitTime,
+    LoadBalance,
+    ParameterVersion,
+    PullRate,
+    Pulls,
+    Pushes,
+    PushRate,
+    ServerQueue,
+    ServerWaitTime,
+    Staleness,
+    WindowWaitTime,
+)
 from d5ray.metrics.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
 from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks, side_by_side
 from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
@@ -202,6 +218,8 @@ CATALOGUE: dict[str, type[Metric]] = {
         Loss, TestAccuracy, TestLoss, StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
         PredictedExchangeTime, UpdateTime,
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
+        Staleness, ClockGap, ServerQueue, ParameterVersion, ServerWaitTime, WindowWaitTime, LetterWaitTime,
+        Pushes, Pulls, PushRate, PullRate, ConsensusDistance, LoadBalance, AsynchronousThroughput,
     )
 }  # fmt: skip
 

@@ -26,7 +26,9 @@ class Frame:
         constants: dict[str, Any],
         scales: Sequence[float] | None,
         limit: int,
+        now: Callable[[], int],
     ) -> None:
+        self._now = now
         self.names = tuple(names)
         self.scales = scales
         self.limit = limit  # steps that may wait
@@ -36,7 +38,12 @@ class Frame:
         self._width = len(self.names)
 
     def append(
-        self, step: int | None, epoch: int | None, phase: str, values: Sequence[float | None], now: int = 0
+        self,
+        step: int | None,
+        epoch: int | None,
+        phase: str,
+        values: Sequence[float | None],
+        now: int | None = None,
     ) -> None:
         """One value for each of the frame's metrics, in their order and units; None where there is none.
 
@@ -47,7 +54,7 @@ class Frame:
             raise ConfigurationError(
                 f"A row of {len(values)} values for the {self._width} metrics {self.names}"
             )
-        self.pending.append((step, epoch, phase, now or time.perf_counter_ns(), values))
+        self.pending.append((step, epoch, phase, self._now() if now is None else now, values))
 
     def __len__(self) -> int:
         return len(self.pending) * self._width
@@ -63,6 +70,8 @@ class Recorder:
     send, send_events: called with a record batch; it counts as delivered when the call returns.
     send_frames: where the rows of frames go in their compact form, which the other end must `expand`;
         without it they are expanded here and go where the others go.
+    now: the clock in ns that times the rows; wall_minus_mono: what is added for the time of the wall, by
+        default what the machine's own clock says.
     batch_rows, interval_seconds: `poll` sends when that many rows wait, or that much time has passed.
     """
 
@@ -77,14 +86,17 @@ class Recorder:
         send_events: Send | None = None,
         send_frames: Send | None = None,
         attempt: int = 0,
+        now: Callable[[], int] = time.perf_counter_ns,
+        wall_minus_mono: int | None = None,
         batch_rows: int = 16384,
         interval_seconds: float = 1.0,
     ) -> None:
-        offset = time.time_ns() - time.perf_counter_ns()
+        offset = time.time_ns() - now() if wall_minus_mono is None else wall_minus_mono
+        self._now = now
         self._origin = Origin(run_id, agent, rank, node, attempt, offset)
         self._send, self._send_events, self._send_frames = send, send_events, send_frames
         self._batch_rows, self._interval = batch_rows, round(interval_seconds * 1e9)
-        self._deadline = time.perf_counter_ns() + self._interval
+        self._deadline = now() + self._interval
         self._units = {name: metric.unit for name, metric in CATALOGUE.items()}
         self._frames: list[Frame] = []
         self._singles: list[SingleRow] = []
@@ -119,7 +131,7 @@ class Recorder:
         constants = {"scope": scope, "level": level, "source": source}
         units = [self._unit(name) for name in names]
         limit = max(1, self._batch_rows // max(1, len(units)))
-        frame = Frame(names, units, constants, scales, limit)
+        frame = Frame(names, units, constants, scales, limit, self._now)
         self._frames.append(frame)
         return frame
 
@@ -139,7 +151,7 @@ class Recorder:
         source: str = "measured",
     ) -> None:
         """One value, in the metric's unit; None when it is unavailable (say why in `status`)."""
-        unit, now = self._unit(metric), time.perf_counter_ns()
+        unit, now = self._unit(metric), self._now()
         self._singles.append(
             (metric, unit, value, step, epoch, phase, scope, level, rep, loops, status, source, now)
         )
@@ -158,7 +170,7 @@ class Recorder:
             raise ConfigurationError(
                 f"The event {name!r} has nowhere to go: give the Recorder a send_events callable"
             )
-        now = time.perf_counter_ns()
+        now = self._now()
         self._events.append(
             {
                 "run_id": self._origin.run_id,
@@ -174,12 +186,12 @@ class Recorder:
             }
         )
 
-    def poll(self, now: int = 0) -> None:
+    def poll(self, now: int | None = None) -> None:
         """Sends if enough rows wait or the interval has passed; cheap enough for every step.
 
         now: the monotonic clock in ns, if the caller has just read it.
         """
-        if (now or time.perf_counter_ns()) >= self._deadline or len(self._singles) >= self._batch_rows:
+        if (self._now() if now is None else now) >= self._deadline or len(self._singles) >= self._batch_rows:
             self.flush()
             return
         for frame in self._frames:
@@ -189,7 +201,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Sends everything that waits; what `send` raises is raised here, and nothing is lost by it."""
-        self._deadline = time.perf_counter_ns() + self._interval
+        self._deadline = self._now() + self._interval
         for frame in self._frames:
             if frame.pending:
                 rows, frame.pending = frame.pending, []

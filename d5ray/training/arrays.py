@@ -43,3 +43,17 @@ def copy_of(array: Any) -> Any:
     copied = zeros_like(array)
     copied[...] = array
     return copied
+
+
+def like(array: Any, values: Any) -> Any:
+    """Values of NumPy (n,) as an array of the same framework, type and device.
+
+    >>> import numpy
+    >>> like(numpy.zeros(2, numpy.float32), numpy.array([1.0, 2.0]))
+    array([1., 2.], dtype=float32)
+    """
+    if hasattr(array, "new_tensor"):  # PyTorch
+        return array.new_tensor(values)
+    converted = zeros_like(array)
+    converted[...] = values
+    return converted

@@ -17,14 +17,12 @@ DIGITS = d5.load_dataset("digits")
 AGENTS = 4
 BATCH = 16
 STEPS_PER_EPOCH = -(-len(DIGITS.train) // (AGENTS * BATCH))
-# One of each way to form the mean of what is compressed; the other compressors learn in `make test-slow`.
-OFTEN = ("top-k with 4 bits", "sparse allreduce", "PowerSGD", "QSGD by parts")
-LEARNING = [
-    pytest.param(name, marks=pytest.mark.slow)
-    if isinstance(entry.rule, d5.CompressedSGD) and name not in OFTEN
-    else name
-    for name, entry in EVERY.items()
-]
+# One of each kind; the others learn in `make test-slow`.
+OFTEN = (
+    "allreduce", "sharded allreduce", "growing batch", "local SGD", "DiLoCo", "D-PSGD",
+    "stochastic gradient push", "CHOCO-SGD", "PowerSGD",
+)  # fmt: skip
+LEARNING = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
 
 
 def experiment(entry: Entry, **changes: Any) -> Experiment:

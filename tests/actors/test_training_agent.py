@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import nn
 
-from d5ray.actors.training_agent import EVALUATION_METRICS, STEP_METRICS, Outcome, TrainingAgent
+from d5ray.actors.outcome import Outcome
+from d5ray.actors.training_agent import EVALUATION_METRICS, STEP_METRICS, TrainingAgent
 from d5ray.distributed.algorithms import recursive_doubling_cost
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.communicator import Group

@@ -1,4 +1,4 @@
-"""Every distributed optimizer that d5ray has, as a table: what it runs on, and how long it may take"""
+"""Every distributed optimizer that d5ray has, as tables: what it runs on, and how long it may take"""
 
 from dataclasses import dataclass
 
@@ -63,4 +63,21 @@ EVERY: dict[str, Entry] = {
     "PowerSGD": compressed(FEEDBACK(d5.PowerSGD(rank=2))),
     "float16": compressed(d5.Float16()),
     "bfloat16": compressed(d5.BFloat16()),
+}
+
+# With parameter servers, among four agents of which one may be four times as slow. Rates are smaller than
+# those of an update by all four where each of them is an update of its own.
+SERVERED: dict[str, Entry] = {
+    "parameter server": Entry(d5.ParameterServerSGD(), epochs=30),
+    "ASGD": Entry(d5.ASGD(), base=d5.SGD(0.1), epochs=30),
+    "stale-synchronous": Entry(d5.StaleSynchronousSGD(2), base=d5.SGD(0.4), epochs=30),
+    "staleness-aware": Entry(d5.StalenessAwareSGD(), base=PLAIN, epochs=30),
+    "DC-ASGD": Entry(d5.DelayCompensatedASGD(0.1), base=d5.SGD(0.1), epochs=30),
+    "Downpour": Entry(d5.Downpour(2, 2), base=d5.SGD(0.08), epochs=30),
+    "EASGD": Entry(d5.EASGD(0.2, 4), base=d5.Nesterov(0.05, 0.9), epochs=30),
+    "synchronous EASGD": Entry(d5.SynchronousEASGD(0.2, 2), base=d5.Nesterov(0.05, 0.9), epochs=30),
+    "asynchronous local SGD": Entry(d5.AsynchronousLocalSGD(4, d5.SGD(0.25)), epochs=30),
+    "asynchronous DiLoCo": Entry(
+        d5.AsynchronousDiLoCo(6, d5.Nesterov(0.5, 0.5), delay=4), base=d5.Momentum(0.04, 0.9), epochs=30
+    ),
 }

@@ -1,12 +1,16 @@
-"""Groups for tests: the members of a backend's group side by side in threads of this process"""
+"""Groups for tests: a backend's members in threads of this process, simulated ones on a virtual clock"""
 
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from d5ray.distributed import backends
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.simulation.clock import VirtualClock
+from d5ray.distributed.simulation.communicator import Network
+from d5ray.distributed.simulation.links import UniformLinks, Wires
 from d5ray.distributed.topology import Complete, Topology
 from tests.together import T, together
 
@@ -32,14 +36,16 @@ class Former:
         nodes: tuple[str, ...] = ()
         if backend == "hierarchical":
             nodes = ("first",) * (size - size // 2) + ("second",) * (size // 2)
-
-        def join(rank: int) -> Communicator:
-            group = Group(
-                name, 0, rank, size, self.rendezvous.address, timeout_seconds=timeout_seconds, nodes=nodes
-            )
-            return backends.join(backend, group, graph)
-
-        members = together(join, graph.agents)
+        groups = [
+            Group(name, 0, rank, size, self.rendezvous.address, timeout_seconds=timeout_seconds, nodes=nodes)
+            for rank in range(size)
+        ]
+        members: list[Communicator]
+        if backend == "simulated":
+            network = Network(VirtualClock(), Wires(UniformLinks()))
+            members = [network.join(group, graph, range(size)) for group in groups]
+        else:
+            members = together(lambda rank: backends.join(backend, groups[rank], graph), size)
         self._made.append(members)
         return members
 
@@ -55,6 +61,8 @@ class Former:
         for group in self._made:
             for member in group:
                 member.close()
+            if isinstance(clock := group[0].scheduler, VirtualClock):
+                clock.close()
         self.rendezvous.close()
 
 
@@ -72,4 +80,6 @@ def on_all(
     group: list[Communicator], function: Callable[[Communicator], T], seconds: float = 60.0
 ) -> list[T]:
     """function(member) on all members at once; what each gave, by rank."""
+    if isinstance(clock := group[0].scheduler, VirtualClock):
+        return clock.run([clock.start(partial(function, member), f"rank {member.rank}") for member in group])
     return together(lambda rank: function(group[rank]), len(group), seconds)

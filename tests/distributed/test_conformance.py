@@ -22,7 +22,8 @@ from tests.distributed.survivors import until_somebody_is_lost
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
-BACKENDS = ["reference", "shared_memory", "gloo", "hierarchical"]
+REAL_BACKENDS = ["reference", "shared_memory", "gloo", "hierarchical"]
+BACKENDS = [*REAL_BACKENDS, "simulated"]
 PROCESS_BACKENDS = ["shared_memory", "gloo"]
 NODES: dict[str, tuple[str, ...]] = dict.fromkeys(BACKENDS, ()) | {"hierarchical": ("first", "second")}
 SIZES = [2, 3, 4, 8]
@@ -236,10 +237,10 @@ def test_nobody_passes_a_barrier_before_the_last(groups: Former, backend: str, s
     group = groups.members(backend, size)
 
     def wait(member: Communicator) -> tuple[float, float]:
-        time.sleep(0.02 * member.rank)
-        reached = time.perf_counter()
+        member.scheduler.sleep(0.02 * member.rank)
+        reached = member.scheduler.now()
         member.barrier()
-        return reached, time.perf_counter()
+        return reached, member.scheduler.now()
 
     times = on_all(group, wait)
     assert min(left for _, left in times) >= max(reached for reached, _ in times)
@@ -602,6 +603,7 @@ def test_members_that_call_different_things_are_named_on_all(
         assert usual_words in text and f"rank {size - 1}: {odd_words}" in text
 
 
+@pytest.mark.parametrize("backend", REAL_BACKENDS)
 def test_a_topology_of_another_size_is_refused(groups: Former, backend: str) -> None:
     """A ring of four for a group of two."""
     with pytest.raises(ConfigurationError, match=r"has 4 agents.*has 2 members"):
@@ -610,6 +612,7 @@ def test_a_topology_of_another_size_is_refused(groups: Former, backend: str) -> 
         backends.join(backend, Group("x", 0, 2, 2, groups.rendezvous.address), Complete(2))
 
 
+@pytest.mark.parametrize("backend", REAL_BACKENDS)
 def test_a_member_that_never_comes_is_not_waited_for_for_ever(groups: Former, backend: str) -> None:
     """Joining ends with `PeerLost` after the group's time-out."""
     lonely = Group("lonely", 0, 0, 2, groups.rendezvous.address, timeout_seconds=1.0, nodes=NODES[backend])
@@ -624,7 +627,7 @@ def test_a_silent_member_is_not_waited_for_for_ever(groups: Former, backend: str
     group = groups.form(backend, 2, timeout_seconds=1.0)
     begin = time.monotonic()
     with pytest.raises(PeerLost):
-        group[0].allreduce(np.ones(3))
+        on_all(group[:1], lambda member: member.allreduce(np.ones(3)))
     assert time.monotonic() - begin < NOTICED_SECONDS
 
 
@@ -635,7 +638,7 @@ def test_who_leaves_is_named(groups: Former, backend: str, size: int) -> None:
 
     def work(member: Communicator) -> int | None:
         if member.rank == 1:
-            time.sleep(0.1)
+            member.scheduler.sleep(0.1)
             member.close()
             return 1
         try:

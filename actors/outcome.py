@@ -1,0 +1,30 @@
+"""How a training ended, for one agent and for all of them"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RUN_STATUS = {"died": "failed", "peer_lost": "failed"}  # in the `runs` table, where an outcome has another
+FAILURES = ("failed", "nan_loss", "died")  # of one agent; they end the run for all
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `train` ended: completed, stopped, nan_loss, peer_lost, failed or died."""
+
+    status: str
+    step: int  # steps done since the start of the run
+    reason: str = ""
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "completed"
+
+
+def worst(outcomes: Mapping[int, Outcome]) -> Outcome:
+    """What ended the run: an agent's own failure rather than that its peers lost it."""
+    for status in (*FAILURES, "peer_lost", "stopped"):
+        for outcome in outcomes.values():
+            if outcome.status == status:
+                step = max(other.step for other in outcomes.values())
+                return Outcome(status, outcome.step or step, outcome.reason)
+    return outcomes[min(outcomes)]

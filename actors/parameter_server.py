@@ -1,0 +1,75 @@
+"""One shard of the parameters, on whichever node: agents push to it and pull from it, past Ray
+
+A plain class that works without Ray; `launch` makes actors of it, whose calls carry control alone.
+"""
+
+import threading
+from typing import Any
+
+from d5ray.distributed.remote.service import Address
+from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.server.serving import ShardServer
+
+
+class ParameterServer:
+    """Serves shard number `shard`, of the root or of a group, until it is closed."""
+
+    def __init__(self, shard: int, settled: Settled, agents: int, group: int | None = None) -> None:
+        self.shard, self.group = shard, group
+        self._settled, self._agents = settled, agents
+        self._server: ShardServer | None = None
+        self._closed = threading.Event()
+
+    def __repr__(self) -> str:
+        return self._settled.shard_name(self.shard, self.group)
+
+    def serve(
+        self, secret: str, node: str, host: str, seconds: float, above: Address | None = None
+    ) -> Address:
+        """Begin to serve; returns where. above: of the root's shard, if this is the server of a group."""
+        self._server = ShardServer(
+            self._settled,
+            self._settled.members(self.group, self._agents),
+            secret=secret,
+            node=node,
+            host=host,
+            group=self.group,
+            agents=self._agents,
+            seconds=seconds,
+        )
+        if above is not None:
+            self._server.relay_to(above)
+        return self._server.address
+
+    def state(self) -> dict[str, Any] | None:
+        """Everything that `restore` needs; None before an agent brought the first parameters."""
+        return self._serving().state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where a shard was when its `state` was taken."""
+        self._serving().restore(state)
+
+    def enter(self, rank: int, again: bool = False) -> None:
+        """An agent takes part from now on; `again`: it did before, and numbers its pushes on."""
+        self._serving().enter(rank, again=again)
+
+    def leave(self, rank: int) -> None:
+        """An agent is gone: nobody waits for it any more."""
+        self._serving().leave(rank)
+
+    def load(self) -> dict[str, float]:
+        """The requests so far, and the seconds that the shard worked on them."""
+        return self._serving().load()
+
+    def watch(self) -> None:
+        """Return when it is closed; whoever has called it learns from Ray when this process dies."""
+        self._closed.wait()
+
+    def close(self) -> None:
+        """End it: agents that ask get `PeerLost`."""
+        self._serving().close()
+        self._closed.set()
+
+    def _serving(self) -> ShardServer:
+        assert self._server is not None, "serve first"
+        return self._server

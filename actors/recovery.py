@@ -1,0 +1,209 @@
+"""What becomes of a run when an agent or a server dies: it goes on without, or with another in its place"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.coordinator import Coordinator, Place
+from d5ray.actors.server_actors import ServerActors
+from d5ray.actors.training_agent import LateEntry
+from d5ray.distributed.peers import reachable
+from d5ray.distributed.topologies.custom import Custom
+from d5ray.distributed.topologies.time_varying import TimeVarying
+from d5ray.distributed.topology import Complete, Topology
+from d5ray.errors import AgentError
+from d5ray.experiment import Experiment
+
+SETUP_SECONDS = 300.0
+
+
+class Maker(Protocol):
+    """Who starts actors: see `launch`."""
+
+    def agent(self, rank: int, attempt: int) -> Any:
+        """A new actor with this rank, that has built its model."""
+
+
+class Recovery:
+    """Holds who is there, and brings the run on after a death as the experiment's policy says.
+
+    agents: the actors by rank, replaced in place. places: where they run, likewise.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        agents: list[Any],
+        places: list[Place],
+        coordinator: Coordinator,
+        servers: ServerActors | None,
+        maker: Maker,
+        place_of: Callable[[object], Place],
+    ) -> None:
+        self.experiment = experiment
+        self.agents, self.places = agents, places
+        self.servers = servers
+        self.gone: set[int] = set()
+        self.attempts = dict.fromkeys(range(len(agents)), 0)
+        self._resting: set[int] = set()
+        self._coordinator, self._maker, self._place_of = coordinator, maker, place_of
+
+    @property
+    def left(self) -> list[int]:
+        """The ranks of the agents that are there."""
+        return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    @property
+    def alone(self) -> bool:
+        """Whether one agent's death leaves the others' steps as they are."""
+        return self.experiment.rule.one_sided
+
+    def drop(self, rank: int) -> None:
+        """Go on without an agent whose peers do not wait for it; `AgentError` where it was the last."""
+        self.gone.add(rank)
+        if not self.left:
+            raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
+        if self.servers is not None:
+            self.servers.leave(rank)
+        for index, other in enumerate(self.left):
+            self._tell(other, "lost", rank, len(self.left), index)
+
+    def rest(self, rank: int) -> None:
+        """An agent has done its steps. Another may have more pushes to make: servers wait for this no more.
+
+        (A straggler whose pushes came too late for rounds with backups, one that was started again, or one
+        whose push died with a server that had answered this one's.)
+        """
+        if self.servers is not None:
+            self.servers.leave(rank)
+            self._resting.add(rank)
+
+    def wake(self) -> None:
+        """All take part again."""
+        for rank in sorted(self._resting - self.gone):
+            assert self.servers is not None
+            self.servers.enter(rank, again=True)
+        self._resting.clear()
+
+    def replace(self, rank: int, step: int) -> None:
+        """Put a new agent in the place of one whose peers do not wait for it; it goes on at this step."""
+        self.gone.add(rank)
+        if self.servers is not None:
+            self.servers.leave(rank)
+        for other in self.left:
+            self._tell(other, "lost", rank, len(self.agents), other)
+        self._start(rank)
+        directory = None
+        if self.servers is not None:
+            self.servers.enter(rank)
+            directory = self.servers.directory
+        addresses, parameters = {}, None
+        if self.experiment.rule.uses_peers:
+            addresses = self._ask("peer_address")
+            parameters = self._parameters()
+        group = self._coordinator.issue(self.places)[rank]
+        entry = LateEntry(group, step, directory, addresses, parameters)
+        get([self.agents[rank].join_late.remote(entry)], SETUP_SECONDS, "join late")
+        self.gone.discard(rank)
+        if self.experiment.rule.uses_peers:
+            address = get([self.agents[rank].peer_address.remote()], CALL_SECONDS, "say where it is")[0]
+            for other in self.left:
+                if other != rank:
+                    self._tell(other, "admit", rank, address)
+
+    def form_again(self, rank: int, steps: Mapping[int, int]) -> int:
+        """A new group, after an agent's death ended the others' exchange; gives the step where all go on.
+
+        steps: done by each of those that are left.
+        """
+        step = max(steps.values())
+        if self.experiment.on_failure == "restart":
+            self._start(rank)
+        else:
+            self.gone.add(rank)
+        ranks = self.left
+        source = max(steps, key=lambda other: (steps[other], -other))
+        consistent = self.experiment.on_failure == "restart"
+        topology = survivors(self._topology, self.gone)
+        groups = self._coordinator.issue([self.places[other] for other in ranks])
+        calls = [
+            self.agents[other].rejoin.remote(
+                group, topology, step, ranks.index(source) if consistent else None
+            )
+            for other, group in zip(ranks, groups, strict=True)
+        ]
+        get(calls, self.experiment.timeout_seconds + CALL_SECONDS, "form a new group")
+        return step
+
+    def restore(self, number: int) -> None:
+        """Start a parameter server anew, and tell those that speak to it."""
+        assert self.servers is not None and self.experiment.settled is not None
+        group, shard = self.servers.shard(number)
+        address = self.servers.restore(number)
+        settled, agents = self.experiment.settled, len(self.agents)
+        for rank in self.left:
+            if settled.group_of(rank, agents) == group:
+                self._tell(rank, "reroute", shard, address)
+
+    # --------------------------------------------------------------------------------------------------
+
+    @property
+    def _topology(self) -> Topology:
+        assert self.experiment.topology is not None
+        return self.experiment.topology
+
+    def _start(self, rank: int) -> None:
+        self.attempts[rank] += 1
+        self.agents[rank] = self._maker.agent(rank, self.attempts[rank])
+        call = self.agents[rank].__ray_call__.remote(self._place_of)
+        self.places[rank] = get([call], SETUP_SECONDS, "answer")[0]
+
+    def _tell(self, rank: int, method: str, *arguments: Any) -> None:
+        """A call to an agent that trains; one that dies meanwhile is noticed elsewhere."""
+        call = getattr(self.agents[rank], method).options(concurrency_group="control")
+        with suppress(RayActorError):
+            ray.get(call.remote(*arguments), timeout=CALL_SECONDS)
+
+    def _ask(self, method: str) -> dict[int, Any]:
+        found = {}
+        for rank in self.left:
+            call = getattr(self.agents[rank], method).options(concurrency_group="control")
+            try:
+                found[rank] = ray.get(call.remote(), timeout=CALL_SECONDS)
+            except RayError:
+                continue
+        return found
+
+    def _parameters(self) -> np.ndarray[Any, Any]:
+        """Of one of the agents that are left."""
+        given = self._ask("flat_parameters")
+        if not given:
+            raise AgentError("no agent is left that could give a new one its parameters")
+        return np.asarray(next(iter(given.values())))
+
+
+def survivors(topology: Topology, gone: set[int]) -> Topology:
+    """The topology of those that are left, in their order; who is gone passes on what it links."""
+    if not gone:
+        return topology
+    left = [rank for rank in range(topology.agents) if rank not in gone]
+    if isinstance(topology, Complete):
+        return Complete(len(left), topology.mixing)
+    rounds = [_graph(topology, left, gone, round) for round in range(topology.period)]
+    return rounds[0] if len(rounds) == 1 else TimeVarying(tuple(rounds))
+
+
+def _graph(topology: Topology, left: list[int], gone: set[int], round: int) -> Topology:
+    import networkx  # noqa: PLC0415 - takes a while, and is rarely needed
+
+    graph: Any = networkx.DiGraph() if topology.directed else networkx.Graph()
+    graph.add_nodes_from(range(len(left)))
+    for index, rank in enumerate(left):
+        for other in reachable(topology, rank, round, gone):
+            graph.add_edge(index, left.index(other))
+    return Custom(graph, mixing=topology.mixing)

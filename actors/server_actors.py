@@ -1,0 +1,181 @@
+"""The driver's side of the parameter servers: makes them known, keeps their state, starts anew what died"""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.coordinator import Place
+from d5ray.actors.parameter_server import ParameterServer
+from d5ray.distributed.communicator import Group
+from d5ray.distributed.remote.service import Address
+from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.world import Directory
+from d5ray.experiment import Experiment
+
+Make = Callable[[ParameterServer, int], Any]
+
+
+@dataclass
+class _Shard:
+    """One shard's actor, and what is needed to replace it."""
+
+    server: ParameterServer  # as it is described to `make`
+    number: int  # among all
+    actor: Any
+    address: Address | None = None
+    state: Any = None  # reference to the last snapshot
+    coming: Any = None  # reference to the next one
+    watching: Any = None  # reference that fails when the actor's process dies
+
+    @property
+    def name(self) -> str:
+        return repr(self.server)
+
+
+class ServerActors:
+    """All shards' actors: the root's, then those of every group.
+
+    make(server, number): starts the actor that is to be this server, the number-th of all.
+    """
+
+    def __init__(self, settled: Settled, experiment: Experiment, make: Make) -> None:
+        self._settled, self._make = settled, make
+        self._seconds = experiment.timeout_seconds
+        self._agents = experiment.agents or 1
+        self._secret = secrets.token_hex(16)
+        self._snapshot_at = 0.0
+        self._away: set[int] = set()  # agents that do not take part
+        groups: list[int | None] = [None]
+        if settled.servers.groups > 1:
+            groups += range(settled.servers.groups)
+        self._shards = [
+            self._started(ParameterServer(shard, settled, self._agents, group), number)
+            for number, (group, shard) in enumerate(
+                (group, shard) for group in groups for shard in range(settled.servers.shards)
+            )
+        ]
+
+    def open(self, groups: Sequence[Group], place_of: Callable[[object], Place]) -> Directory:
+        """Let them serve; where they are, for agents whose groups are these."""
+        self._groups, self._place_of = groups, place_of
+        count = self._settled.servers.shards
+        for first in range(0, len(self._shards), count):  # the root's, then those of the groups
+            self._serve(self._shards[first : first + count])
+        return self.directory
+
+    @property
+    def directory(self) -> Directory:
+        """Where all are now."""
+        count = self._settled.servers.shards
+        addresses = [shard.address for shard in self._shards]
+        known = tuple(address for address in addresses if address is not None)
+        return Directory(
+            self._secret,
+            known[:count],
+            tuple(known[first : first + count] for first in range(count, len(known), count)),
+        )
+
+    @property
+    def watching(self) -> dict[Any, int]:
+        """References that fail when an actor dies, with its number."""
+        return {shard.watching: number for number, shard in enumerate(self._shards)}
+
+    def name(self, number: int) -> str:
+        """Of the number-th actor."""
+        return self._shards[number].name
+
+    def shard(self, number: int) -> tuple[int | None, int]:
+        """The group and the shard of the number-th actor."""
+        return self._shards[number].server.group, self._shards[number].server.shard
+
+    def snapshot(self) -> None:
+        """Ask for the states when it is time; those that have come replace the older ones."""
+        for shard in self._shards:
+            if shard.coming is not None and ray.wait([shard.coming], timeout=0)[0]:
+                shard.state, shard.coming = shard.coming, None
+        if time.monotonic() >= self._snapshot_at:
+            self._snapshot_at = time.monotonic() + self._settled.servers.snapshot_seconds
+            for shard in self._shards:
+                if shard.coming is None:
+                    shard.coming = shard.actor.state.remote()
+
+    def keep(self) -> None:
+        """Take the states now: what a server is restored from that dies before the first snapshot."""
+        for shard in self._shards:
+            if shard.state is None:
+                shard.state = shard.actor.state.remote()
+        states = [shard.state for shard in self._shards]
+        ray.wait(states, num_returns=len(states), timeout=CALL_SECONDS)
+
+    def restore(self, number: int) -> Address:
+        """Start the number-th actor anew, with the state that was kept last; where it is now."""
+        shard = self._shards[number]
+        fresh = self._started(shard.server, shard.number)
+        shard.actor, shard.coming, shard.watching = fresh.actor, None, fresh.watching
+        self._serve([shard])
+        for reference in (shard.state,):
+            if reference is not None:
+                try:
+                    state = ray.get(reference, timeout=CALL_SECONDS)
+                except RayError:
+                    state = None
+                if state is not None:
+                    get([shard.actor.restore.remote(state)], CALL_SECONDS, "take the state that was kept")
+        assert shard.address is not None
+        return shard.address
+
+    def loads(self) -> dict[str, dict[str, float]]:
+        """What each shard had to do so far, by name."""
+        calls = [shard.actor.load.remote() for shard in self._shards]
+        return dict(
+            zip([s.name for s in self._shards], get(calls, CALL_SECONDS, "tell its load"), strict=True)
+        )
+
+    def leave(self, rank: int) -> None:
+        """An agent is gone: nobody waits for it; nor for its group, if it was the last one of it."""
+        get([s.actor.leave.remote(rank) for s in self._of(rank)], CALL_SECONDS, "let an agent go")
+        self._away.add(rank)
+        group = self._settled.group_of(rank, self._agents)
+        if group is not None and self._away.issuperset(self._settled.members(group, self._agents)):
+            get([s.actor.leave.remote(group) for s in self._root], CALL_SECONDS, "let a group go")
+
+    def enter(self, rank: int, *, again: bool = False) -> None:
+        """An agent takes part from now on; `again`: it is the one that left, not a new one."""
+        self._away.discard(rank)
+        group = self._settled.group_of(rank, self._agents)
+        if group is not None:
+            get([s.actor.enter.remote(group, True) for s in self._root], CALL_SECONDS, "let a group in")
+        get([s.actor.enter.remote(rank, again) for s in self._of(rank)], CALL_SECONDS, "let an agent in")
+
+    # --------------------------------------------------------------------------------------------------
+
+    @property
+    def _root(self) -> list[_Shard]:
+        return self._shards[: self._settled.servers.shards]
+
+    def _of(self, rank: int) -> list[_Shard]:
+        group = self._settled.group_of(rank, self._agents)
+        return [shard for shard in self._shards if shard.server.group == group]
+
+    def _started(self, server: ParameterServer, number: int) -> _Shard:
+        actor = self._make(server, number)
+        return _Shard(server, number, actor, watching=actor.watch.options(concurrency_group="watch").remote())
+
+    def _serve(self, shards: Sequence[_Shard]) -> None:
+        places: list[Place] = get(
+            [shard.actor.__ray_call__.remote(self._place_of) for shard in shards], CALL_SECONDS, "answer"
+        )
+        nodes = {node for group in self._groups for node in group.nodes} | {place.node for place in places}
+        calls = []
+        for shard, place in zip(shards, places, strict=True):
+            host = self._groups[0].host if len(nodes) == 1 else place.address
+            above = None if shard.server.group is None else self._shards[shard.server.shard].address
+            calls.append(shard.actor.serve.remote(self._secret, place.node, host, self._seconds, above))
+        for shard, address in zip(shards, get(calls, CALL_SECONDS, "serve its shard"), strict=True):
+            shard.address = address

@@ -1,0 +1,101 @@
+"""Local steps without a common end: each agent brings what a period changed to the servers when it is done"""
+
+from typing import final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.rules import DelayedNesterov, Descend, ServerRule
+from d5ray.distributed.topology import check_count
+from d5ray.errors import ConfigurationError
+from d5ray.training.arrays import copy_of
+from d5ray.training.batch import Batch
+from d5ray.training.optimizers import SGD, Nesterov, Optimizer
+
+QUARTER = SGD(0.25)  # agents of equal speed come nearly at once, and their periods add up
+OUTER = Nesterov(0.7, 0.9)  # as in DiLoCo
+
+
+class LocalPeriods(DistributedOptimizer):
+    """H steps x_i ← U(g_i(x_i), x_i);  then Δ_i = x − x_i;  x ← outer(x, Δ_i) at the servers;  x_i ← x
+
+    x on the right of Δ_i is what the agent had read when its period began; outer has state at the servers, U
+    state of every agent that is never averaged. H is `period`, or one number for each agent: agents of
+    different speed come in turn when H_i is proportional to the speed.
+    """
+
+    uses_server = True
+    asynchronous = True
+
+    def __init__(self, period: int | tuple[int, ...], outer: Optimizer) -> None:
+        for steps in period if isinstance(period, tuple) else (period,):
+            check_count("period", steps, low=1)
+        if not isinstance(outer, Optimizer):
+            raise ConfigurationError(f"outer is {outer!r}: it must be an Optimizer such as {OUTER!r}")
+        self.period = period
+        self.outer = outer
+
+    @property
+    def server_optimizer(self) -> Optimizer | None:
+        return self.outer
+
+    def start(self) -> None:
+        self.begin = copy_of(self.x)
+        self.explored = copy_of(self.x)
+        self.steps = self.period if isinstance(self.period, int) else self._own(self.period)
+
+    @final
+    def step(self, batch: Batch) -> None:
+        self.apply(self.gradient(batch))
+        if (batch.step + 1) % self.steps == 0:
+            self.begin -= self.x
+            self.server.push_pull(self.begin, into=self.x)
+            self.begin[...] = self.x
+
+    @final
+    def finish(self) -> None:
+        self.explored[...] = self.x
+        self.server.pull(into=self.x)
+
+    @final
+    def resume(self) -> None:
+        self.x = self.explored
+
+    def _own(self, periods: tuple[int, ...]) -> int:
+        if len(periods) != self.communication.size:
+            raise ConfigurationError(
+                f"period has {len(periods)} numbers for {self.communication.size} agents: give one for each"
+            )
+        return periods[self.communication.rank]
+
+
+@final
+class AsynchronousLocalSGD(LocalPeriods):
+    """Local SGD whose agents come to the servers one by one; outer is plain SGD unless said otherwise
+
+    outer=SGD(α) makes x ← (1 − α) x + α x_i where nobody came in between (FedAsync: Xie et al.,
+    arXiv:1903.03934). Centralized and asynchronous.
+    """
+
+    def __init__(self, period: int | tuple[int, ...], outer: Optimizer = QUARTER) -> None:
+        super().__init__(period, outer)
+
+
+@final
+class AsynchronousDiLoCo(LocalPeriods):
+    """DiLoCo whose agents come to the servers one by one
+
+    (Liu et al., arXiv:2401.09135.) outer is Nesterov's momentum; with `delay` N its momentum takes in N
+    periods' Δ at a time, see `DelayedNesterov`, since single late ones let it run away. Centralized and
+    asynchronous.
+    """
+
+    def __init__(
+        self, period: int | tuple[int, ...], outer: Optimizer = OUTER, delay: int | None = None
+    ) -> None:
+        super().__init__(period, outer)
+        if delay is not None:
+            DelayedNesterov(delay).check(outer)
+        self.delay = delay
+
+    @property
+    def server_rule(self) -> ServerRule:
+        return Descend() if self.delay is None else DelayedNesterov(self.delay)

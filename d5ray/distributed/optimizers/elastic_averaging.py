@@ -1,0 +1,73 @@
+"""Elastic averaging: agents explore by themselves, on a spring to a centre that the servers hold"""
+
+from typing import final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.consistency import Consistency, Synchronous
+from d5ray.distributed.server.rules import Elastic, ServerRule
+from d5ray.distributed.topology import check_count
+from d5ray.training.arrays import copy_of, zeros_like
+from d5ray.training.batch import Batch
+
+
+class ElasticAveraging(DistributedOptimizer):
+    """x_i ← U(g_i(x_i), x_i) − d_i;  c ← c + Σ d_i;  d_i = α (x_i − c), every `period` steps
+
+    c is the centre, which the servers hold and which is evaluated; U is the base optimizer's update, with
+    state of every agent: Nesterov's momentum makes it EAMSGD (Zhang, Choromanska, LeCun, arXiv:1412.6651).
+    """
+
+    uses_server = True
+
+    def __init__(self, alpha: float, period: int = 1) -> None:
+        Elastic(alpha)
+        check_count("period", period, low=1)
+        self.alpha = alpha
+        self.period = period
+
+    @property
+    def server_rule(self) -> ServerRule:
+        return Elastic(self.alpha)
+
+    def start(self) -> None:
+        self.d = zeros_like(self.x)
+        self.explored = copy_of(self.x)
+
+    @final
+    def step(self, batch: Batch) -> None:
+        gradient = self.gradient(batch)
+        if batch.step % self.period == 0:
+            self.server.push_pull(self.x, into=self.d)
+            self.x -= self.d
+        self.apply(gradient)
+
+    @final
+    def finish(self) -> None:
+        self.explored[...] = self.x
+        self.server.pull(into=self.x)
+
+    @final
+    def resume(self) -> None:
+        self.x = self.explored
+
+
+@final
+class EASGD(ElasticAveraging):
+    """Elastic averaging where every agent meets the centre at its own time, c being what it is then
+
+    Centralized and asynchronous.
+    """
+
+    asynchronous = True
+
+
+@final
+class SynchronousEASGD(ElasticAveraging):
+    """Elastic averaging where all meet the centre at once: c ← (1 − β) c + β x̄ with β = P α
+
+    Centralized and synchronous; stable for β of at most 1.
+    """
+
+    @property
+    def consistency(self) -> Consistency:
+        return Synchronous()

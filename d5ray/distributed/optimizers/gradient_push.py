@@ -1,0 +1,124 @@
+"""Push-sum by letters: what an agent gives away arrives when it arrives"""
+
+from abc import abstractmethod
+from collections import Counter, deque
+from typing import Any, final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.peers import Letter
+from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
+from d5ray.distributed.topology import check_count
+from d5ray.frameworks.host import host_view
+from d5ray.training.arrays import copy_of
+from d5ray.training.batch import Batch
+
+SMALLEST_WEIGHT = 2.0**-20  # w that an agent keeps while nothing comes in
+
+
+class GradientPush(DistributedOptimizer):
+    """u changes by the gradient;  P_ji (u, w) goes to every j, P_ii (u, w) stays;  (u, w) ← + what has come;
+    z = u / w
+
+    P are the topology's column-stochastic weights of the round; w₀ = 1. What all agents and the letters under
+    way hold adds up: Σ w = n, and Σ u changes by the gradients alone; a letter that cannot be delivered comes
+    back and stays. self.x is z, where the gradient is taken and which is evaluated. Decentralized and
+    inconsistent; the base optimizer's state is each agent's own.
+    """
+
+    needs = (Connected(), ColumnStochasticWeights())
+    uses_peers = True
+    asynchronous = True
+
+    def start(self) -> None:
+        self.u = copy_of(self.x)
+        self.w = host_view(copy_of(self.x[:1]))
+        self.w[...] = 1
+
+    @final
+    def step(self, batch: Batch) -> None:
+        self.descend(self.gradient(batch))
+        u, w = host_view(self.u), self.w
+        targets = self.peers.neighbors(batch.step)
+        shares = self._shares(batch.step, targets) if w[0] > SMALLEST_WEIGHT else {}
+        for target, share in shares.items():
+            self.peers.post(target, share * u, share * w)
+        kept = 1.0 - sum(shares.values())
+        u *= kept
+        w *= kept
+        for letter in sorted(self.come(batch.step), key=lambda letter: letter.source):
+            u += letter.arrays[0]
+            w += letter.arrays[1]
+        host_view(self.x)[...] = u / w
+
+    @abstractmethod
+    def descend(self, gradient: Any) -> None:
+        """The base optimizer's update of u, or of z with u = w z."""
+
+    def come(self, step: int) -> list[Letter]:
+        """The letters that this step takes in: those that have come."""
+        return self.peers.collect()
+
+    def _shares(self, step: int, targets: tuple[int, ...]) -> dict[int, float]:
+        """What each target gets of this agent's (u, w); equal shares where the graph has lost somebody."""
+        if self.peers.gone:
+            return dict.fromkeys(targets, 1 / (1 + len(targets)))
+        column = self.peers.topology.weights(step)[:, self.peers.rank]
+        return {target: float(column[target]) for target in targets}
+
+
+@final
+class AsynchronousGradientPush(GradientPush):
+    """Push-sum whose agents take in whatever has come, at their own pace:  z ← z − η g(z), u = w z
+
+    (Assran and Rabbat, arXiv:1803.08950, where u ← u − η g(z): with agents of different speed the w of a fast
+    one, whose shares wait at a slow one, is small, and that step by −η g / w too large. Here the step of z is
+    −η g, and Σ u changes by −η Σ w g.) Asynchronous. An agent whose w is below 2⁻²⁰ gives nothing away until
+    something comes. With w ≡ 1 it is `StochasticGradientPush`.
+    """
+
+    def descend(self, gradient: Any) -> None:
+        _descend_z(self, gradient)
+
+
+@final
+class OverlapSGP(GradientPush):
+    """Push-sum whose letters may be s = `staleness` steps late: step k waits for those of step k − s
+
+    (Overlap SGP: Assran et al., arXiv:1811.10792.) Computing goes on while letters travel. Asynchronous with
+    bounded staleness s; with s = 0 it is `StochasticGradientPush`. When an agent is lost, others send in its
+    place and nobody knows any more how many letters to wait for: it goes on as `AsynchronousGradientPush`.
+    """
+
+    def __init__(self, staleness: int = 1) -> None:
+        check_count("staleness", staleness, low=0)
+        self.staleness = staleness
+
+    def start(self) -> None:
+        super().start()
+        self.posted = Counter[int]()  # letters of the steps up to this one, by source
+        self.awaited = Counter[int]()  # of those up to this one − s
+        self.late: deque[tuple[int, ...]] = deque()
+
+    def descend(self, gradient: Any) -> None:
+        if self.peers.gone:
+            _descend_z(self, gradient)
+            return
+        self.x = self.u
+        self.apply(gradient)
+        self.u[...] = self.x
+
+    def come(self, step: int) -> list[Letter]:
+        if self.peers.gone:
+            return self.peers.collect()
+        sources = self.peers.topology.in_neighbors(self.peers.rank, step)
+        self.posted.update(sources)
+        self.late.append(sources)
+        if len(self.late) > self.staleness:
+            self.awaited.update(self.late.popleft())
+        return self.peers.collect(wait_for=self.awaited, most=self.posted)
+
+
+def _descend_z(push: GradientPush, gradient: Any) -> None:
+    """z ← z − η g(z), u = w z."""
+    push.apply(gradient)
+    host_view(push.u)[...] = push.w * host_view(push.x)

@@ -1,0 +1,41 @@
+"""Gossip learning: models walk over the graph at random, and merge with those they meet"""
+
+from typing import final
+
+import numpy as np
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.requirements import Connected
+from d5ray.frameworks.host import host_view
+from d5ray.training.batch import Batch
+
+
+@final
+class RandomWalkGossip(DistributedOptimizer):
+    """(x, a) ← merge with every (y, b) that came: x ← (a x + b y) / (a + b), a ← max(a, b);
+    x ← x − η g(x), a ← a + 1;  (x, a) goes to a random neighbour
+
+    a is the model's age, in updates (gossip learning: Ormándi, Hegedűs, Jelasity, arXiv:1109.1396, with the
+    merge by age of Hegedűs, Danner, Jelasity, doi 10.1016/j.jpdc.2020.10.006). Decentralized, asynchronous
+    and inconsistent: every agent evaluates its own x. The step by −η g is the base optimizer's own update,
+    with local state.
+    """
+
+    needs = (Connected(),)
+    uses_peers = True
+    asynchronous = True
+
+    def start(self) -> None:
+        self.age = np.ones(1)
+
+    def step(self, batch: Batch) -> None:
+        x = host_view(self.x)
+        for letter in self.peers.collect():
+            y, age = letter.arrays
+            if not letter.returned:
+                x += (age / (self.age + age)).astype(x.dtype) * (y - x)
+                self.age = np.maximum(self.age, age)
+        self.apply(self.gradient(batch))
+        self.age += 1
+        if neighbors := self.peers.neighbors(batch.step):
+            self.peers.post(int(self.rng.choice(neighbors)), x, self.age)

@@ -1,0 +1,1 @@
+"""Requests between two processes without a group: over a socket, arrays in shared memory on one node"""

@@ -1,0 +1,301 @@
+"""Windows and mailboxes of real agents: every agent serves its neighbours in threads while it computes"""
+
+import contextlib
+import json
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from queue import SimpleQueue
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.communicator import Communicator, numpy_dtype
+from d5ray.distributed.peers import Array, Letter, Peers, sorted_out
+from d5ray.distributed.remote import frames
+from d5ray.distributed.remote.channel import LEAVE_SECONDS, Channel
+from d5ray.distributed.remote.frames import Frame
+from d5ray.distributed.remote.region import Region
+from d5ray.distributed.remote.service import Address, Connection, Service
+from d5ray.distributed.scheduler import THREADS
+from d5ray.errors import PeerLost
+
+AVERAGE, AVERAGE_FOR_ME, POST = 30, 31, 32  # kinds of requests
+DONE, FAILED = 40, 41
+NOTHING = -1  # no place in shared memory
+OUTBOX_LETTERS = 64  # that may be on their way to one agent before `post` waits
+
+
+@final
+class RemotePeers(Peers):
+    """One agent's window and mailbox, which it serves, and its connections to the others'.
+
+    Of two agents on one node the one of higher rank averages both windows where they lie; else the window
+    of the lower one travels there and the mean back. Letters travel in the background.
+    """
+
+    def __init__(
+        self, x: Array, communication: Communicator, addresses: Mapping[int, Address] | None = None
+    ) -> None:
+        """addresses: of the others, by rank; None: all agents make this at once, and tell each other."""
+        group = communication.group
+        super().__init__(
+            rank=communication.rank,
+            topology=communication.topology,
+            scheduler=THREADS,
+            traffic=communication.traffic,
+            seconds=group.timeout_seconds,
+        )
+        self._node = group.nodes[self.rank] if group.nodes else ""
+        self._region = Region(x.nbytes)
+        self._window: Array = self._region.carve(x.nbytes).view(x.dtype)
+        self._window[...] = x
+        self._lock = threading.Lock()  # of the window
+        self._orders = 0
+        self._news = threading.Condition()
+        self._letters: deque[Letter] = deque()
+        self._came: dict[int, int] = defaultdict(int)
+        self._outboxes: dict[int, _Outbox] = {}
+        secret = group.name  # an agent that comes late has another epoch
+        self._service = Service(self._serve, node=self._node, host=group.host, secret=secret)
+        if addresses is None:
+            told = json.dumps(asdict(self._service.address)).encode()
+            answers = communication.all_gather_messages(np.frombuffer(told, np.uint8).copy())
+            addresses = {rank: Address(**json.loads(a.tobytes())) for rank, a in enumerate(answers)}
+        self._addresses = dict(addresses)
+        self._hello = {"rank": self.rank, "secret": secret}
+        self._channels: dict[int, Channel] = {}
+        self._connecting = threading.Lock()
+
+    @property
+    def window(self) -> Array:
+        return self._window
+
+    def close(self) -> None:
+        self._service.close()
+        for outbox in self._outboxes.values():
+            outbox.close()
+        for outbox in self._outboxes.values():
+            outbox.drain(LEAVE_SECONDS)
+        with self._connecting:
+            for channel in self._channels.values():
+                channel.close()
+        self._region.close_descriptor()
+
+    @property
+    def address(self) -> Address:
+        """Where the others reach this agent."""
+        return self._service.address
+
+    def admit(self, rank: int, address: Address) -> None:
+        """An agent that was gone is there again, at this address."""
+        with self._connecting:
+            self._addresses[rank] = address
+            if rank in self._channels:
+                self._channels.pop(rank).close()
+            self._came[rank] = 0
+            self.gone.discard(rank)
+
+    def drained(self) -> None:
+        """Return when the letters that were posted have been delivered, or came back."""
+        for outbox in self._outboxes.values():
+            outbox.drain(self.timeout_seconds)
+
+    def lose(self, rank: int) -> None:
+        super().lose(rank)
+        with self._news:
+            self._news.notify_all()
+
+    # -- windows ---------------------------------------------------------------------------------------
+
+    def _average(self, peer: int, number: int) -> tuple[tuple[int, int], ...]:
+        try:
+            if self.rank < peer:
+                orders = self._average_upward(peer)
+            else:
+                frame = self._ask(peer, AVERAGE_FOR_ME)
+                orders = (frame.numbers[0], frame.numbers[1])
+        except PeerLost:
+            self.gone.add(peer)
+            return ()
+        low, high = sorted((self.rank, peer))
+        return ((low, orders[0]), (high, orders[1]))
+
+    def _average_upward(self, peer: int) -> tuple[int, int]:
+        """Average with an agent of higher rank, whose window is locked second; the orders in both."""
+        channel = self._channel(peer)
+        with self._locked() as own:
+            if channel.near:
+                frame = self._call(channel, AVERAGE, (0,))
+            else:
+                frame = self._call(channel, AVERAGE, (NOTHING,), self._window.view(np.uint8), self._window)
+        return own, frame.numbers[0]
+
+    def _serve(self, client: Connection) -> None:
+        other = int(client.hello["rank"])
+        inbox = np.empty_like(self._window)
+        while (frame := client.receive()) is not None:
+            try:
+                if frame.kind == AVERAGE:
+                    self._serve_average(client, frame, inbox)
+                elif frame.kind == AVERAGE_FOR_ME:
+                    client.reply(DONE, self._average_upward(other))
+                elif frame.kind == POST:
+                    self._take_in(other, client, frame)
+                    client.reply(DONE, ())
+                else:
+                    return
+            except PeerLost:
+                client.reply(FAILED, ())
+
+    def _serve_average(self, client: Connection, frame: Frame, inbox: Array) -> None:
+        """Average the window of an agent of lower rank, which it holds locked, with this one's."""
+        theirs = inbox
+        if frame.numbers[0] == NOTHING:
+            client.fill(inbox.view(np.uint8))
+        else:
+            assert client.region is not None
+            theirs = client.region.bytes[: inbox.nbytes].view(inbox.dtype)
+        with self._locked() as order:
+            np.add(theirs, self._window, out=self._window)
+            self._window *= self._window.dtype.type(0.5)
+            theirs[...] = self._window
+        back = theirs.view(np.uint8) if frame.numbers[0] == NOTHING else frames.EMPTY
+        client.reply(DONE, (order,), back)
+
+    def _take(self, number: int) -> int:
+        if not self._lock.acquire(timeout=self.timeout_seconds):
+            raise PeerLost(None, f"the own window was not free within {self.timeout_seconds:g} s")
+        order = self._orders
+        self._orders += 1
+        return order
+
+    def _release(self) -> None:
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        order = self._take(NOTHING)
+        try:
+            yield order
+        finally:
+            self._release()
+
+    # -- letters ---------------------------------------------------------------------------------------
+
+    def _post(self, to: int, letter: Letter) -> None:
+        if to in self.gone:
+            self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
+            return
+        if to not in self._outboxes:
+            self._outboxes[to] = _Outbox(lambda posted: self._send(to, posted))
+        self._outboxes[to].put(letter, self.timeout_seconds)
+
+    def _send(self, to: int, letter: Letter) -> None:
+        """Runs in the outbox's thread."""
+        sizes = [array.nbytes for array in letter.arrays]
+        described = json.dumps([letter.number, [(a.dtype.name, a.size) for a in letter.arrays]]).encode()
+        payload = np.empty(len(described) + sum(sizes), np.uint8)
+        edges = np.cumsum([len(described), *sizes])
+        payload[: len(described)] = np.frombuffer(described, np.uint8)
+        for array, low in zip(letter.arrays, edges, strict=False):
+            payload[low : low + array.nbytes] = array.view(np.uint8)
+        try:
+            self._ask(to, POST, (len(described),), payload)
+        except PeerLost:
+            self.gone.add(to)
+            self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
+
+    def _take_in(self, source: int, client: Connection, frame: Frame) -> None:
+        payload = np.empty(frame.payload_bytes, np.uint8)
+        client.fill(payload)
+        begin = frame.numbers[0]
+        number, described = json.loads(payload[:begin].tobytes())
+        arrays = []
+        for name, size in described:
+            dtype = numpy_dtype(name)
+            end = begin + size * dtype.itemsize
+            arrays.append(payload[begin:end].copy().view(dtype))
+            begin = end
+        self._deliver(Letter(source, number, tuple(arrays)))
+
+    def _deliver(self, letter: Letter) -> None:
+        with self._news:
+            self._letters.append(letter)
+            if not letter.returned:
+                self._came[letter.source] += 1
+            self._news.notify_all()
+
+    def _collect(
+        self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None
+    ) -> list[Letter]:
+        def here() -> bool:
+            return all(self._came[source] >= count or source in self.gone for source, count in wanted.items())
+
+        with self._news:
+            if not self._news.wait_for(here, timeout=self.timeout_seconds):
+                late = [source for source, count in wanted.items() if self._came[source] < count]
+                raise PeerLost(late[0], f"no letter came from it within {self.timeout_seconds:g} s")
+            return sorted_out(self._letters, most)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    def _ask(self, peer: int, kind: int, numbers: tuple[int, ...] = (), payload: Any = frames.EMPTY) -> Frame:
+        return self._call(self._channel(peer), kind, numbers, payload)
+
+    def _call(
+        self,
+        channel: Channel,
+        kind: int,
+        numbers: tuple[int, ...],
+        payload: Any = frames.EMPTY,
+        into: Array | None = None,
+    ) -> Frame:
+        frame = channel.call(kind, numbers, payload, into)
+        if frame.kind == FAILED:
+            raise PeerLost(None, "the other agent's peer is gone")
+        return frame
+
+    def _channel(self, peer: int) -> Channel:
+        with self._connecting:
+            if peer not in self._channels:
+                self._channels[peer] = Channel(
+                    self._addresses[peer], self._node, self._hello, self._region, self.timeout_seconds
+                )
+            return self._channels[peer]
+
+
+@final
+class _Outbox:
+    """Sends letters to one agent in a thread, one after the other."""
+
+    def __init__(self, send: Any) -> None:
+        self._queue: SimpleQueue[Letter | None] = SimpleQueue()
+        self._room = threading.Semaphore(OUTBOX_LETTERS)
+        self._under_way = 0
+        self._idle = threading.Condition()
+        self._send = send
+        threading.Thread(target=self._run, name="d5ray-outbox", daemon=True).start()
+
+    def put(self, letter: Letter, seconds: float) -> None:
+        if not self._room.acquire(timeout=seconds):
+            raise PeerLost(None, f"{OUTBOX_LETTERS} letters were not taken in within {seconds:g} s")
+        with self._idle:
+            self._under_way += 1
+        self._queue.put(letter)
+
+    def drain(self, seconds: float) -> None:
+        with self._idle:
+            self._idle.wait_for(lambda: not self._under_way, timeout=seconds)
+
+    def close(self) -> None:
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while (letter := self._queue.get()) is not None:
+            self._send(letter)
+            self._room.release()
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()

@@ -1,0 +1,85 @@
+"""What happens side by side, and what time it is: threads of this machine, or tasks on a virtual clock"""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, final
+
+
+class Event(Protocol):
+    """Something that happens once."""
+
+    def set(self) -> None:
+        """It has happened."""
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has happened, so many seconds at most; whether it has."""
+
+
+class Queue(Protocol):
+    """First in, first out."""
+
+    def put(self, item: Any) -> None:
+        """Append an item."""
+
+    def get(self) -> Any:
+        """Take the first item, waiting until there is one."""
+
+
+class Scheduler(ABC):
+    """Runs what goes on side by side; whoever waits, waits through it."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """The time in ns, of a clock that never goes back."""
+
+    @abstractmethod
+    def epoch(self) -> int:
+        """When the clock was at 0, in ns of Unix time."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass for the caller."""
+
+    @abstractmethod
+    def spawn(self, run: Callable[[], object], name: str) -> None:
+        """Run this beside the caller; it ends with the process at the latest."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """A new event."""
+
+    @abstractmethod
+    def queue(self) -> Queue:
+        """A new queue."""
+
+
+@final
+class Threads(Scheduler):
+    """Threads of this process, in real time."""
+
+    def now(self) -> int:
+        return time.perf_counter_ns()
+
+    def epoch(self) -> int:
+        return time.time_ns() - time.perf_counter_ns()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def spawn(self, run: Callable[[], object], name: str) -> None:
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def event(self) -> Event:
+        return threading.Event()
+
+    def queue(self) -> Queue:
+        return SimpleQueue()
+
+
+THREADS = Threads()

@@ -1,0 +1,1 @@
+"""Parameter servers: parameters in shards, what makes a read consistent, and how pushes become updates"""

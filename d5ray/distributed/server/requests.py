@@ -1,0 +1,61 @@
+"""What an agent asks a shard of a parameter server, and what comes back"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Reply(NamedTuple):
+    """What a shard says about a request that it has answered."""
+
+    order: int  # of the request among all that this shard took
+    version: int  # of the values, after a push or as read
+    staleness: int  # of the pushed vector: updates since its agent read; -1 without a push
+    applied: bool  # False: the push was a repetition, or too late for its round
+    gap: int  # clocks this agent is ahead of the slowest
+    waiting: int  # other requests that wait at the shard
+    above: int = -1  # order at the root, of what a group's shard made of the push
+    round: int = -1  # its number among those that the group's shard sent there
+    waited: int = 0  # ns between its coming and its answer, the shard's own work left out
+
+
+@dataclass(eq=False)
+class Request:
+    """A push, a pull, or both; `done` is called when it is answered, with the shard's lock held.
+
+    rank      of the agent; sequence: its pushes are numbered 1, 2, 3, …; a pull has that of the push before
+    vector    what is pushed (n,), in memory that stays as it is until the request is done; None: a pull
+    into      where the values are copied to (n,); None: a push
+    """
+
+    rank: int
+    sequence: int
+    vector: Array | None
+    into: Array | None
+    done: Callable[["Request"], None]
+    scale: float = 1.0  # that the vector enters with
+    order: int = -1
+    staleness: int = -1
+    version: int = -1
+    applied: bool = False
+    gap: int = 0
+    waiting: int = 0
+    above: int = -1
+    round: int = -1
+    waited: int = 0
+    skipped: int = 0  # pushes of this agent that a server took which died with them
+    number: int = -1  # of the agent's operations, in the simulation
+    result: Array | None = None  # what the rule made for this agent, if it replies
+    followers: list["Request"] = field(default_factory=list)  # repetitions of it that came meanwhile
+
+    @property
+    def reply(self) -> Reply:
+        """What is sent back, beside the values."""
+        return Reply(
+            self.order, self.version, self.staleness, self.applied, self.gap, self.waiting, self.above,
+            self.round, self.waited,
+        )  # fmt: skip

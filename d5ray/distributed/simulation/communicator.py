@@ -1,0 +1,271 @@
+"""The communicator of the simulated world: members are tasks on a virtual clock, and messages cost time"""
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.scheduler import Event
+from d5ray.distributed.signature import Signature, disagreement
+from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
+from d5ray.distributed.simulation.links import Wires
+from d5ray.distributed.topology import Topology
+from d5ray.errors import D5Error, PeerLost
+
+Array = np.ndarray[Any, Any]
+_Letter = tuple[VirtualEvent, Signature, Array]  # set when it has arrived
+FOLD: Mapping[str, Callable[..., Any]] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+class _Meeting:
+    """One collective: who has come, with what."""
+
+    def __init__(self, clock: VirtualClock, what: str) -> None:
+        self.given: dict[int, tuple[Signature, Array]] = {}
+        self.combined = False
+        self.ends = 0.0  # when the operation has taken its time
+        self.over = VirtualEvent(clock, what)
+
+
+class _Table:
+    """What the members of one group have in common."""
+
+    def __init__(self) -> None:
+        self.meetings: dict[int, _Meeting] = {}
+        self.letters: dict[tuple[int, int, int], deque[_Letter]] = defaultdict(deque)  # from, to, tag
+        self.news: dict[int, VirtualEvent] = {}  # by member, while it waits for letters
+        self.commons: dict[int, Array] = {}
+        self.failure: D5Error | None = None
+
+
+class Network:
+    """The groups of one simulation: where their members meet, and the wires between the agents."""
+
+    def __init__(self, clock: VirtualClock, wires: Wires) -> None:
+        self.clock = clock
+        self.wires = wires
+        self.tables: dict[str, _Table] = defaultdict(_Table)
+
+    def join(self, group: Group, topology: Topology, nodes: Sequence[int]) -> "Simulated":
+        """This member's communicator. nodes: where its members are, by rank."""
+        return Simulated(group, topology, self, nodes)
+
+
+@final
+class Simulated(Communicator):
+    """Sums in the order of the ranks. What a collective costs, with P members and n bytes:
+
+    - allreduce, barrier: recursive doubling, (α + βn) log₂ P, or halving and doubling (Rabenseifner),
+      2α log₂ P + 2βn (P−1)/P, whichever is less
+    - reduce_scatter, all_gather: half of the latter; all_to_all: (P−1) α + βn (P−1)/P
+    - broadcast: (α + βn) log₂ P
+
+    α and β are those of the slowest link among them; it ends for all at once, when that has passed since
+    the last one came. (Thakur, Rabenseifner, Gropp, doi 10.1177/1094342005051521.) Messages to neighbours
+    and pairs go over `Wires`, one by one, to the next rank first: where all have k neighbours at the same
+    distances, each has all of them after α + kβn.
+    """
+
+    backend = "simulated"
+
+    def __init__(self, group: Group, topology: Topology, network: Network, nodes: Sequence[int]) -> None:
+        super().__init__(group, topology)
+        self.scheduler = network.clock
+        self._clock = network.clock
+        self._network = network
+        self._nodes = tuple(nodes)
+        self._table = network.tables[group.label]
+        self._alpha, self._beta = network.wires.links.slowest(self._nodes)
+        self._number = 0  # of this member's next collective
+        self._commons = 0  # arrays in common
+
+    def _join(self, group: Group, topology: Topology) -> "Simulated":
+        raise AssertionError("sub-groups need their members' nodes")
+
+    def _join_again(self, name: str, members: tuple[int, ...], topology: Topology) -> "Simulated":
+        group = Group(
+            name, self.group.epoch, members.index(self.rank), len(members),
+            timeout_seconds=self.group.timeout_seconds,
+        )  # fmt: skip
+        return Simulated(group, topology, self._network, [self._nodes[rank] for rank in members])
+
+    def common(self, elements: int, dtype: str) -> Array:
+        """One array for all members of this simulated node."""
+        self._commons += 1
+        table = self._table.commons
+        if self._commons not in table:
+            table[self._commons] = self.allocate(elements, dtype)
+        return table[self._commons]
+
+    def _close(self) -> None:
+        self._fail(PeerLost(self.rank, "it left the group"))
+
+    # -- collectives -----------------------------------------------------------------------------------
+
+    def _allreduce(self, flat: Array, operation: str, call: Signature) -> None:
+        size, payload = self.size, flat.nbytes
+        rounds = _log2(size)
+        doubling = rounds * (self._alpha + self._beta * payload)
+        halving = 2 * rounds * self._alpha + 2 * self._beta * _share(payload, size)
+        self._meet(flat, call, min(doubling, halving), lambda arrays: _reduce_all(arrays, operation))
+        if doubling <= halving:
+            self._moved(sent=rounds * payload, received=rounds * payload, messages=rounds, rounds=rounds)
+        else:
+            moved = 2 * round(_share(payload, size))
+            self._moved(sent=moved, received=moved, messages=2 * rounds, rounds=2 * rounds)
+
+    def _reduce_scatter(self, flat: Array, operation: str, call: Signature) -> None:
+        def reduce(arrays: Sequence[Array]) -> None:
+            total = _total(arrays, operation)
+            for array, own in zip(arrays, self.bounds(flat.size), strict=True):
+                array[own] = total[own]
+
+        self._halve(flat, call, reduce)
+
+    def _all_gather(self, flat: Array, call: Signature) -> None:
+        def gather(arrays: Sequence[Array]) -> None:
+            whole = np.empty_like(flat)
+            for array, own in zip(arrays, self.bounds(flat.size), strict=True):
+                whole[own] = array[own]
+            for array in arrays:
+                array[...] = whole
+
+        self._halve(flat, call, gather)
+
+    def _all_to_all(self, flat: Array, call: Signature) -> None:
+        def transpose(arrays: Sequence[Array]) -> None:
+            everyone = np.stack(arrays).reshape(self.size, self.size, -1)  # (from, to, part)
+            for rank, array in enumerate(arrays):
+                array[...] = everyone[:, rank].reshape(-1)
+
+        moved = _share(flat.nbytes, self.size)
+        self._meet(flat, call, (self.size - 1) * self._alpha + self._beta * moved, transpose)
+        self._moved(sent=round(moved), received=round(moved), messages=self.size - 1, rounds=self.size - 1)
+
+    def _broadcast(self, flat: Array, root: int, call: Signature) -> None:
+        def spread(arrays: Sequence[Array]) -> None:
+            for rank, array in enumerate(arrays):
+                if rank != root:
+                    array[...] = arrays[root]
+
+        rounds = _log2(self.size)
+        self._meet(flat, call, rounds * (self._alpha + self._beta * flat.nbytes), spread)
+        root_sends = (self.size - 1) * flat.nbytes if self.rank == root else 0
+        received = 0 if self.rank == root else flat.nbytes
+        self._moved(sent=root_sends, received=received, messages=int(self.rank == root), rounds=rounds)
+
+    def _barrier(self, call: Signature) -> None:
+        rounds = _log2(self.size)
+        self._meet(np.empty(0), call, rounds * self._alpha, lambda arrays: None)
+        self._moved(sent=0, received=0, messages=rounds, rounds=rounds)
+
+    def _halve(self, flat: Array, call: Signature, combine: Callable[[Sequence[Array]], None]) -> None:
+        rounds, moved = _log2(self.size), _share(flat.nbytes, self.size)
+        self._meet(flat, call, rounds * self._alpha + self._beta * moved, combine)
+        self._moved(sent=round(moved), received=round(moved), messages=rounds, rounds=rounds)
+
+    def _meet(
+        self, flat: Array, call: Signature, seconds: float, combine: Callable[[Sequence[Array]], None]
+    ) -> None:
+        """Return when all have come and the operation has taken its time; the last one combines."""
+        table, number = self._table, self._number
+        self._number += 1
+        self._check()
+        meeting = table.meetings.get(number)
+        if meeting is None:
+            meeting = table.meetings[number] = _Meeting(self._clock, str(call.operation))
+        meeting.given[self.rank] = (call, flat)
+        if len(meeting.given) == self.size:
+            del table.meetings[number]
+            calls = {rank: theirs for rank, (theirs, _) in meeting.given.items()}
+            if len(set(calls.values())) > 1:
+                self._fail(disagreement(calls))
+            else:
+                combine([meeting.given[rank][1] for rank in range(self.size)])
+                meeting.combined = True
+            meeting.ends = self._clock.seconds + seconds
+            meeting.over.set()
+        self._await(meeting.over, call.operation)
+        if not meeting.combined:
+            self._check()
+        self._clock.sleep(meeting.ends - self._clock.seconds)
+
+    # -- messages --------------------------------------------------------------------------------------
+
+    def _exchange(
+        self,
+        outgoing: list[tuple[Any, int]],
+        incoming: list[tuple[Any, int]],
+        call: Signature,
+        tag: int,
+    ) -> None:
+        table, clock = self._table, self._clock
+        self._check()
+        for flat, to in sorted(outgoing, key=lambda pair: (pair[1] - self.rank) % self.size):
+            arrived = VirtualEvent(clock, f"{call.operation} from rank {self.rank}")
+            table.letters[self.rank, to, tag].append((arrived, call, flat.copy()))
+            here, there = self._nodes[self.rank], self._nodes[to]
+            self._network.wires.send(clock, here, there, flat.nbytes, arrived.set)
+            if to in table.news:
+                table.news[to].set()
+        for flat, source in incoming:
+            box = table.letters[source, self.rank, tag]
+            while not box:
+                self._check()
+                news = table.news[self.rank] = VirtualEvent(clock, f"{call.operation} from rank {source}")
+                self._await(news, call.operation)
+            arrived, theirs, letter = box.popleft()
+            if theirs.pack() != call.pack():
+                self._fail(disagreement({self.rank: call, source: theirs}))
+                self._check()
+            flat[...] = letter
+            self._await(arrived, call.operation)
+        sent, received = (sum(flat.nbytes for flat, _ in pairs) for pairs in (outgoing, incoming))
+        self._moved(sent=sent, received=received, messages=len(outgoing), rounds=1)
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    def _await(self, event: Event, what: str) -> None:
+        seconds = self.group.timeout_seconds
+        if not event.wait(seconds):
+            self._fail(PeerLost(None, f"nobody answered {what} within {seconds:g} s"))
+            self._check()
+
+    def _check(self) -> None:
+        if self._table.failure is not None:
+            raise self._table.failure.with_traceback(None)
+
+    def _fail(self, error: D5Error) -> None:
+        """Everyone who waits in this group raises this."""
+        table = self._table
+        table.failure = table.failure or error
+        for meeting in table.meetings.values():
+            meeting.over.set()
+        for news in list(table.news.values()):
+            news.set()
+
+
+def _reduce_all(arrays: Sequence[Array], operation: str) -> None:
+    total = _total(arrays, operation)
+    for array in arrays:
+        array[...] = total
+
+
+def _total(arrays: Sequence[Array], operation: str) -> Array:
+    """((x₀ + x₁) + x₂) + …"""
+    total = arrays[0].copy()
+    for array in arrays[1:]:
+        FOLD[operation](total, array, out=total)
+    return total
+
+
+def _log2(size: int) -> int:
+    return math.ceil(math.log2(size)) if size > 1 else 0
+
+
+def _share(payload_bytes: float, size: int) -> float:
+    """n (P−1)/P."""
+    return payload_bytes * (size - 1) / size

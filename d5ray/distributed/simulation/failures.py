@@ -1,0 +1,35 @@
+"""Agents that die in a simulation, by plan"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from d5ray.distributed.simulation.links import check_positive
+from d5ray.errors import ConfigurationError
+
+
+@final
+@dataclass(frozen=True)
+class Failure:
+    """This agent dies when so much virtual time has passed, wherever it is in its step."""
+
+    agent: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        check_positive("seconds", self.seconds, zero=True)
+
+
+def check_failures(failures: Iterable[Failure], agents: int) -> tuple[Failure, ...]:
+    """The failures as a tuple; raises `ConfigurationError` for a stranger, or an agent that is not there."""
+    listed = tuple(failures)
+    for failure in listed:
+        if not isinstance(failure, Failure):
+            raise ConfigurationError(
+                f"failures has {failure!r}: it must be a Failure(agent=3, seconds=0.5) or several"
+            )
+        if failure.agent not in range(agents):
+            raise ConfigurationError(
+                f"{failure!r} names an agent that is not there: the experiment's agents are 0 to {agents - 1}"
+            )
+    return listed

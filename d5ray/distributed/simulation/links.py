@@ -1,0 +1,134 @@
+"""What messages cost in a simulation: a latency and a time for each byte, link by link"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
+
+from d5ray.distributed.simulation.clock import VirtualClock
+from d5ray.errors import ConfigurationError
+
+
+class Links(ABC):
+    """The links between nodes: the agents by rank, behind them the shards of the parameter servers."""
+
+    @abstractmethod
+    def latency(self, source: int, target: int) -> float:
+        """Seconds from the begin of a message to the arrival of its first byte, α."""
+
+    @abstractmethod
+    def seconds_per_byte(self, source: int, target: int) -> float:
+        """Seconds that each byte takes on the link, β."""
+
+    def slowest(self, nodes: Iterable[int]) -> tuple[float, float]:
+        """The largest α and β between two of these nodes; by default of neighbours in the order given."""
+        pairs = list(pairwise(nodes))
+        if not pairs:
+            return 0.0, 0.0
+        return max(self.latency(*pair) for pair in pairs), max(self.seconds_per_byte(*pair) for pair in pairs)
+
+
+@final
+@dataclass(frozen=True)
+class UniformLinks(Links):
+    """Every two nodes are linked alike (Hockney's model, doi 10.1016/S0167-8191(06)80021-9).
+
+    The default is the network of a data centre: 50 µs, 10 Gbit/s.
+    """
+
+    latency_seconds: float = 50e-6
+    bytes_per_second: float = 1.25e9
+
+    def __post_init__(self) -> None:
+        check_positive("latency_seconds", self.latency_seconds, zero=True)
+        check_positive("bytes_per_second", self.bytes_per_second)
+
+    def latency(self, source: int, target: int) -> float:
+        return self.latency_seconds
+
+    def seconds_per_byte(self, source: int, target: int) -> float:
+        return 1 / self.bytes_per_second
+
+    def slowest(self, nodes: Iterable[int]) -> tuple[float, float]:
+        return self.latency_seconds, 1 / self.bytes_per_second
+
+
+@final
+@dataclass(frozen=True)
+class GroupedLinks(Links):
+    """Nodes in groups of `size` by rank, such as racks or machines: one kind of link within, one between."""
+
+    size: int
+    within: UniformLinks
+    between: UniformLinks
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise ConfigurationError(f"size is {self.size!r}: it must be a whole number of at least 1")
+        for name in ("within", "between"):
+            if not isinstance(getattr(self, name), UniformLinks):
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be UniformLinks(...)")
+
+    def latency(self, source: int, target: int) -> float:
+        return self._link(source, target).latency_seconds
+
+    def seconds_per_byte(self, source: int, target: int) -> float:
+        return 1 / self._link(source, target).bytes_per_second
+
+    def slowest(self, nodes: Iterable[int]) -> tuple[float, float]:
+        among = list(nodes)
+        groups = {node // self.size for node in among}
+        used = ([self.within] if len(among) > len(groups) else []) + (
+            [self.between] if len(groups) > 1 else []
+        )
+        if not used:
+            return 0.0, 0.0
+        return max(link.latency_seconds for link in used), max(1 / link.bytes_per_second for link in used)
+
+    def _link(self, source: int, target: int) -> UniformLinks:
+        return self.within if source // self.size == target // self.size else self.between
+
+
+@final
+class Wires:
+    """Messages under way: a node sends one after the other, and receives one after the other.
+
+    A message of n bytes leaves when the messages before it have left, and has arrived α + βn later, or βn
+    after the receiver has those whose first byte came before its own (the LogGP model's gap per byte, without
+    its overhead: Alexandrov et al., doi 10.1145/215399.215427).
+    """
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self._sent: dict[int, float] = {}  # when a node has sent all it was given
+        self._received: dict[int, float] = {}
+        self.carried: dict[tuple[int, int], int] = {}  # bytes by link
+
+    def send(
+        self, clock: VirtualClock, source: int, target: int, payload_bytes: int, arrived: Callable[[], None]
+    ) -> None:
+        """Give the source a message now; `arrived` is called when it has arrived."""
+        if source == target:
+            clock.at(clock.seconds, arrived)
+            return
+        taken = self.links.seconds_per_byte(source, target) * payload_bytes
+        leaves = max(clock.seconds, self._sent.get(source, 0.0))
+        self._sent[source] = leaves + taken
+        self.carried[source, target] = self.carried.get((source, target), 0) + payload_bytes
+
+        def first_byte() -> None:
+            received = max(clock.seconds, self._received.get(target, 0.0)) + taken
+            self._received[target] = received
+            clock.at(received, arrived)
+
+        clock.at(leaves + self.links.latency(source, target), first_byte)
+
+
+def check_positive(name: str, value: object, *, zero: bool = False) -> None:
+    """Raise `ConfigurationError` unless this is a finite number greater than 0, or at least 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
+        least = "at least 0" if zero else "greater than 0"
+        raise ConfigurationError(f"{name} is {value!r}: a cost must be a finite number, {least}")

@@ -1,0 +1,183 @@
+"""Parameter servers of the simulated world: shards at the ends of wires"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from d5ray.distributed.communicator import Traffic
+from d5ray.distributed.server.client import Answer, Ask, Server
+from d5ray.distributed.server.requests import Array, Reply, Request
+from d5ray.distributed.server.servers import Settled, bounds
+from d5ray.distributed.server.shard import Shard
+from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
+from d5ray.distributed.simulation.links import Wires
+from d5ray.distributed.simulation.order import Order
+from d5ray.errors import PeerLost
+
+HEADER_BYTES = 64  # of a request or a reply without an array
+
+
+@dataclass
+class Place:
+    """A shard, and the node it is on."""
+
+    shard: Shard
+    node: int
+    name: str
+
+
+@final
+class SimulatedServers:
+    """All shards of a simulation: the root's behind the agents' nodes, then those of groups."""
+
+    def __init__(
+        self, clock: VirtualClock, wires: Wires, settled: Settled, x: Array, agents: int, order: Order
+    ) -> None:
+        self.clock, self.wires, self.order = clock, wires, order
+        self.settled = settled
+        self.agents = agents
+        servers = settled.servers
+        self.parts = bounds(len(x), servers.shards)
+        hierarchical = servers.groups > 1
+        self.root = [
+            Place(
+                Shard(
+                    x[part].copy(),
+                    settled.base,
+                    settled.rule,
+                    settled.consistency,
+                    range(servers.groups if hierarchical else agents),
+                ),
+                agents + number,
+                settled.shard_name(number),
+            )
+            for number, part in enumerate(self.parts)
+        ]
+        self.groups = [self._group(group, x) for group in range(servers.groups)] if hierarchical else []
+
+    def near(self, rank: int) -> Sequence[Place]:
+        """The shards that this agent speaks to."""
+        if not self.groups:
+            return self.root
+        return self.groups[self.settled.servers.group_of(rank, self.agents)]
+
+    def leave(self, rank: int) -> None:
+        """An agent does not take part any more; nor does its group, if it was the last one of it."""
+        group = self.settled.group_of(rank, self.agents)
+        for place, above in zip(self.near(rank), self.root, strict=True):
+            place.shard.leave(rank)
+            if group is not None and not place.shard.policy.members:
+                above.shard.leave(group)
+
+    def enter(self, rank: int) -> None:
+        """An agent takes part again, and so does its group."""
+        group = self.settled.group_of(rank, self.agents)
+        for place, above in zip(self.near(rank), self.root, strict=True):
+            place.shard.enter(rank, again=True)
+            if group is not None:
+                above.shard.enter(group, again=True)
+
+    def ask(self, place: Place, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
+        """Send a request over the wires; the event is set when its reply has arrived."""
+        clock, wires = self.clock, self.wires
+        heard = VirtualEvent(clock, f"{place.name}")
+
+        def done(request: Request) -> None:
+            request.waited = clock.now() - came
+            wires.send(clock, place.node, node, back, heard.set)
+
+        request.done = done
+        came = 0
+
+        def arrive() -> None:
+            nonlocal came
+            came = clock.now()
+            self.order.enter(place.shard, place.name, request)
+
+        wires.send(clock, node, place.node, sent, arrive)
+        return heard
+
+    def _group(self, group: int, x: Array) -> list[Place]:
+        servers, members = self.settled.servers, self.settled.servers.members(group, self.agents)
+        places = []
+        for number, part in enumerate(self.parts):
+            node = self.agents + servers.shards * (1 + group) + number
+            relay = _Relay(self, self.root[number], group, node, self.settled.weight(group, self.agents))
+            shard = Shard(
+                x[part].copy(), self.settled.base, self.settled.rule, self.settled.within, members, relay.send
+            )
+            relay.shard = shard
+            places.append(Place(shard, node, self.settled.shard_name(number, group)))
+        return places
+
+
+@final
+class _Relay:
+    """Between a group's shard and the root's: what the group pushes goes up, what comes of it goes down."""
+
+    shard: Shard
+
+    def __init__(self, servers: SimulatedServers, above: Place, group: int, node: int, weight: float) -> None:
+        self._servers, self._above, self._group, self._node = servers, above, group, node
+        self._weight = weight
+        self._pushes = 0
+
+    def send(self, mean: Array, pushes: int) -> None:
+        self._pushes += 1
+        into = np.empty_like(self.shard.x)
+        request = Request(
+            self._group, self._pushes, mean, into, lambda _: None, scale=self._weight, number=self._pushes
+        )
+        size = HEADER_BYTES + mean.nbytes
+        heard = self._servers.ask(self._above, self._node, request, size, HEADER_BYTES + into.nbytes)
+
+        def wait() -> None:
+            heard.wait()
+            self.shard.install(into, request.version, request.order)
+
+        self._servers.clock.spawn(wait, "d5ray-relay")
+
+
+@final
+class SimulatedServer(Server):
+    """One agent's ends of the wires."""
+
+    def __init__(
+        self, servers: SimulatedServers, rank: int, elements: int, traffic: Traffic, seconds: float
+    ) -> None:
+        super().__init__(
+            rank=rank,
+            elements=elements,
+            shards=servers.settled.servers.shards,
+            scheduler=servers.clock,
+            traffic=traffic,
+            seconds=seconds,
+        )
+        self._servers = servers
+        self._places = servers.near(rank)
+
+    def _ask(self, shard: int, ask: Ask) -> Answer:
+        place = self._places[shard]
+        vector, sent = ask.vector, 0
+        if ask.message is not None:
+            assert self._compressor is not None
+            sent = ask.message.nbytes
+            vector = self._compressor.decompress(ask.message, place.shard.x.size, np.float32)
+            vector = vector.astype(place.shard.x.dtype, copy=False)
+        elif vector is not None:
+            sent = vector.nbytes
+        back = 0 if ask.into is None else ask.into.nbytes
+        request = Request(self.rank, ask.sequence, vector, ask.into, lambda _: None, number=ask.number)
+        heard = self._servers.ask(place, self.rank, request, HEADER_BYTES + sent, HEADER_BYTES + back)
+
+        def answer() -> Reply:
+            if not heard.wait(self.timeout_seconds):
+                raise PeerLost(None, f"{place.name} did not answer within {self.timeout_seconds:g} s")
+            return request.reply
+
+        return answer
+
+    def close(self) -> None:
+        self._servers.leave(self.rank)

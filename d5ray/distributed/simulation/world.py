@@ -1,0 +1,101 @@
+"""An agent's end of the simulated world"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.peers import Peers
+from d5ray.distributed.remote.service import Address
+from d5ray.distributed.server.client import Server
+from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.simulation.clock import VirtualClock
+from d5ray.distributed.simulation.communicator import Network
+from d5ray.distributed.simulation.compute import ComputeTime
+from d5ray.distributed.simulation.links import Links, Wires
+from d5ray.distributed.simulation.order import FirstCome, Order
+from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
+from d5ray.distributed.simulation.server import SimulatedServer, SimulatedServers
+from d5ray.distributed.topology import Topology
+from d5ray.distributed.world import Directory, World
+from d5ray.frameworks.host import host_view
+from d5ray.networks.executor import Executor
+from d5ray.networks.paced import PacedExecutor, Virtual
+from d5ray.training.pace import Pace
+
+
+@dataclass
+class Simulation:
+    """What all agents of one simulation share."""
+
+    clock: VirtualClock
+    network: Network
+    compute: ComputeTime
+    seed: int
+    order: Order
+    meadow: Meadow
+    servers: SimulatedServers | None = None
+
+    @classmethod
+    def of(cls, links: Links, compute: ComputeTime, seed: int, order: Order | None = None) -> "Simulation":
+        """A new one, at time 0. order: of what agents ask of servers and each other, as it comes."""
+        order = order or FirstCome()
+        clock = VirtualClock()
+        wires = Wires(links)
+        return cls(clock, Network(clock, wires), compute, seed, order, Meadow(clock, wires, order))
+
+
+@final
+class SimulatedWorld(World):
+    """The world of the agent with this rank."""
+
+    def __init__(self, simulation: Simulation, rank: int) -> None:
+        self._simulation = simulation
+        self.scheduler = simulation.clock
+        self._rng = np.random.default_rng([simulation.seed, rank, 0xC0])
+
+    def join(self, backend: str, group: Group, topology: Topology) -> Communicator:
+        return self._simulation.network.join(group, topology, range(group.size))
+
+    def connect(
+        self, settled: Settled, x: Any, communication: Communicator, directory: Directory | None
+    ) -> Server:
+        simulation, flat = self._simulation, host_view(x)
+        if simulation.servers is None:
+            simulation.servers = SimulatedServers(
+                simulation.clock,
+                simulation.network.wires,
+                settled,
+                flat,
+                communication.size,
+                simulation.order,
+            )
+        return SimulatedServer(
+            simulation.servers,
+            communication.rank,
+            len(flat),
+            communication.traffic,
+            communication.group.timeout_seconds,
+        )
+
+    def meet(
+        self, x: Any, communication: Communicator, addresses: Mapping[int, Address] | None = None
+    ) -> Peers:
+        return SimulatedPeers(
+            self._simulation.meadow,
+            communication.rank,
+            host_view(x),
+            communication.topology,
+            communication.traffic,
+            communication.group.timeout_seconds,
+        )
+
+    def paced(self, executor: Executor, pace: Pace) -> Executor:
+        simulation, rng = self._simulation, self._rng
+
+        def seconds() -> float:
+            return simulation.compute.seconds(rng) * pace.factor()
+
+        return PacedExecutor(executor, Virtual(seconds, simulation.clock.sleep))

@@ -1,0 +1,111 @@
+"""What an agent reaches of the world around it: the time, the other agents, and how fast it computes"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.distributed import backends
+from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.peers import Peers
+from d5ray.distributed.remote.service import Address
+from d5ray.distributed.scheduler import THREADS, Scheduler
+from d5ray.distributed.server.client import Server
+from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.topology import Topology
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.networks.executor import Executor
+from d5ray.networks.paced import PacedExecutor, Slowed
+from d5ray.training.pace import Pace
+
+
+@dataclass(frozen=True)
+class Directory:
+    """Where the parameter servers are: the root's shards, then those of each group."""
+
+    secret: str
+    root: tuple[Address, ...]
+    groups: tuple[tuple[Address, ...], ...] = ()
+
+    def near(self, settled: Settled, rank: int, agents: int) -> tuple[Address, ...]:
+        """The shards that this agent speaks to."""
+        return self.groups[settled.servers.group_of(rank, agents)] if self.groups else self.root
+
+
+class World(ABC):
+    """The agent's own end of it; there is the real one and the simulated one."""
+
+    scheduler: Scheduler
+
+    @abstractmethod
+    def join(self, backend: str, group: Group, topology: Topology) -> Communicator:
+        """The communicator with the other agents."""
+
+    @abstractmethod
+    def connect(
+        self, settled: Settled, x: Any, communication: Communicator, directory: "Directory | None"
+    ) -> Server:
+        """The agent's side of the parameter servers, which begin with the parameters x (n,) of rank 0.
+
+        directory: where they are, in the real world.
+        """
+
+    @abstractmethod
+    def meet(
+        self, x: Any, communication: Communicator, addresses: Mapping[int, Address] | None = None
+    ) -> Peers:
+        """The other agents, one-sidedly; this agent's window begins with x (n,).
+
+        addresses: of the others, for an agent that comes later; else all agents call it at once.
+        """
+
+    @abstractmethod
+    def paced(self, executor: Executor, pace: Pace) -> Executor:
+        """The executor, so that its gradients take the time they are to take."""
+
+
+@final
+class RealWorld(World):
+    """Processes and threads, in real time."""
+
+    scheduler = THREADS
+
+    def join(self, backend: str, group: Group, topology: Topology) -> Communicator:
+        return backends.join(backend, group, topology)
+
+    def connect(
+        self, settled: Settled, x: Any, communication: Communicator, directory: "Directory | None"
+    ) -> Server:
+        from d5ray.distributed.server.remote import RemoteServer  # noqa: PLC0415 - few need it
+
+        if directory is None:
+            raise ConfigurationError("the agents were not told where their parameter servers are")
+        group = communication.group
+        flat = host_copy(x) if on_device(x) else host_view(x)
+        server = RemoteServer(
+            directory.near(settled, communication.rank, group.size),
+            rank=communication.rank,
+            elements=len(flat),
+            dtype=flat.dtype.name,
+            node=group.nodes[communication.rank] if group.nodes else "",
+            secret=directory.secret,
+            seconds=group.timeout_seconds,
+            traffic=communication.traffic,
+        )
+        own = settled.group_of(communication.rank, group.size)
+        if communication.rank == settled.members(own, group.size)[0]:
+            server.begin(flat)
+        return server
+
+    def meet(
+        self, x: Any, communication: Communicator, addresses: Mapping[int, Address] | None = None
+    ) -> Peers:
+        from d5ray.distributed.remote.peers import RemotePeers  # noqa: PLC0415 - few need it
+
+        return RemotePeers(host_view(x), communication, addresses)
+
+    def paced(self, executor: Executor, pace: Pace) -> Executor:
+        if not pace:
+            return executor
+        return PacedExecutor(executor, Slowed(pace.factor, self.scheduler.now, self.scheduler.sleep))

@@ -1,0 +1,120 @@
+"""Replays the schedule of a real run in the simulation: the proof that it did what its algorithm says"""
+
+import json
+import pickle
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from d5ray.distributed.simulation.schedule import Recorded, Schedule
+from d5ray.errors import AgentError, ConfigurationError, PeerLost
+from d5ray.experiment import Experiment
+from d5ray.metrics.keepsakes import EXPERIMENT, PARAMETERS
+from d5ray.metrics.store import Run
+from d5ray.simulator import SimulatedGroup, simulate
+
+TOLERANCE = 1e-5  # relative, for float32; float64 takes its square
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay came to. difference: ‖x − x_run‖ / ‖x_run‖, of the agent that differs most."""
+
+    run_id: str
+    operations: int
+    steps: int
+    difference: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the replay reached the run's parameters."""
+        return self.difference <= self.tolerance
+
+
+def replay(run: Run | str) -> Replay:
+    """Do again, in the simulation, exactly what the agents of an asynchronous run did, in its order.
+
+    Raises `ConfigurationError` for a run that kept no schedule or one that no run can have, that was not
+    completed, or that another version of d5ray made.
+    """
+    found = Run.find(run) if isinstance(run, str) else run
+    experiment, expected = _kept(found)
+    row = found.row
+    assert experiment.agents is not None
+    events = found.tables()["events"].to_pylist()
+    schedule = Schedule.of(events, experiment.settled, experiment.agents)
+    order = Recorded(schedule)
+    with tempfile.TemporaryDirectory(prefix="d5ray-replay-") as folder:
+        try:
+            with simulate(experiment, order=order, root=Path(folder)) as group:
+                for steps in _calls(events):
+                    group.train(steps, progress=False)
+                difference = _difference(group, expected)
+        except (AgentError, PeerLost) as error:
+            raise ConfigurationError(
+                f"the run {found.name} cannot be replayed: in its order an operation comes before "
+                f"one that it waits for ({error})"
+            ) from error
+        order.check()
+    wide = next(iter(expected.values())).dtype.itemsize > 4
+    return Replay(
+        run_id=found.name,
+        operations=schedule.operations,
+        steps=row["steps"],
+        difference=difference,
+        tolerance=TOLERANCE**2 if wide else TOLERANCE,
+    )
+
+
+def _kept(run: Run) -> tuple[Experiment, dict[str, np.ndarray[Any, Any]]]:
+    row = run.row
+    if row["d5ray_version"] != version("d5ray"):
+        raise ConfigurationError(
+            f"the run {run.name} was made by d5ray {row['d5ray_version']}, this is {version('d5ray')}: "
+            "replay it with that version"
+        )
+    if row["status"] != "completed":
+        raise ConfigurationError(
+            f"the run {run.name} is {row['status']}: only a completed run can be replayed"
+        )
+    try:
+        experiment = pickle.loads((run.folder / EXPERIMENT).read_bytes())
+        with np.load(run.folder / PARAMETERS) as kept:
+            expected = {name: kept[name] for name in kept.files}
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"the run {run.name} kept no schedule, since it was synchronous or simulated: only runs of "
+            "asynchronous optimizers, such as ASGD(), are replayed"
+        ) from None
+    assert isinstance(experiment, Experiment)
+    if not experiment.rule.replayable:
+        raise ConfigurationError(
+            f"the run {run.name} cannot be replayed: the updates of {experiment.rule!r} have no order"
+        )
+    return experiment, expected
+
+
+def _calls(events: Iterable[Mapping[str, Any]]) -> list[int]:
+    """How many steps each call of `train` had."""
+    return [
+        json.loads(event["detail"])["steps"]
+        for event in events
+        if event["name"] == "train" and event["rank"] == 0
+    ]
+
+
+def _difference(group: SimulatedGroup, expected: dict[str, np.ndarray[Any, Any]]) -> float:
+    """Of the agent that differs most."""
+    differences = [0.0]
+    for name, kept in expected.items():
+        wanted = kept.astype(np.float64)
+        away = float(np.linalg.norm(group.agents[int(name)].flat_parameters() - wanted))
+        size = float(np.linalg.norm(wanted))
+        differences.append(away / size if size else away)
+    return max(differences)

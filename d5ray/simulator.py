@@ -1,0 +1,315 @@
+"""An Experiment in one process, on a virtual clock: the same agents, repeatable to the last bit"""
+
+import contextlib
+import platform
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
+from d5ray.actors.progress import Bar
+from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
+from d5ray.actors.training_agent import TrainingAgent
+from d5ray.distributed.communicator import Group
+from d5ray.distributed.simulation.clock import Task
+from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime
+from d5ray.distributed.simulation.failures import Failure, check_failures
+from d5ray.distributed.simulation.links import Links, UniformLinks
+from d5ray.distributed.simulation.order import Order
+from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
+from d5ray.errors import AgentError, ConfigurationError, D5Error
+from d5ray.experiment import Experiment, check_whole
+from d5ray.metrics import store
+from d5ray.metrics.environment import capture
+from d5ray.metrics.schema import VERDICTS, table_of
+from d5ray.metrics.store import Run
+
+T = TypeVar("T")
+DATA_CENTRE = UniformLinks()
+A_MILLISECOND = ConstantTime()
+
+
+def simulate(
+    experiment: Experiment,
+    network: Links = DATA_CENTRE,
+    compute: ComputeTime = A_MILLISECOND,
+    *,
+    origin: RunOrigin | None = None,
+    root: Path | None = None,
+    order: Order | None = None,
+    failures: Iterable[Failure] = (),
+) -> "SimulatedGroup":
+    """The experiment's agents in this process, ready to train. Use it as a context manager, like `launch`.
+
+    Their gradients are real, their times are virtual: network says what messages cost, compute how long a
+    gradient takes, and the experiment's `slow` who takes longer. Everything else takes no time. The same
+    seed gives the same parameters and the same tables, to the last bit; only the run's name differs.
+
+    root: the folder in which the run's own is made, by default `runs_root()`. order: of what agents ask of
+    servers and of each other, by default as it arrives.
+    failures: agents that die by plan; with on_failure='continue' the others go on without them.
+    Raises `ConfigurationError` and `DataError` for what does not fit, `StorageError` where the run cannot
+    be written.
+    """
+    for name, found, kind in (("network", network, Links), ("compute", compute, ComputeTime)):
+        if not isinstance(found, kind):
+            raise ConfigurationError(
+                f"{name} is {found!r}: it must be a {kind.__name__} such as "
+                f"{DATA_CENTRE if kind is Links else A_MILLISECOND!r}"
+            )
+    assert experiment.agents is not None
+    planned = check_failures(failures, experiment.agents)
+    if planned and experiment.on_failure not in (
+        ("stop", "continue") if experiment.rule.one_sided else ("stop",)
+    ):
+        raise ConfigurationError(
+            f"when an agent dies, a simulation cannot go on with {experiment.rule!r} and "
+            f"on_failure={experiment.on_failure!r}: it knows 'stop', and 'continue' where agents do not wait "
+            "for each other's steps"
+        )
+    root = store.runs_root() if root is None else root
+    store.check_writable(root)
+    simulation = Simulation.of(network, compute, experiment.seed, order)
+    group = SimulatedGroup(experiment, simulation, root, origin, planned)
+    try:
+        group.open()
+    except BaseException:
+        group.abandon()
+        raise
+    return group
+
+
+class SimulatedGroup:
+    """The agents of one simulation; what `TrainingGroup` is for real ones. Leaving the context closes it."""
+
+    communicator = "simulated"
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        simulation: Simulation,
+        root: Path,
+        origin: RunOrigin | None,
+        failures: tuple[Failure, ...] = (),
+    ) -> None:
+        self.experiment = experiment
+        self._origin = origin or RunOrigin(recipe=experiment.name)
+        self.run_id = new_run_id(self._origin.recipe or experiment.name)
+        self.folder = root / self.run_id
+        self.startup_seconds: dict[str, float] = {}
+        self._simulation = simulation
+        self._failures = list(failures)
+        self._tasks: dict[int, Task] = {}
+        self.gone: set[int] = set()
+        self._outcome = Outcome("completed", 0)
+        self._started = datetime.now(UTC)
+        self._closed = False
+        self._aggregator = MetricsAggregator(str(root), self.run_id)
+        sink = _Sink(self._aggregator)
+        assert experiment.agents is not None
+        self.agents = [
+            TrainingAgent(
+                rank, experiment, self.run_id, f"agent-{rank}", sink, SimulatedWorld(simulation, rank)
+            )
+            for rank in range(experiment.agents)
+        ]
+
+    def __repr__(self) -> str:
+        return f"SimulatedGroup({self.run_id}, agents={len(self.agents)})"
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the training ended so far."""
+        return self._outcome
+
+    @property
+    def seconds(self) -> float:
+        """The virtual time that has passed."""
+        return self._simulation.clock.seconds
+
+    def open(self) -> None:
+        """Build the models, form the group, and begin the run's folder."""
+        dataset = self.experiment.load_dataset()
+        self.built, *_ = [agent.build(dataset) for agent in self.agents]
+        size = len(self.agents)
+        self._together(
+            lambda rank: self.agents[rank].join(
+                Group(self.run_id, 0, rank, size, timeout_seconds=self.experiment.timeout_seconds)
+            )
+        )
+        self._environment = capture()
+        facts = self._environment | {"communicator": self.communicator}
+        rows = [
+            {"run_id": self.run_id, "node": platform.node(), "key": key, "value": value}
+            for key, value in facts.items()
+        ]
+        self._aggregator.open(self._row("running"), table_of("environment", rows))
+
+    def train(self, steps: int | None = None, *, epochs: int | None = None, progress: bool = True) -> Outcome:
+        """Let all agents do `steps` further steps, or `epochs` (default: the experiment's).
+
+        Raises `AgentError` where an agent fails; what was measured until then is kept.
+        """
+        if self._closed or not self._outcome.completed:
+            raise AgentError(f"{self!r} has ended ({self._outcome.status}): simulate the experiment again")
+        if steps is None:
+            wanted = self.experiment.epochs if epochs is None else epochs
+            check_whole("epochs", wanted, 1)
+            steps = wanted * self.built.steps_per_epoch
+        check_whole("steps", steps, 1)
+        first = self._outcome.step
+        with Bar(self._origin.recipe or self.experiment.name, first, first + steps, show=progress) as bar:
+
+            def watch() -> None:
+                bar.update(self.agents[0].progress())
+
+            try:
+                servers = self._simulation.servers
+                if servers is not None:
+                    for rank in self.left:
+                        servers.enter(rank)
+                for failure in self._failures:
+                    self._simulation.clock.at(failure.seconds, partial(self._die, failure.agent))
+                self._failures.clear()
+                outcomes = self._together(partial(self._train, steps), watch if bar.visible else None)
+                if self.experiment.rule.asynchronous and all(o.completed for o in outcomes.values()):
+                    self._together(lambda rank: self.agents[rank].conclude())
+            except KeyboardInterrupt:
+                done = max(agent.progress().step for agent in self.agents)
+                self._outcome = Outcome("interrupted", done, "interrupted by the user")
+                raise
+        named = {
+            rank: Outcome(o.status, o.step, f"{self.agents[rank]!r} failed at step {o.step}: {o.reason}")
+            if o.status == "failed"
+            else o
+            for rank, o in outcomes.items()
+        }
+        if self.gone and self.experiment.on_failure == "stop":
+            dead = min(self.gone)
+            named[dead] = Outcome("died", 0, f"{self.agents[dead]!r} died, so the others were stopped")
+        self._outcome = worst(named)
+        if self._outcome.status not in ("completed", "nan_loss"):
+            raise AgentError(self._outcome.reason)
+        return self._outcome
+
+    def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of the parameters of the agent with this rank, by name."""
+        return self.agents[rank].parameters()
+
+    def metrics(self) -> pa.Table:
+        """The `samples` table: one row a measured value, in virtual time."""
+        return self.tables()["samples"]
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables of the run, by name."""
+        return Run(self.folder).tables()
+
+    def close(self, *, verdict: str | None = None, verdicts: pa.Table | None = None) -> None:
+        """End the agents and complete the run's folder."""
+        if self._closed:
+            return
+        self._closed = True
+        row = self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status))
+        row |= {
+            "stop_reason": self._outcome.reason or None,
+            "verdict": verdict,
+            "ended": datetime.now(UTC),
+            "steps": self._outcome.step,
+            "rows": sum(agent.rows() for agent in self.agents),
+            "parameters_sha256": self.agents[self.left[0]].parameters_sha256(),
+        }
+        self._aggregator.close(row, VERDICTS.empty_table() if verdicts is None else verdicts)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End the tasks that still wait."""
+        self._closed = True
+        self._simulation.clock.close()
+
+    def __enter__(self) -> "SimulatedGroup":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        if self._outcome.completed:
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            self._outcome = Outcome(status, self._outcome.step, str(error).partition("\n")[0])
+        with contextlib.suppress(D5Error):  # the error under way matters more
+            self.close()
+
+    @property
+    def left(self) -> list[int]:
+        """The ranks of the agents that are there."""
+        return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    def _train(self, steps: int, rank: int) -> Outcome:
+        """One agent's steps; while it trains, and no longer, the servers wait for it."""
+        outcome = self.agents[rank].train(steps)
+        if self._simulation.servers is not None:
+            self._simulation.servers.leave(rank)
+        return outcome
+
+    def _die(self, rank: int) -> None:
+        """An agent dies, now, in the middle of whatever it does; nothing happens if its training is over."""
+        task = self._tasks.get(rank)
+        if rank in self.gone or task is None or task.greenlet.dead:
+            return
+        self.gone.add(rank)
+        simulation = self._simulation
+        simulation.clock.kill(task)
+        simulation.meadow.lose(rank)
+        self.agents[rank].leave()  # as its operating system does: connections break
+        for index, other in enumerate(self.left):
+            if self.experiment.on_failure == "stop":
+                self.agents[other].stop()
+            else:
+                self.agents[other].lost(rank, len(self.left), index)
+
+    def _together(self, call: Callable[[int], T], watch: Callable[[], None] | None = None) -> dict[int, T]:
+        """call(rank) for every agent that is there, as tasks on the virtual clock; the results by rank."""
+        clock = self._simulation.clock
+        self._tasks = {rank: clock.start(partial(call, rank), repr(self.agents[rank])) for rank in self.left}
+        clock.run(list(self._tasks.values()), watch)
+        return {rank: task.result for rank, task in self._tasks.items() if rank not in self.gone}
+
+    def _row(self, status: str) -> dict[str, Any]:
+        return run_row(
+            run_id=self.run_id,
+            origin=self._origin,
+            job=self.experiment.describe(),
+            seed=self.experiment.seed,
+            status=status,
+            started=self._started,
+            agents=len(self.agents),
+            environment=self._environment,
+        )
+
+
+class _Sink:
+    """Hands rows to the aggregator of this process."""
+
+    def __init__(self, aggregator: MetricsAggregator) -> None:
+        self._aggregator = aggregator
+
+    def samples(self, batch: Any) -> None:
+        self._aggregator.append(batch)
+
+    def frames(self, batch: Any) -> None:
+        self._aggregator.append_frames(batch)
+
+    def events(self, batch: Any) -> None:
+        self._aggregator.append_events(batch)
+
+    def drain(self) -> None:
+        pass

@@ -1,0 +1,227 @@
+"""Claims about runs whose agents and servers die at seeded moments: they go on, or end, as the policy says"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray
+
+import d5ray as d5
+from d5ray.actors.group import TrainingGroup
+from d5ray.actors.launch import place_of
+from d5ray.errors import AgentError
+from tests.conftest import wait_until
+
+DIGITS = d5.load_dataset("digits")
+MOMENTUM = d5.Momentum(0.03, 0.9)
+SERVERS = d5.Servers(shards=2, snapshot_seconds=0.3)
+EPOCHS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_ends() -> Iterator[None]:
+    """One embedded Ray for the module's launches, and none afterwards."""
+    yield
+    d5.shutdown()
+
+
+@dataclass(frozen=True)
+class Case:
+    """An optimizer among four agents."""
+
+    rule: d5.DistributedOptimizer
+    base: d5.Optimizer = MOMENTUM
+    topology: d5.Topology = field(default_factory=lambda: d5.Complete(4))
+    servers: d5.Servers | None = None
+
+
+CASES = {
+    "ASGD": Case(d5.ASGD(), d5.SGD(0.05), servers=SERVERS),
+    "parameter server": Case(d5.ParameterServerSGD(), servers=SERVERS),
+    "stale-synchronous": Case(d5.StaleSynchronousSGD(2), d5.SGD(0.2), servers=SERVERS),
+    "EASGD": Case(d5.EASGD(0.1, 4), servers=SERVERS),
+    "AD-PSGD": Case(d5.ADPSGD(), topology=d5.Ring(4)),
+    "gradient push": Case(d5.AsynchronousGradientPush(), topology=d5.DirectedRing(4)),
+    "overlap SGP": Case(d5.OverlapSGP(1), topology=d5.DirectedRing(4)),
+    "random walk": Case(d5.RandomWalkGossip(), topology=d5.Ring(4)),
+    "D-PSGD": Case(d5.DPSGD(), topology=d5.Ring(4)),
+    "allreduce": Case(d5.AllreduceSGD()),
+}
+
+
+def experiment(case: Case, on_failure: str, **changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "lenet", "dataset": DIGITS, "optimizer": case.base, "distributed": case.rule,
+        "topology": case.topology, "servers": case.servers, "batch_size": 16, "seed": 3,
+        "cpus_per_agent": 0.25, "epochs": EPOCHS, "on_failure": on_failure, "timeout_seconds": 40.0,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+@contextmanager
+def killing(group: TrainingGroup, moments: list[tuple[float, int]]) -> Iterator[list[int]]:
+    """SIGKILL to an agent by rank, after each of these seconds; gives the ranks that were killed."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def run() -> None:
+        begin = time.monotonic()
+        for seconds, rank in sorted(moments):
+            if over.wait(max(0.0, begin + seconds - time.monotonic())):
+                return
+            try:
+                os.kill(group.places[rank].pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            killed.append(rank)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def moments(seed: int, kills: int, low: float, high: float) -> list[tuple[float, int]]:
+    """Seconds and ranks of 0 to 3, drawn from the seed."""
+    rng = np.random.default_rng(seed)
+    return [(float(rng.uniform(low, high)), int(rng.integers(4))) for _ in range(kills)]
+
+
+def driver_events(tables: dict[str, pa.Table]) -> list[tuple[str, int]]:
+    """(name, rank) of what the driver noted, beside the servers' loads."""
+    rows = sorted(tables["events"].to_pylist(), key=lambda row: row["t_mono"])
+    return [(r["name"], r["rank"]) for r in rows if r["agent"] == "driver" and r["name"] != "load"]
+
+
+def processes(group: TrainingGroup) -> list[int]:
+    """Those of the group's agents that still run."""
+    return [place.pid for place in group.places if Path(f"/proc/{place.pid}").exists()]
+
+
+def survive(case: Case, on_failure: str, seed: int, kills: int) -> None:
+    """Train through the kills: the run completes, learns, and says what happened."""
+    wanted = experiment(case, on_failure)
+    with d5.launch(wanted, quiet=True) as group:
+        with killing(group, moments(seed, kills, 0.3, 2.5 * kills)) as killed:
+            outcome = group.train(progress=False)
+        tables = group.tables()
+        assert outcome.completed and outcome.step == EPOCHS * group.built.steps_per_epoch
+        noted = [rank for name, rank in driver_events(tables) if name == "agent_died"]
+        assert len(noted) == len(killed)
+        again = [rank for name, rank in driver_events(tables) if name == "agent_restarted"]
+        assert again == (noted if on_failure == "restart" else [])
+        accuracy = d5.TestAccuracy().estimate(tables).value
+        assert accuracy is not None and accuracy > 0.5  # of the worst agent; chance is 0.1
+        left = set(range(4)) - (set(noted) if on_failure == "continue" else set())
+        steps = {row["rank"] for row in tables["samples"].to_pylist() if row["metric"] == "test_accuracy"}
+        assert steps >= left
+    wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+
+
+def test_a_run_goes_on_through_kills_with_agents_started_again() -> None:
+    """ASGD, two kills at seeded moments."""
+    survive(CASES["ASGD"], "restart", seed=1, kills=2)
+
+
+@pytest.mark.slow
+def test_neighbours_of_one_that_is_killed_go_on_without_it() -> None:
+    """AD-PSGD on a ring: its two neighbours become each other's."""
+    survive(CASES["AD-PSGD"], "continue", seed=2, kills=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("on_failure", ["continue", "restart"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_optimizer_survives_kills(name: str, on_failure: str, seed: int) -> None:
+    """At seeded moments: one agent is lost for good, or two are started again one after the other."""
+    survive(CASES[name], on_failure, seed, kills=1 if on_failure == "continue" else 2)
+
+
+def server_pid(group: TrainingGroup, number: int) -> int:
+    servers = group._recovery.servers
+    assert servers is not None
+    place = ray.get(servers._shards[number].actor.__ray_call__.remote(place_of), timeout=20)
+    return int(place.pid)
+
+
+def kill_servers(case: Case, seconds: list[float]) -> None:
+    """Kill the first shard's process again and again; the run completes and its ledger has nothing twice."""
+    with d5.launch(experiment(case, "continue"), quiet=True) as group:
+        over = threading.Event()
+
+        def run() -> None:
+            for pause in seconds:
+                pid = server_pid(group, 0)
+                if not over.wait(pause):
+                    os.kill(pid, signal.SIGKILL)
+                    wait_until(lambda gone=pid: server_pid_or(group, gone) != gone, 30)  # type: ignore[misc]
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            outcome = group.train(progress=False)
+        finally:
+            over.set()
+            thread.join(60)
+        tables = group.tables()
+        assert outcome.completed
+        died = [name for name, _ in driver_events(tables) if name == "server_died"]
+        assert died and len(died) == len([n for n, _ in driver_events(tables) if n == "server_restored"])
+        accuracy = d5.TestAccuracy().estimate(tables).value
+        assert accuracy is not None and accuracy > 0.5
+        versions: dict[int, list[int]] = {0: [], 1: []}
+        for row in tables["events"].to_pylist():
+            if row["name"] == "push_pull":
+                for shard, version in enumerate(json.loads(row["detail"])["versions"]):
+                    versions[shard].append(version)
+        pushes = len(versions[1])
+        assert max(versions[1]) <= pushes and max(versions[0]) <= pushes  # no push is two updates
+
+
+def server_pid_or(group: TrainingGroup, otherwise: int) -> int:
+    try:
+        return server_pid(group, 0)
+    except Exception:
+        return otherwise
+
+
+def test_a_server_that_is_killed_comes_back_with_its_last_snapshot() -> None:
+    """ASGD with two shards: one is killed, and the agents find it again."""
+    kill_servers(CASES["ASGD"], [0.8])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ASGD", "parameter server", "stale-synchronous", "EASGD"])
+def test_servers_are_killed_twice(name: str) -> None:
+    """Each time its state is that of the last snapshot."""
+    kill_servers(CASES[name], [0.7, 0.9])
+
+
+@pytest.mark.parametrize("whom", [pytest.param("agent", marks=pytest.mark.slow), "server"])
+def test_without_a_policy_a_death_ends_the_run_with_a_clear_error(whom: str) -> None:
+    """on_failure='stop': who died, and what is kept."""
+    group = d5.launch(experiment(CASES["ASGD"], "stop"), quiet=True)
+    pid: Callable[[], int] = (
+        (lambda: group.places[1].pid) if whom == "agent" else (lambda: server_pid(group, 1))
+    )
+    victim = pid()
+    name = "TrainingAgent(rank=1)" if whom == "agent" else "ParameterServer(shard=1)"
+    with pytest.raises(AgentError) as caught, group:
+        threading.Timer(0.7, os.kill, (victim, signal.SIGKILL)).start()
+        group.train(progress=False)
+    assert f"{name} died" in str(caught.value) and f"d5ray show {group.run_id}" in str(caught.value)
+    assert d5.Run(group.folder).row["status"] == "failed"
