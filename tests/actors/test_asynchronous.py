@@ -1,0 +1,487 @@
+"""Claims about agents that do not wait for each other, in threads and on real Ray: replayed in their order in
+the simulation, they reach the same parameters"""
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import d5ray as d5
+from d5ray.distributed.simulation.schedule import Recorded, Schedule
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.metrics.schema import EVENTS
+from d5ray.metrics.store import Run
+from d5ray.replayer import Replay
+from tests.agents import agents_in_threads
+from tests.conftest import Head, d5ray, wait_until
+from tests.distributed.leftovers import nothing_left
+from tests.together import together
+
+Array = np.ndarray[Any, Any]
+DIGITS = d5.load_dataset("digits")
+AGENTS = 3
+STEPS = (5, 7)  # of two calls of train
+PLAIN = d5.SGD(0.05)
+
+
+class Overlapping(d5.DistributedOptimizer):
+    """ASGD whose pushes travel while the next gradient is computed; one of them is waited for late."""
+
+    uses_server = True
+    asynchronous = True
+
+    def start(self) -> None:
+        self.pushed: list[Any] = []
+
+    def step(self, batch: d5.Batch) -> None:
+        gradient = self.gradient(batch)
+        if len(self.pushed) == 2:
+            self.pushed.pop(0).wait()
+        self.server.pull(into=self.x)
+        self.pushed.append(self.server.start.push(gradient))
+
+    def finish(self) -> None:
+        while self.pushed:
+            self.pushed.pop().wait()
+        self.server.pull(into=self.x)
+
+
+class Everything(d5.DistributedOptimizer):
+    """Pushes to servers, averages with neighbours and writes letters, all at once."""
+
+    uses_server = True
+    uses_peers = True
+    asynchronous = True
+
+    def step(self, batch: d5.Batch) -> None:
+        self.server.push_pull(self.gradient(batch), into=self.x)
+        neighbors = self.peers.neighbors(batch.step)
+        self.peers.post(int(self.rng.choice(neighbors)), np.array([batch.step, self.peers.rank], np.float32))
+        self.peers.average(int(self.rng.choice(neighbors)))
+        own = np.zeros_like(self.x)
+        with self.peers.held(own):
+            for letter in self.peers.collect():
+                own += letter.arrays[0].sum() * 1e-4
+            own += 0.1 * (np.asarray(self.x) - own)
+
+    def finish(self) -> None:
+        self.peers.read(into=self.x)
+
+
+def experiment(rule: d5.DistributedOptimizer, base: d5.Optimizer = PLAIN, **changes: Any) -> Experiment:
+    """LeNet on digits among three agents, of which one computes three times as long as the others."""
+    values: dict[str, Any] = {
+        "model": "lenet", "dataset": DIGITS, "optimizer": base, "distributed": rule, "batch_size": 16,
+        "seed": 3, "cpus_per_agent": 0.25, "evaluate": False, "timeout_seconds": 60.0,
+        "slow": d5.Slowdown(agent=2, factor=3),
+    }  # fmt: skip
+    if "topology" not in changes:
+        values["agents"] = AGENTS
+    return Experiment(**(values | changes))
+
+
+MOMENTUM = d5.Momentum(0.02, 0.5)
+RING, CYCLE = d5.Ring(AGENTS), d5.DirectedRing(AGENTS)
+FAMILIES: dict[str, Experiment] = {
+    "ASGD": experiment(d5.ASGD(), servers=d5.Servers(shards=2)),
+    "ASGD with momentum": experiment(d5.ASGD(), MOMENTUM),
+    "ASGD compressed": experiment(d5.ASGD(compressor=d5.TopK(0.05)), servers=d5.Servers(shards=2)),
+    "ASGD quantized": experiment(d5.ASGD(compressor=d5.QSGD(bits=4)), servers=d5.Servers(shards=3)),
+    "ASGD in groups": experiment(d5.ASGD(), MOMENTUM, servers=d5.Servers(shards=2, groups=2)),
+    "stale-synchronous": experiment(d5.StaleSynchronousSGD(1), servers=d5.Servers(shards=3)),
+    "staleness-aware": experiment(d5.StalenessAwareSGD(), servers=d5.Servers(shards=2)),
+    "DC-ASGD": experiment(d5.DelayCompensatedASGD(0.1, 0.9)),
+    "Downpour": experiment(d5.Downpour(3, 2)),
+    "EASGD": experiment(d5.EASGD(0.1, 3), d5.Nesterov(0.03, 0.9), servers=d5.Servers(shards=2)),
+    "asynchronous local SGD": experiment(d5.AsynchronousLocalSGD((4, 4, 2))),
+    "asynchronous DiLoCo": experiment(d5.AsynchronousDiLoCo(2, d5.Nesterov(0.3, 0.5), delay=4)),
+    "AD-PSGD": experiment(d5.ADPSGD(), MOMENTUM, topology=RING),
+    "asynchronous gradient push": experiment(d5.AsynchronousGradientPush(), MOMENTUM, topology=CYCLE),
+    "overlap SGP": experiment(d5.OverlapSGP(1), MOMENTUM, topology=d5.OnePeerExponential(4)),
+    "gossip": experiment(d5.RandomWalkGossip(), MOMENTUM, topology=RING),
+    "handles": experiment(Overlapping(), servers=d5.Servers(shards=2)),
+    "everything": experiment(Everything(), topology=RING, servers=d5.Servers(shards=2)),
+}
+
+
+# -- in threads ----------------------------------------------------------------------------------------------
+
+
+def in_threads(wanted: Experiment, steps: Sequence[int] = STEPS) -> tuple[Array, list[dict[str, Any]]]:
+    """The parameters of all agents (agents, n) at the end, and the rows of their events."""
+    with agents_in_threads(wanted, DIGITS) as (agents, sinks):
+        for count in steps:
+            for outcome in together(lambda rank, count=count: agents[rank].train(count), len(agents)):  # type: ignore[misc]
+                assert outcome.completed, outcome.reason
+            if wanted.rule.asynchronous:
+                together(lambda rank: agents[rank].conclude(), len(agents))
+        found = np.stack([agent.flat_parameters() for agent in agents])
+        return found, [event for sink in sinks for event in sink.sent_events]
+
+
+def in_simulation(wanted: Experiment, schedule: Schedule, folder: Path) -> Array:
+    """The parameters of all agents (agents, n) after the same operations in the same order."""
+    order = Recorded(schedule)
+    with d5.simulate(wanted, order=order, root=folder) as group:
+        for count in STEPS:
+            group.train(count, progress=False)
+        found = np.stack([agent.flat_parameters() for agent in group.agents])
+    order.check()
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Path) -> None:
+    """Every asynchronous optimizer, in two calls of train; agents came in between each other's operations,
+    and in another order the same agents do something else. Nothing of the agents and servers is left."""
+    wanted = FAMILIES[name]
+    with nothing_left():
+        found, events = in_threads(wanted)
+    assert wanted.agents is not None
+    schedule = Schedule.of(events, wanted.settled, wanted.agents)
+    assert entangled(schedule)
+    np.testing.assert_array_equal(in_simulation(wanted, schedule, tmp_path), found)
+    with d5.simulate(wanted, root=tmp_path) as group:
+        for count in STEPS:
+            group.train(count, progress=False)
+        other = np.stack([agent.flat_parameters() for agent in group.agents])
+    assert np.abs(other - found).max() > 1e-6
+
+
+def entangled(schedule: Schedule) -> bool:
+    """Whether agents did not simply come one after the other."""
+    places = [[rank for rank, _ in turns] for turns in schedule.turns.values()]
+    changes = [sum(a != b for a, b in pairwise(ranks)) for ranks in places]
+    return not places or max(changes) > AGENTS
+
+
+def test_a_parameter_server_in_threads_is_an_allreduce() -> None:
+    """With momentum and a remainder; one server, or three shards, or two groups: to 1e-6 AllreduceSGD."""
+    base = d5.Momentum(0.05, 0.9)
+    changes = {"batch_size": 130, "slow": ()}  # four steps an epoch; the last has a remainder
+    expected, _ = in_threads(experiment(d5.AllreduceSGD(), base, **changes))
+    for servers in (None, d5.Servers(shards=3), d5.Servers(groups=2)):
+        wanted = experiment(d5.ParameterServerSGD(), base, servers=servers, **changes)
+        for parameters in in_threads(wanted)[0]:
+            assert relative(parameters, expected[0]) < 1e-6
+
+
+def relative(found: Array, expected: Array) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+# -- on Ray --------------------------------------------------------------------------------------------------
+
+Launch = Callable[..., "Launched"]
+
+
+class Launched:
+    """A run on real Ray that has ended: its folder, the agents' parameters (agents, n) and tables."""
+
+    def __init__(self, group: Any, steps: Sequence[int], **how: Any) -> None:
+        with group:
+            for count in steps:
+                group.train(count, progress=False)
+            self.parameters = np.stack([flat(group.parameters(rank)) for rank in range(len(group.agents))])
+            self.run_id, self.folder = group.run_id, group.folder
+
+    @property
+    def run(self) -> Run:
+        return Run(self.folder)
+
+
+def flat(parameters: dict[str, Array]) -> Array:
+    return np.concatenate([array.ravel() for array in parameters.values()])
+
+
+@pytest.fixture(scope="module")
+def launch(head: Head) -> Iterator[Launch]:
+    """Runs an experiment on the head's cluster."""
+
+    def start(wanted: Experiment, steps: Sequence[int] = STEPS) -> Launched:
+        return Launched(d5.launch(wanted, address=head.address, quiet=True), steps)
+
+    d5.shutdown()
+    yield start
+    d5.shutdown()
+
+
+@pytest.fixture(scope="module")
+def asgd(launch: Launch) -> Launched:
+    """A run of ASGD with two shards."""
+    return launch(FAMILIES["ASGD"])
+
+
+@pytest.fixture(scope="module")
+def synchronous(launch: Launch) -> Launched:
+    """A run of ParameterServerSGD with two shards."""
+    base = d5.Momentum(0.05, 0.9)
+    return launch(experiment(d5.ParameterServerSGD(), base, agents=2, servers=d5.Servers(shards=2), slow=()))
+
+
+def check_replay(launched: Launched) -> Replay:
+    """It agrees to the last bit."""
+    replayed = d5.replay(launched.run_id)
+    assert replayed.agrees and replayed.difference == 0.0
+    assert (replayed.run_id, replayed.steps) == (launched.run_id, sum(STEPS))
+    return replayed
+
+
+@pytest.mark.slow
+def test_a_parameter_server_on_ray_is_an_allreduce(synchronous: Launched) -> None:
+    """On every agent the parameters of AllreduceSGD in threads, to 1e-6."""
+    expected, _ = in_threads(experiment(d5.AllreduceSGD(), d5.Momentum(0.05, 0.9), agents=2, slow=()))
+    for found in synchronous.parameters:
+        assert relative(found, expected[0]) < 1e-6
+
+
+def test_asgd_on_ray_is_replayed_to_the_last_bit(asgd: Launched) -> None:
+    """Every push and pull is in the events table, once at each shard: a pull, 12 pushes, two final pulls."""
+    replayed = check_replay(asgd)
+    assert replayed.operations == 2 * AGENTS * (1 + sum(STEPS) + len(STEPS))
+    for found in asgd.parameters:
+        np.testing.assert_array_equal(found, asgd.parameters[0])
+
+
+ON_RAY = [
+    "AD-PSGD",
+    "handles",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in FAMILIES
+        if name not in ("ASGD", "AD-PSGD", "handles")
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ON_RAY)
+def test_agents_on_ray_are_replayed_to_the_last_bit(name: str, launch: Launch, tmp_path: Path) -> None:
+    """The other asynchronous optimizers, an optimizer of the test's own among them."""
+    launched = launch(FAMILIES[name])
+    check_replay(launched)
+    with d5.simulate(FAMILIES[name], root=tmp_path) as group:
+        for agent, found in zip(group.agents, launched.parameters, strict=True):
+            assert relative(found, agent.flat_parameters()) > 1e-3  # it has moved
+
+
+@pytest.mark.slow
+def test_push_sum_without_staleness_is_stochastic_gradient_push(launch: Launch) -> None:
+    """OverlapSGP(0) by letters on Ray: on every agent the parameters of the synchronous one, to 1e-6."""
+    wanted = experiment(d5.OverlapSGP(0), MOMENTUM, topology=CYCLE)
+    launched = launch(wanted)
+    check_replay(launched)
+    synchronous = experiment(d5.StochasticGradientPush(), MOMENTUM, topology=CYCLE)
+    expected, _ = in_threads(synchronous)
+    for found, other in zip(launched.parameters, expected, strict=True):
+        assert relative(found, other) < 1e-6
+    assert relative(expected[0], expected[1]) > 1e-4
+
+
+@pytest.mark.slow
+def test_hogwild_learns_on_one_array_that_all_processes_share(launch: Launch) -> None:
+    """Agents without a lock: the same parameters on all of them to the last bit, by which three digits of
+    four are read. Such a run cannot be replayed, and the error says why."""
+    steps_per_epoch = -(-len(DIGITS.train) // (AGENTS * 16))
+    wanted = experiment(d5.Hogwild(), d5.SGD(0.1), evaluate=True)
+    launched = launch(wanted, (8 * steps_per_epoch,))
+    for found in launched.parameters:
+        np.testing.assert_array_equal(found, launched.parameters[0])
+    accuracy = launched.run.tables()["samples"].to_pandas().query("metric == 'test_accuracy'")
+    assert accuracy.sort_values("step").groupby("rank").value.last().min() >= 0.75
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be replayed: the updates of Hogwild.* have no order"
+    ):
+        d5.replay(launched.run_id)
+
+
+# -- runs that are not replayed ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_synchronous_run_kept_no_schedule(synchronous: Launched, tmp_path: Path) -> None:
+    """Neither did a simulated one: the error says which ones do."""
+    with d5.simulate(FAMILIES["ASGD"], root=tmp_path) as group:
+        group.train(1, progress=False)
+    for run in (synchronous.run, Run(group.folder)):
+        with pytest.raises(ConfigurationError, match=r"kept no schedule, .* such as ASGD\(\), are replayed"):
+            d5.replay(run)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_is_not_replayed(launch: Launch, head: Head) -> None:
+    """Ctrl-C in the middle of the training."""
+    wanted = experiment(d5.ASGD(), agents=2, slow=())
+    group = d5.launch(wanted, address=head.address, quiet=True)
+
+    def interrupt() -> None:
+        wait_until(lambda: Run(group.folder).tables()["samples"].num_rows > 0, 30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt, daemon=True)
+    with pytest.raises(KeyboardInterrupt), group:
+        waiting.start()
+        group.train(1_000_000, progress=False)
+    waiting.join()
+    with pytest.raises(ConfigurationError, match="is interrupted: only a completed run can be replayed"):
+        d5.replay(group.run_id)
+
+
+def copied(launched: Launched, home: Path) -> Path:
+    """A copy of a run's folder in another D5RAY_HOME."""
+    folder: Path = home / "runs" / launched.run_id
+    shutil.copytree(launched.folder, folder)
+    return folder
+
+
+def test_a_run_of_another_version_is_not_replayed(asgd: Launched, tmp_path: Path) -> None:
+    """With both versions named."""
+    folder = copied(asgd, tmp_path)
+    rows = pa.parquet.read_table(folder / "runs.parquet")
+    place = rows.schema.get_field_index("d5ray_version")
+    changed = rows.set_column(place, rows.schema.field(place), pa.array(["0.0.1"]))
+    pa.parquet.write_table(changed, folder / "runs.parquet")
+    own = asgd.run.row["d5ray_version"]
+    with pytest.raises(ConfigurationError, match=rf"made by d5ray 0\.0\.1, this is {own}: replay it with"):
+        d5.replay(Run(folder))
+
+
+# -- runs that did something else ----------------------------------------------------------------------------
+
+
+def tampered(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Rewrite the events: `change` gets those of pushes and pulls, with their detail as data."""
+    rows = pa.parquet.read_table(folder / "events.parquet").to_pylist()
+    operations = [row for row in rows if row["name"] in ("push_pull", "pull")]
+    for row in operations:
+        row["detail"] = json.loads(row["detail"])
+    change(operations)
+    for row in operations:
+        row["detail"] = json.dumps(row["detail"])
+    left = [row for row in rows if row not in operations or row["detail"] != "null"]
+    pa.parquet.write_table(pa.Table.from_pylist(left, schema=EVENTS), folder / "events.parquet")
+
+
+def neighbours(operations: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two pushes of different agents that came to the first shard one directly after the other."""
+    pushes = sorted(
+        (row for row in operations if row["name"] == "push_pull"), key=lambda row: row["detail"]["orders"][0]
+    )
+    for first, second in pairwise(pushes):
+        adjacent = second["detail"]["orders"][0] == first["detail"]["orders"][0] + 1
+        if first["rank"] != second["rank"] and adjacent and second["step"] < 8:
+            return first, second
+    raise AssertionError("no agent came after another one")
+
+
+def swap(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Exchange their places at all shards."""
+    one, other = first["detail"], second["detail"]
+    one["orders"], other["orders"] = other["orders"], one["orders"]
+
+
+def test_a_run_whose_order_was_another_does_not_agree(asgd: Launched, tmp_path: Path) -> None:
+    """Two neighbouring pushes of different agents exchanged, at all shards or one: the parameters differ."""
+    for shards in ([0, 1], [0]):
+        folder = copied(asgd, tmp_path / str(len(shards)))
+
+        def change(operations: list[dict[str, Any]], shards: list[int] = shards) -> None:
+            first, second = neighbours(operations)
+            one, other = first["detail"]["orders"], second["detail"]["orders"]
+            for shard in shards:
+                one[shard], other[shard] = other[shard], one[shard]
+
+        tampered(folder, change)
+        replayed = d5.replay(Run(folder))
+        assert not replayed.agrees
+        assert replayed.tolerance < replayed.difference < 0.1
+
+
+def backwards(operations: list[dict[str, Any]]) -> None:
+    """An agent's second push came before its first."""
+    own = [row for row in operations if row["rank"] == 1 and row["name"] == "push_pull"]
+    swap(own[0], own[1])
+
+
+def missing(operations: list[dict[str, Any]]) -> None:
+    """One push is not in the table."""
+    operations[20]["detail"] = None
+
+
+def twice(operations: list[dict[str, Any]]) -> None:
+    """Two pushes have one place."""
+    first, second = neighbours(operations)
+    second["detail"]["orders"] = first["detail"]["orders"]
+
+
+def strange(operations: list[dict[str, Any]]) -> None:
+    """An agent has an operation that it did not do."""
+    operations[5]["detail"]["number"] = 1000
+
+
+STILL = r"cannot be replayed: .* before one that it waits for .*ParameterServer\(shard=0\)"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (backwards, STILL),
+        (strange, STILL),
+        (missing, r"of 45 operations that came to ParameterServer\(shard=0\), its events table has 44"),
+        (twice, r"of 45 operations .* has 44"),
+    ],
+)
+def test_an_order_that_no_run_can_have_is_refused(
+    change: Callable[[list[dict[str, Any]]], None], words: str, asgd: Launched, tmp_path: Path
+) -> None:
+    """With an error instead of a verdict, that says where the replay stands still or what is missing."""
+    folder = copied(asgd, tmp_path)
+    tampered(folder, change)
+    with pytest.raises(ConfigurationError, match=words):
+        d5.replay(Run(folder))
+
+
+def test_parameters_that_a_run_did_not_reach_do_not_agree(asgd: Launched, tmp_path: Path) -> None:
+    """One of 20,000 parameters of one agent changed by a thousandth of all."""
+    folder = copied(asgd, tmp_path)
+    with np.load(folder / "parameters.npz") as kept:
+        parameters = {name: kept[name].copy() for name in kept.files}
+    assert sorted(parameters) == [str(rank) for rank in range(AGENTS)]
+    size = float(np.linalg.norm(parameters["2"]))
+    parameters["2"][7] += 1e-3 * size
+    np.savez(folder / "parameters.npz", allow_pickle=False, **parameters)
+    assert d5.replay(Run(folder)).difference == pytest.approx(1e-3, rel=0.01)
+
+
+def test_the_command_says_whether_a_run_agrees(asgd: Launched, tmp_path: Path) -> None:
+    """`d5ray replay last`: exit code 0 and the numbers as JSON; 1 where it does not; 3 where it cannot."""
+    good, bad, old = (tmp_path / name for name in ("good", "bad", "old"))
+    copied(asgd, good)
+    tampered(copied(asgd, bad), lambda operations: swap(*neighbours(operations)))
+    shutil.rmtree(copied(asgd, old) / "experiment.pickle", ignore_errors=True)
+    (old / "runs" / asgd.run_id / "experiment.pickle").unlink(missing_ok=True)
+
+    done = d5ray("replay", "last", "--json", env={"D5RAY_HOME": str(good)})
+    assert done.code == 0, done
+    replayed = Replay(**{name: value for name, value in done.json.items() if name != "agrees"})
+    assert done.json["agrees"] is True
+    assert replayed == d5.replay(asgd.run_id)
+
+    done = d5ray("replay", asgd.run_id[:-2], env={"D5RAY_HOME": str(bad)})
+    assert done.code == 1, done
+    assert "FAIL" in done.out and "something else than its algorithm says" in done.out
+
+    done = d5ray("replay", "last", env={"D5RAY_HOME": str(old)})
+    assert done.code == 3, done
+    assert "kept no schedule" in done.err and "Traceback" not in done.err
+    assert not done.left()

@@ -1,0 +1,708 @@
+"""Claims about requests between processes without a group: frames, shared regions, services and channels"""
+
+import json
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d5ray.distributed.remote import frames
+from d5ray.distributed.remote.channel import Channel
+from d5ray.distributed.remote.frames import Bytes
+from d5ray.distributed.remote.region import PAGE_BYTES, Region
+from d5ray.distributed.remote.service import (
+    HELLO,
+    MAX_HELLO_BYTES,
+    Address,
+    Connection,
+    Service,
+    connect,
+)
+from d5ray.errors import AgentError, ConfigurationError, PeerLost
+from tests.conftest import wait_until
+from tests.distributed.elsewhere import elsewhere
+from tests.distributed.leftovers import nothing_left, shared_memory
+from tests.together import together
+
+SECRET = "a secret of these tests"
+HERE, THERE = "this node", "another node"
+HEADER_BYTES = 16 + 8 * frames.NUMBERS
+ECHO, SILENCE = 5, 6  # kinds of requests
+SECONDS = 20.0  # the bound of waits that end much earlier
+NOTICED_SECONDS = 5.0  # within which everyone must know that a connection is gone
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+def numbered(size: int, seed: int = 0) -> Bytes:
+    """Random bytes, others for every size and seed."""
+    return np.random.default_rng([size, seed]).integers(0, 256, size, dtype=np.uint8)
+
+
+# -- frames --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unix_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    left, right = socket.socketpair()
+    with left, right:
+        yield left, right
+
+
+@contextmanager
+def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        right, _ = listener.accept()
+        with left, right:
+            yield left, right
+
+
+@pytest.mark.parametrize("pair", [unix_pair, tcp_pair])
+def test_frames_come_as_they_were_sent(pair: Callable[[], Any]) -> None:
+    """Empty, short, long and large ones one after the other: kind, numbers and every byte, then the end."""
+    sent = [
+        (kind, tuple(range(-kind, 0)), numbered(size))
+        for kind, size in enumerate((0, 1, 79, 4095, 4096, 4097, 300_000, 20_000_000, 0))
+    ]
+    sent[2] = (2**31 - 1, (2**63 - 1, -(2**63)), sent[2][2])
+    with pair() as (left, right):
+
+        def send() -> None:
+            for kind, numbers, payload in sent:
+                frames.send(left, kind, numbers, payload)
+            left.shutdown(socket.SHUT_WR)
+
+        def receive() -> None:
+            for kind, numbers, payload in sent:
+                frame = frames.receive(right)
+                assert frame == (kind, padded(numbers), len(payload))
+                into = np.zeros_like(payload)
+                frames.fill(right, into)
+                assert np.array_equal(into, payload)
+            assert frames.receive(right) is None
+
+        together(lambda rank: (send, receive)[rank](), 2)
+
+
+def padded(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """As many as every frame has."""
+    return (*numbers, *(0,) * (frames.NUMBERS - len(numbers)))
+
+
+def raw_frame(payload: Bytes, kind: int = ECHO) -> bytes:
+    """As it travels."""
+    with unix_pair() as (left, right):
+        frames.send(left, kind, (1, 2, 3), payload)
+        left.shutdown(socket.SHUT_WR)
+        with right.makefile("rb") as stream:
+            return stream.read()
+
+
+def test_a_frame_may_come_byte_by_byte() -> None:
+    """However the stream is cut, the frame is the same."""
+    payload = numbered(50)
+    raw = raw_frame(payload)
+    with unix_pair() as (left, right):
+
+        def trickle() -> None:
+            for byte in raw:
+                left.sendall(bytes([byte]))
+
+        def receive() -> Bytes:
+            frame = frames.receive(right)
+            assert frame == (ECHO, padded((1, 2, 3)), 50)
+            into = np.zeros(50, np.uint8)
+            frames.fill(right, into)
+            return into
+
+        _, found = together(lambda rank: receive() if rank else trickle(), 2)
+        assert found is not None and np.array_equal(found, payload)
+
+
+def test_an_end_between_frames_is_the_end_and_an_end_within_one_an_error() -> None:
+    """Cut behind every byte of a frame: `PeerLost`, but where nothing or all of it has come."""
+    raw = raw_frame(numbered(10))
+    assert len(raw) == HEADER_BYTES + 10
+    for cut in range(len(raw) + 1):
+        with unix_pair() as (left, right):
+            left.sendall(raw[:cut])
+            left.shutdown(socket.SHUT_WR)
+            if cut == 0:
+                assert frames.receive(right) is None
+            elif cut < HEADER_BYTES:
+                with pytest.raises(PeerLost, match="in the middle"):
+                    frames.receive(right)
+            else:
+                frame, into = frames.receive(right), np.zeros(10, np.uint8)
+                assert frame is not None and frame.payload_bytes == 10
+                if cut == len(raw):
+                    frames.fill(right, into)
+                else:
+                    with pytest.raises(PeerLost, match="in the middle"):
+                        frames.fill(right, into)
+
+
+def test_garbage_is_refused() -> None:
+    """Random bytes, another protocol's words, too large a payload: `PeerLost`, nothing more is read."""
+    too_large = bytearray(raw_frame(frames.EMPTY))
+    too_large[8:16] = (frames.MAX_PAYLOAD_BYTES + 1).to_bytes(8, "little")
+    http = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain".ljust(HEADER_BYTES, b"\n")
+    for garbage in (numbered(HEADER_BYTES).tobytes(), http, bytes(HEADER_BYTES), bytes(too_large)):
+        with unix_pair() as (left, right):
+            left.sendall(garbage + b"more")
+            with pytest.raises(PeerLost, match="none of ours"):
+                frames.receive(right)
+            assert right.recv(100) == b"more"
+
+
+# -- regions -------------------------------------------------------------------------------------------------
+
+
+def test_pieces_of_a_region_are_apart_and_found_again() -> None:
+    """Carved one after the other, on pages of their own: no piece overlaps another, each knows its place."""
+    region = Region(10 * PAGE_BYTES)
+    try:
+        assert region.left() == 10 * PAGE_BYTES
+        sizes = [1, PAGE_BYTES, PAGE_BYTES + 1, 5]
+        pieces = [region.carve(size) for size in sizes]
+        assert [piece.size for piece in pieces] == sizes
+        places = [region.offset(piece) for piece in pieces]
+        assert places == [0, PAGE_BYTES, 2 * PAGE_BYTES, 4 * PAGE_BYTES]
+        assert region.left() == 5 * PAGE_BYTES
+        for number, piece in enumerate(pieces):
+            piece[:] = number + 1
+        assert (
+            [int(piece.min()) for piece in pieces] == [int(piece.max()) for piece in pieces] == [1, 2, 3, 4]
+        )
+        assert region.offset(pieces[2][10:20].view(np.int16)) == 2 * PAGE_BYTES + 10
+        assert region.offset(np.zeros(3)) is None
+    finally:
+        region.close_descriptor()
+
+
+def doubles_a_region(pipe: Any, name: str) -> None:
+    """In another process: takes a region over, tells what it found, and doubles every byte."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(name)
+        message, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    region = Region(int.from_bytes(message, "little"), descriptors[0])
+    region.close_descriptor()
+    pipe.send((region.bytes.copy(), shared_memory()))
+    region.bytes *= 2
+    pipe.send("doubled")
+    pipe.recv()
+    del region
+    pipe.send(shared_memory())
+    pipe.recv()
+
+
+def test_two_processes_share_a_region_that_has_no_name() -> None:
+    """Each sees what the other wrote; no file is in /dev/shm; with the last reference the memory is free."""
+    payload, before = numbered(3 * PAGE_BYTES + 7), len(shared_memory())
+    name = f"\0d5ray-test-{os.getpid()}"
+    region = Region(len(payload))
+    region.bytes[:] = payload
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(name)
+        listener.listen()
+        with elsewhere(doubles_a_region, name) as other:
+            connection, _ = listener.accept()
+            with connection:
+                socket.send_fds(connection, [len(payload).to_bytes(8, "little")], [region.descriptor])
+            found, mapped = other.said()
+            assert np.array_equal(found, payload)
+            assert set(mapped) == {"/memfd:d5ray (deleted)"}
+            assert other.said() == "doubled"
+            assert np.array_equal(region.bytes, payload * 2)
+            assert len(shared_memory()) > before
+            other.tell("let it go")
+            assert other.said() == []
+            region.close_descriptor()
+            del region
+            assert len(shared_memory()) == before
+
+
+# -- services ------------------------------------------------------------------------------------------------
+
+
+def echo(client: Connection) -> None:
+    """Gives back what came: twice the numbers, and the bytes, of the region where a place in it is named."""
+    while (frame := client.receive()) is not None:
+        payload = np.empty(frame.payload_bytes, np.uint8)
+        client.fill(payload)
+        if frame.kind == ECHO:
+            numbers = tuple(2 * number for number in frame.numbers)
+            if client.region is not None and frame.numbers[0] > 0:
+                payload = client.region.bytes[: frame.numbers[0]]
+            client.reply(ECHO, numbers, payload)
+
+
+class Watched:
+    """An echo that knows who is there, and how each of them ended."""
+
+    def __init__(self) -> None:
+        self.present: set[int] = set()
+        self.came: list[int] = []
+
+    def __call__(self, client: Connection) -> None:
+        rank = int(client.hello["rank"])
+        self.present.add(rank)
+        self.came.append(rank)
+        try:
+            echo(client)
+        finally:
+            self.present.discard(rank)
+
+
+@contextmanager
+def service(serve: Callable[[Connection], None] = echo) -> Iterator[Service]:
+    made = Service(serve, node=HERE, host="127.0.0.1", secret=SECRET)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def channel(
+    address: Address,
+    *,
+    node: str = HERE,
+    rank: int = 0,
+    region: Region | None = None,
+    seconds: float = SECONDS,
+    patience: float = 0.0,
+) -> Iterator[Channel]:
+    made = Channel(address, node, {"rank": rank, "secret": SECRET}, region, seconds, patience)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def asked(speaker: Channel, number: int, payload: Bytes) -> Bytes:
+    """What the echo gives back, which must be its own."""
+    into = np.zeros_like(payload)
+    frame = speaker.call(ECHO, (-number,), payload, into)
+    assert frame.numbers[0] == -2 * number
+    return into
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_who_knows_the_secret_is_served(node: str) -> None:
+    """Requests and answers of every size, through the Unix socket on its node and through TCP elsewhere."""
+    with service() as served, channel(served.address, node=node) as speaker:
+        for number, size in enumerate((0, 1, 5000, 3_000_000)):
+            payload = numbered(size)
+            assert np.array_equal(asked(speaker, number, payload), payload)
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+@pytest.mark.parametrize("secret", ["", "wrong", SECRET + "x", SECRET[:-1], "geheimnisträger", 5, None])
+def test_who_does_not_know_the_secret_is_turned_away(node: str, secret: object) -> None:
+    """At once, unserved, and whatever it shares is not mapped; the next one is served."""
+    watched = Watched()
+    region = Region(100)
+    before = shared_memory()
+    try:
+        with service(watched) as served:
+            with pytest.raises(PeerLost, match="turned this process away"):
+                connect(served.address, node, {"rank": 1, "secret": secret}, region, SECONDS)
+            with channel(served.address, node=node, rank=2) as speaker:
+                asked(speaker, 1, numbered(10))
+            assert watched.came == [2]
+            assert shared_memory() == before
+    finally:
+        region.close_descriptor()
+
+
+def strange(address: Address, near: bool, words: bytes) -> bytes:
+    """What a stranger hears who sends these bytes."""
+    if near:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(address.local)
+    else:
+        connection = socket.create_connection((address.host, address.port))
+    with connection:
+        connection.settimeout(SECONDS)
+        heard = b""
+        try:
+            connection.sendall(words)
+            connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(100):
+                heard += piece
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # it was quick to close
+        return heard
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_strangers_hear_nothing_and_disturb_nobody(near: bool) -> None:
+    """Garbage, other protocols, broken and oversized introductions: the connection is closed in silence."""
+    said = json.dumps({"rank": 1, "secret": SECRET}).encode()
+    padded = said[:-1] + b', "x": "' + b"x" * MAX_HELLO_BYTES + b'"}'
+    words = {
+        "nothing": b"",
+        "another protocol": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".ljust(200, b"\n"),
+        "garbage": numbered(1000).tobytes(),
+        "a request before the introduction": raw_frame(frames.EMPTY),
+        "an introduction that is too large": raw_frame(np.frombuffer(padded, np.uint8), HELLO),
+        "an introduction of garbage": raw_frame(numbered(50), HELLO),
+        "an introduction that is a list": raw_frame(np.frombuffer(b"[1, 2]", np.uint8), HELLO),
+        "an introduction that ends early": raw_frame(np.frombuffer(said, np.uint8), HELLO)[:-5],
+    }
+    watched = Watched()
+    with service(watched) as served, channel(served.address, rank=3) as speaker:
+        asked(speaker, 1, numbered(10))
+        for name, sent in words.items():
+            assert strange(served.address, near, b"\0" * near + sent) == b"", name
+            asked(speaker, 2, numbered(10))
+        assert watched.came == [3]
+        introduced = raw_frame(np.frombuffer(said, np.uint8), HELLO)
+        assert len(strange(served.address, near, b"\0" * near + introduced)) == HEADER_BYTES  # the welcome
+        assert watched.came == [3, 1]
+
+
+def test_a_region_that_is_smaller_than_its_owner_says_is_refused() -> None:
+    """The service does not touch memory that is not there, which would end it."""
+    region = Region(PAGE_BYTES)
+    try:
+        with service() as served, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(served.address.local)
+            connection.settimeout(SECONDS)
+            socket.send_fds(connection, [b"\0"], [region.descriptor])
+            said = np.frombuffer(json.dumps({"rank": 1, "secret": SECRET}).encode(), np.uint8)
+            frames.send(connection, HELLO, (100 * PAGE_BYTES,), said)
+            assert frames.receive(connection) is None
+    finally:
+        region.close_descriptor()
+
+
+def asks_for_ever(pipe: Any, address: Address, node: str) -> None:
+    """In another process: sends large requests, one after the other."""
+    region = Region(1000)
+    speaker = Channel(address, node, {"rank": 1, "secret": SECRET}, region, SECONDS)
+    asked(speaker, 1, numbered(3_000_000))
+    pipe.send("ready")
+    for number in range(10**9):
+        asked(speaker, number, numbered(3_000_000, number))
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_a_client_that_is_killed_is_forgotten_within_seconds(node: str) -> None:
+    """SIGKILL in the middle of requests: its thread ends, its region is let go, others do not notice."""
+    watched, before = Watched(), len(shared_memory())
+    with service(watched) as served, channel(served.address, rank=2) as speaker:
+        asked(speaker, 1, numbered(10))
+        with elsewhere(asks_for_ever, served.address, node) as client:
+            assert client.said() == "ready"
+            assert watched.present == {1, 2}
+            assert (len(shared_memory()) > before) == (node == HERE)
+            client.kill()
+            wait_until(lambda: watched.present == {2}, NOTICED_SECONDS)
+            wait_until(lambda: len(shared_memory()) == before, NOTICED_SECONDS)
+            asked(speaker, 2, numbered(1000))
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_closing_a_service_ends_everything(node: str) -> None:
+    """Who waits for an answer gets `PeerLost` at once, who comes later too, and no thread is left."""
+    with service() as served, ExitStack() as stack:
+        speakers = [stack.enter_context(channel(served.address, node=node, rank=r)) for r in range(4)]
+        waiting = threading.Barrier(5)
+
+        def wait(rank: int) -> float:
+            asked(speakers[rank], rank, numbered(10))
+            waiting.wait(SECONDS)
+            with pytest.raises(PeerLost):
+                speakers[rank].call(SILENCE)
+            return time.monotonic()
+
+        def close() -> float:
+            waiting.wait(SECONDS)
+            served.close()
+            return time.monotonic()
+
+        *told, closed = together(lambda rank: close() if rank == 4 else wait(rank), 5)
+        assert max(told) - closed < NOTICED_SECONDS
+        with pytest.raises(PeerLost, match="does not answer"):
+            connect(served.address, node, {"rank": 9, "secret": SECRET}, None, SECONDS)
+        wait_until(lambda: not of_services(), NOTICED_SECONDS)
+
+
+def of_services() -> list[str]:
+    return [
+        thread.name for thread in threading.enumerate() if thread.name in ("d5ray-service", "d5ray-serve")
+    ]
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_two_hundred_clients_at_once_get_their_own_answers(node: str) -> None:
+    """All connect and ask at the same time, three times each."""
+    clients = 200
+    with service() as served:
+        begin = threading.Barrier(clients)
+
+        def ask(rank: int) -> None:
+            begin.wait(SECONDS)
+            with channel(served.address, node=node, rank=rank) as speaker:
+                for turn in range(3):
+                    payload = numbered(1000 * turn + rank, rank)
+                    assert np.array_equal(asked(speaker, rank, payload), payload)
+
+        together(ask, clients)
+
+
+def may_open_few_files(pipe: Any, few: int) -> None:
+    """In another process: a service that may have but a few files open beside those that it has."""
+    with service() as served:
+        allowed = 1 + max(int(entry.name) for entry in Path("/proc/self/fd").iterdir()) + few
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+        pipe.send(served.address)
+        pipe.recv()
+
+
+def test_a_service_without_files_to_open_goes_on_when_there_are_some() -> None:
+    """Clients come until it may open no more files; when they have left, the next ones are served."""
+    with elsewhere(may_open_few_files, 10) as other:
+        address = other.said()
+        files = Path(f"/proc/{other.pid}/fd")
+        before = len(list(files.iterdir()))
+        with ExitStack() as crowd:
+            for number in range(40):
+                if number % 2:
+                    one = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                    one.connect(address.local)
+                else:
+                    crowd.enter_context(socket.create_connection((address.host, address.port)))
+            wait_until(lambda: len(list(files.iterdir())) >= before + 9, SECONDS)
+            time.sleep(0.2)  # for what cannot be opened any more
+        for node in (HERE, THERE):
+            with channel(address, node=node, patience=SECONDS) as speaker:
+                assert np.array_equal(asked(speaker, 1, numbered(10)), numbered(10))
+
+
+def mistaken(client: Connection) -> None:
+    """Serves one request, and then has a mistake."""
+    client.receive()
+    client.reply(ECHO, (1,))
+    client.receive()
+    if client.hello["rank"]:
+        raise ConfigurationError("found this, expected that: do this")
+    json.loads("{")
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_what_a_service_raises_is_raised_at_the_client(node: str) -> None:
+    """An error for people with its own words, others with the place of the mistake; the service goes on."""
+    words = (r"(?s)json\.loads\(.*JSONDecodeError: Expecting", "^found this, expected that: do this$")
+    with service(mistaken) as served:
+        for rank, expected in enumerate(words):
+            with channel(served.address, node=node, rank=rank, patience=SECONDS) as speaker:
+                assert speaker.call(ECHO).numbers[0] == 1
+                with pytest.raises(AgentError, match=expected):
+                    speaker.call(ECHO)
+                assert speaker.call(ECHO).numbers[0] == 1  # over another connection
+
+
+# -- channels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_a_region_is_shared_on_the_node_alone(node: str) -> None:
+    """The echo answers with what lies in the region where it is near, and with what was sent elsewhere."""
+    region = Region(64)
+    region.bytes[:] = numbered(64)
+    try:
+        with service() as served, channel(served.address, node=node, region=region) as speaker:
+            assert speaker.near == (node == HERE)
+            into = np.zeros(64, np.uint8)
+            speaker.call(ECHO, (64,), numbered(64, seed=1), into)
+            assert np.array_equal(into, numbered(64, seed=int(node == THERE)))
+    finally:
+        region.close_descriptor()
+
+
+def test_callers_of_one_channel_get_their_own_answers() -> None:
+    """Eight threads, one connection."""
+    with service() as served, channel(served.address) as speaker:
+
+        def ask(rank: int) -> None:
+            for turn in range(50):
+                payload = numbered(100 * rank + turn, rank)
+                assert np.array_equal(asked(speaker, rank, payload), payload)
+
+        together(ask, 8)
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+@pytest.mark.parametrize("patience", [0.0, 1.0])
+def test_who_does_not_answer_is_not_waited_for_longer_than_agreed(node: str, patience: float) -> None:
+    """A service that is silent: `PeerLost` after the time-out, with the address named."""
+    with (
+        service() as served,
+        channel(served.address, node=node, seconds=0.5, patience=patience) as speaker,
+    ):
+        begin = time.monotonic()
+        with pytest.raises(PeerLost, match=rf"127\.0\.0\.1:{served.address.port} did not answer"):
+            speaker.call(SILENCE)
+        assert 0.5 <= time.monotonic() - begin < NOTICED_SECONDS
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_who_does_not_even_accept_is_not_waited_for_longer_than_agreed(near: bool) -> None:
+    """Somebody who listens and never looks: `PeerLost` after the time-outs of two attempts."""
+    local = f"\0d5ray-test-{os.getpid()}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as unix,
+    ):
+        unix.bind(local)
+        unix.listen()
+        address = Address(HERE if near else THERE, "127.0.0.1", tcp.getsockname()[1], local)
+        begin = time.monotonic()
+        with channel(address, seconds=0.5) as speaker, pytest.raises(PeerLost, match="did not answer"):
+            speaker.call(ECHO)
+        assert 0.5 <= time.monotonic() - begin < NOTICED_SECONDS
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_nobody_there_is_an_error_at_once_without_patience_and_later_with(node: str) -> None:
+    """A service that has ended: `PeerLost` at once, or after the patience of half a second."""
+    with service() as served:
+        pass
+    for patience, low in ((0.0, 0.0), (0.5, 0.4)):
+        begin = time.monotonic()
+        with (
+            channel(served.address, node=node, patience=patience) as speaker,
+            pytest.raises(PeerLost, match="did not answer"),
+        ):
+            speaker.call(ECHO)
+        assert low <= time.monotonic() - begin < NOTICED_SECONDS
+
+
+class Log:
+    """A service's requests: it answers with its own number, where it is `silent` but for those of silence."""
+
+    def __init__(self, number: int, silent: bool) -> None:
+        self.number, self.silent = number, silent
+        self.asked: list[tuple[int, int, bytes]] = []
+
+    def __call__(self, client: Connection) -> None:
+        while (frame := client.receive()) is not None:
+            payload = np.empty(frame.payload_bytes, np.uint8)
+            client.fill(payload)
+            self.asked.append((frame.kind, frame.numbers[0], payload.tobytes()))
+            if not (self.silent and frame.kind == SILENCE):
+                client.reply(frame.kind, (self.number,))
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_request_is_sent_once_more_to_a_service_that_came_back_elsewhere(node: str, size: int) -> None:
+    """It ends while it holds a request; there is none for a while; another one, at another address, gets the
+    request again, whole, and before it what was to be said after every reconnection."""
+    first, second = Log(1, silent=True), Log(2, silent=False)
+    with ExitStack() as stack:
+        served = stack.enter_context(service(first))
+        speaker = stack.enter_context(channel(served.address, node=node, patience=SECONDS))
+        introduction, request = numbered(20), numbered(size)
+        assert speaker.call(ECHO, (7,), introduction, again=True).numbers[0] == 1
+        assert speaker.call(ECHO, (8,)).numbers[0] == 1
+
+        def replace() -> None:
+            wait_until(lambda: len(first.asked) == 3, SECONDS)
+            served.close()
+            time.sleep(0.3)  # a few attempts in vain
+            again = stack.enter_context(service(second))
+            speaker.address = again.address
+
+        answer = together(lambda rank: replace() if rank else speaker.call(SILENCE, (9,), request), 2)[0]
+        assert answer is not None and answer.numbers[0] == 2
+        assert first.asked == [
+            (ECHO, 7, introduction.tobytes()),
+            (ECHO, 8, b""),
+            (SILENCE, 9, request.tobytes()),
+        ]
+        assert second.asked == [(ECHO, 7, introduction.tobytes()), (SILENCE, 9, request.tobytes())]
+
+
+def test_patience_begins_when_the_connection_breaks() -> None:
+    """A request that waited longer than the patience before it broke is sent again like any other."""
+    first, second = Log(1, silent=True), Log(2, silent=False)
+    with ExitStack() as stack:
+        served = stack.enter_context(service(first))
+        speaker = stack.enter_context(channel(served.address, patience=0.5))
+
+        def replace() -> None:
+            wait_until(lambda: len(first.asked) == 1, SECONDS)
+            time.sleep(0.6)
+            speaker.address = stack.enter_context(service(second)).address
+            served.close()
+
+        answer = together(lambda rank: replace() if rank else speaker.call(SILENCE), 2)[0]
+        assert answer is not None and answer.numbers[0] == 2
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_without_patience_a_request_that_was_received_is_not_sent_again(node: str) -> None:
+    """The service ends while it holds the request: `PeerLost`, though another one is at the new address."""
+    first, second = Log(1, silent=True), Log(2, silent=False)
+    with ExitStack() as stack:
+        served = stack.enter_context(service(first))
+        speaker = stack.enter_context(channel(served.address, node=node))
+
+        def replace() -> None:
+            wait_until(lambda: len(first.asked) == 1, SECONDS)
+            speaker.address = stack.enter_context(service(second)).address
+            served.close()
+
+        def ask() -> None:
+            with pytest.raises(PeerLost, match="did not answer"):
+                speaker.call(SILENCE)
+
+        together(lambda rank: replace() if rank else ask(), 2)
+        assert second.asked == []
+        assert speaker.call(ECHO).numbers[0] == 2  # the next one goes there
+
+
+def test_closing_a_channel_wakes_who_waits_on_it() -> None:
+    """A thread that waits for an answer gets `PeerLost` when another one closes the channel."""
+    log = Log(1, silent=True)
+    with service(log) as served, channel(served.address, patience=SECONDS) as speaker:
+
+        def ask() -> float:
+            with pytest.raises(PeerLost):
+                speaker.call(SILENCE)
+            return time.monotonic()
+
+        def close() -> float:
+            wait_until(lambda: len(log.asked) == 1, SECONDS)
+            speaker.close()
+            return time.monotonic()
+
+        woken, closed = together(lambda rank: close() if rank else ask(), 2)
+        assert woken - closed < NOTICED_SECONDS
+        assert len(log.asked) == 1
+
+
+def test_addresses_are_near_on_their_own_node_alone() -> None:
+    """And not at all where there is no Unix socket."""
+    address = Address("a", "127.0.0.1", 1, "\0local")
+    nearby = [(address, "a"), (address, "b"), (Address("a", "127.0.0.1", 1, ""), "a"), (address, "")]
+    assert [where.near(node) for where, node in nearby] == [True, False, False, False]
