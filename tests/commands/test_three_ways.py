@@ -74,6 +74,7 @@ def test_as_a_submitted_job_it_ends_with_the_same_parameters(
     """`ray job submit --working-dir .` to a head that runs apart: the same, and seen in its dashboard."""
     ray = Path(sys.executable).parent / "ray"
     submission = f"d5ray-{time.time_ns()}"
+    before = set((home / "runs").iterdir())
     environment = {name: os.environ[name] for name in ("RAY_AUTH_MODE",)} | {"D5RAY_HOME": str(home)}
     done = subprocess.run(
         [
@@ -86,7 +87,9 @@ def test_as_a_submitted_job_it_ends_with_the_same_parameters(
         env=os.environ | {"RAY_ADDRESS": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    run = next(run for run in _runs(home) if run.row["ray_address"] == head.address)
+    (folder,) = set((home / "runs").iterdir()) - before
+    run = Run(folder)
+    assert run.row["ray_address"] == head.address
     assert run.row["parameters_sha256"] == by_name.json["parameters_sha256"]
     assert run.row["recipe_hash"] == by_name.json["recipe_hash"]
     assert run.row["verdict"] == "PASS"
@@ -124,10 +127,6 @@ def test_nothing_is_left_of_the_embedded_rays(by_name: Finished) -> None:
     """No process and no temporary folder."""
     assert by_name.code == 0
     assert not by_name.left()
-
-
-def _runs(home: Path) -> list[Run]:
-    return [Run(folder) for folder in sorted((home / "runs").iterdir(), reverse=True)]
 
 
 def _job(head: Head, submission: str) -> dict[str, Any]:

@@ -59,14 +59,11 @@ def serves(pipe: Any, how: Settled, members: int) -> None:
 
 
 @contextmanager
-def addresses(how: Settled, members: int, count: int, *, processes: bool) -> Iterator[list[Address]]:
-    """Where the shards are, which are threads of this process or processes of their own."""
+def in_processes(how: Settled, members: int, count: int) -> Iterator[list[Address]]:
+    """All shards of a server, each in a process of its own: where they are."""
     with ExitStack() as stack:
-        if processes:
-            made = [stack.enter_context(elsewhere(serves, how, members)) for _ in range(count)]
-            yield [one.said() for one in made]
-        else:
-            yield [one.address for one in stack.enter_context(shards(how, members, count))]
+        made = [stack.enter_context(elsewhere(serves, how, members)) for _ in range(count)]
+        yield [one.said() for one in made]
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from tests.distributed.shards import (
     Array,
     Client,
     Done,
-    addresses,
     check_against_local_shards,
     clients,
+    in_processes,
     random_work,
     settled,
     shard_server,
@@ -110,16 +110,16 @@ def test_servers_answer_as_one_local_shard_in_the_order_they_took(name: str, nod
         assert not np.array_equal(final, x)
 
 
-@pytest.mark.parametrize("node", NODES)
-def test_servers_in_processes_of_their_own_answer_alike(node: str) -> None:
-    """Two shards, each in a process, and three agents here."""
+@pytest.mark.parametrize(("node", "count"), [(HERE, 2), (THERE, 1)])
+def test_servers_in_processes_of_their_own_answer_alike(node: str, count: int) -> None:
+    """Shards in a process each, and three agents here."""
     how, x = settled(base=Momentum(0.1, 0.9)), start("float32")
     with (
-        addresses(how, 3, 2, processes=True) as where,
+        in_processes(how, 3, count) as where,
         clients(where, 3, x, node=node) as agents,
     ):
         together(lambda rank: random_work(agents[rank], 40), 3)
-        check_against_local_shards(of_all(agents), how, x, range(3), 2)
+        check_against_local_shards(of_all(agents), how, x, range(3), count)
 
 
 def addresses_of(servers: Sequence[ShardServer]) -> list[Address]:
@@ -659,8 +659,7 @@ class Stalling(ServerRule):
             assert self.on.wait(SECONDS)
 
 
-@pytest.mark.parametrize("node", NODES)
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("node", "known"), [(HERE, True), (HERE, False), (THERE, True)])
 def test_a_push_whose_reply_was_lost_counts_once(node: str, known: bool) -> None:
     """The server dies when the push is part of x and nobody was told. The agent asks again where its state is
     restored: that knows the push and says that it was a repetition; or is older, and applies what was pushed,
