@@ -150,8 +150,7 @@ class TrainingGroup:
             raise
         self._outcome = worst(outcomes)
         if self._outcome.completed and self.asynchronous:
-            concluding = [self.agents[rank].conclude.remote() for rank in self._recovery.left]
-            get(concluding, self.experiment.timeout_seconds + CALL_SECONDS, "evaluate")
+            self._conclude()
         if self._outcome.status not in ("completed", "nan_loss"):
             raise AgentError(self._outcome.reason)
         return self._outcome
@@ -331,6 +330,15 @@ class TrainingGroup:
             reason = f"TrainingAgent(rank={rank}) failed at step {outcome.step}: {outcome.reason}"
             return Outcome("failed", outcome.step, reason)
         return outcome
+
+    def _conclude(self) -> None:
+        """Let the agents of an asynchronous training evaluate what all of them have made."""
+        agents = [self.agents[rank] for rank in self._recovery.left]
+        bound = self.experiment.timeout_seconds + CALL_SECONDS
+        if self._recovery.servers is not None:
+            get([agent.drain.remote() for agent in agents], bound, "end its pushes")
+            self._recovery.servers.refresh()
+        get([agent.conclude.remote() for agent in agents], bound, "evaluate")
 
     def _stop(self, pending: dict[Any, int], outcomes: dict[int, Outcome]) -> None:
         """Stop the agents that still train; one that does not end its step in time is given up."""

@@ -34,7 +34,6 @@ class ParameterServer:
             node=node,
             host=host,
             group=self.group,
-            agents=self._agents,
             seconds=seconds,
         )
         if above is not None:
@@ -48,6 +47,15 @@ class ParameterServer:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where a shard was when its `state` was taken."""
         self._serving().restore(state)
+
+    def parameters(self) -> tuple[Any, int] | None:
+        """A copy of the parameters (n,), and their version; None before the first ones came."""
+        return self._serving().parameters()
+
+    def refresh(self, parameters: tuple[Any, int] | None) -> None:
+        """What the root's shard gave as its `parameters`, when the agents of this group have ended."""
+        if parameters is not None:
+            self._serving().refresh(*parameters)
 
     def enter(self, rank: int, again: bool = False) -> None:
         """An agent takes part from now on; `again`: it did before, and numbers its pushes on."""

@@ -137,6 +137,13 @@ class ServerActors:
             zip([s.name for s in self._shards], get(calls, CALL_SECONDS, "tell its load"), strict=True)
         )
 
+    def refresh(self) -> None:
+        """Bring every group what the others have made since its last push; all agents have ended."""
+        now = [shard.actor.parameters.remote() for shard in self._root]
+        groups = self._shards[len(self._root) :]
+        calls = [shard.actor.refresh.remote(now[shard.server.shard]) for shard in groups]
+        get(calls, CALL_SECONDS, "take the root's parameters")
+
     def leave(self, rank: int) -> None:
         """An agent is gone: nobody waits for it; nor for its group, if it was the last one of it."""
         get([s.actor.leave.remote(rank) for s in self._of(rank)], CALL_SECONDS, "let an agent go")

@@ -399,6 +399,11 @@ class TrainingAgent:
             self._settle()
         return Outcome("completed", last)
 
+    def drain(self) -> None:
+        """Return when the servers have all; called when every agent of an asynchronous training has ended."""
+        if self._server is not None:
+            self._server.drain()
+
     def conclude(self) -> None:
         """Evaluate what all agents of an asynchronous training made together; called when all have ended."""
         self._settle()

@@ -180,6 +180,9 @@ class SimulatedGroup:
                 self._failures.clear()
                 outcomes = self._together(partial(self._train, steps), watch if bar.visible else None)
                 if self.experiment.rule.asynchronous and all(o.completed for o in outcomes.values()):
+                    self._together(lambda rank: self.agents[rank].drain())
+                    if servers is not None:
+                        servers.refresh()
                     self._together(lambda rank: self.agents[rank].conclude())
             except KeyboardInterrupt:
                 done = max(agent.progress().step for agent in self.agents)

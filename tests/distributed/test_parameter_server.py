@@ -248,7 +248,8 @@ def test_compressed_pushes_are_what_the_agent_would_have_decompressed(name: str,
     for rank in range(2):
         rng, error, size = np.random.default_rng([rank, 0xC0]), np.zeros_like(x), 0
         for g in gs[rank]:
-            for part in bounds(SIZE, 2):
+            for turn in range(2):
+                part = bounds(SIZE, 2)[(rank + turn) % 2]  # every agent begins with another shard
                 corrected = g[part] + error[part]
                 message = compressor.compress(corrected, rng)
                 arrived = compressor.decompress(message, len(corrected), np.float32)
@@ -742,10 +743,7 @@ def hierarchy() -> Iterator[Callable[..., Hierarchy]]:
             root = stack.enter_context(shards(how, GROUPS, count))
             groups = []
             for group in range(GROUPS):
-                made = [
-                    shard_server(how, how.servers.members(group, 5), group=group, agents=5)
-                    for _ in range(count)
-                ]
+                made = [shard_server(how, how.servers.members(group, 5), group=group) for _ in range(count)]
                 for shard, above in zip(made, root, strict=True):
                     stack.callback(shard.close)
                     shard.relay_to(above.address)

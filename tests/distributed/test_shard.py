@@ -66,7 +66,7 @@ class Asked:
         assert self.answers == 1
         return self.request.reply
 
-    def submit(self, agents: "Agents", scale: float = 1.0) -> None:
+    def submit(self, agents: "Agents", counts: int = 1) -> None:
         vector = None if self.vector is None else self.vector.copy()
 
         def done(_: Request) -> None:
@@ -74,7 +74,7 @@ class Asked:
             self.clocks = dict(agents.pushes)
             agents.answered.append(self)
 
-        self.request = Request(self.rank, self.sequence, vector, self.into, done, scale=scale)
+        self.request = Request(self.rank, self.sequence, vector, self.into, done, counts=counts)
         agents.shard.submit(self.request)
 
 
@@ -699,13 +699,13 @@ class Groups:
         self.root = Agents(
             Shard(self.x.copy(), settled.base, settled.rule, settled.consistency, range(groups))
         )
-        self.mail: list[tuple[int, Array]] = []
+        self.mail: list[tuple[int, Array, int]] = []
         self.waiting: dict[int, Asked] = {}
         self.groups = [self._group(group) for group in range(groups)]
 
     def _group(self, group: int) -> Agents:
         def upstream(mean: Array, pushes: int) -> None:
-            self.mail.append((group, mean.copy()))
+            self.mail.append((group, mean.copy(), pushes))
 
         settled, members = self.settled, self.settled.servers.members(group, self.agents)
         return Agents(
@@ -723,11 +723,11 @@ class Groups:
             asked = self.waiting.pop(back[0])
             self.groups[back[0]].shard.install(asked.read, asked.reply.version, asked.reply.order)
         elif self.mail:
-            group, mean = self.mail.pop(order.randrange(len(self.mail)))
+            group, mean, pushes = self.mail.pop(order.randrange(len(self.mail)))
             self.root.pushes[group] += 1
             asked = Asked(group, self.root.pushes[group], mean, True, len(mean))
             self.waiting[group] = asked
-            asked.submit(self.root, self.settled.weight(group, self.agents))
+            asked.submit(self.root, pushes)
 
 
 @pytest.mark.parametrize("base", BASES, ids=repr)
@@ -762,6 +762,23 @@ def test_groups_of_any_sizes_make_the_mean_of_all(base: Optimizer, agents: int, 
         for own in done:
             for asked, expected in zip(own, rounds, strict=True):
                 np.testing.assert_allclose(asked.read, expected, rtol=0, atol=1e-14)
+
+
+def test_groups_that_agents_left_make_the_mean_of_the_others() -> None:
+    """Groups of 3 and 2; one of the 3 leaves, then one of the 2: always the mean over who is there."""
+    settled = Settled(Servers(groups=2), Synchronous(), Descend(), SGD(ETA))
+    two, x, order = Groups(settled, 5, start_of(SIZE)), start_of(SIZE), random.Random(0)
+    there = {0, 1, 2, 3, 4}
+    for g, leaves in zip(vectors(3, 5), (None, 4, 0), strict=True):
+        if leaves is not None:
+            there.remove(leaves)
+            two.of(leaves).shard.leave(leaves)
+        pushed = [two.of(rank).push_pull(rank, g[rank]) for rank in there]
+        while two.mail or any(asked.answers for asked in two.waiting.values()):
+            two.deliver(order)
+        x = x - ETA * g[sorted(there)].mean(axis=0)
+        for asked in pushed:
+            np.testing.assert_allclose(asked.read, x, rtol=0, atol=1e-14)
 
 
 # -- rules ---------------------------------------------------------------------------------------------------

@@ -90,8 +90,11 @@ class Server(ABC):
         self.operations: deque[Operation] = deque()  # that were done; whoever records them takes them out
         self.scheduler = scheduler
         self.timeout_seconds = seconds
+        self.counts = 1  # for which a push counts in a mean
         self.links = [[0, 0] for _ in range(shards)]  # bytes sent to and received from each shard
         self._bounds = bounds(elements, shards)
+        # agents that begin at once do not all send to the same shard first
+        self._order = [(rank + turn) % shards for turn in range(shards)]
         self._elements = elements
         self._pushes = 0
         self._number = 0
@@ -127,6 +130,12 @@ class Server(ABC):
         if self._start is None:
             self._start = Background(self)
         return self._start
+
+    @final
+    def drain(self) -> None:
+        """Return when all that was started in the background is done."""
+        if self._start is not None:
+            self._start.drain()
 
     @final
     def compress(self, compressor: Compressor, rng: np.random.Generator | None = None) -> None:
@@ -176,8 +185,7 @@ class Server(ABC):
     # --------------------------------------------------------------------------------------------------
 
     def _do(self, kind: str, vector: Any, into: Any) -> None:
-        if self._start is not None:
-            self._start.drain()  # a shard takes a push with a smaller number for a repetition
+        self.drain()  # a shard takes a push with a smaller number for a repetition
         self._operate(self._begin(kind, vector, into))
 
     def _begin(self, kind: str, vector: Any, into: Any, *, copied: bool = False) -> "_Begun":
@@ -194,15 +202,16 @@ class Server(ABC):
 
     def _operate(self, begun: "_Begun", *, timed: bool = True) -> None:
         begin = self.scheduler.now()
-        answers: list[Answer] = []
-        for shard, part in enumerate(self._bounds):
-            vector = message = None
+        answers: dict[int, Answer] = {}
+        for shard in self._order:
+            part, vector, message = self._bounds[shard], None, None
             if begun.vector is not None:
                 vector, message = self._payload(begun.vector, part)
             into = None if begun.into is None else begun.into[part]
-            answers.append(self._ask(shard, Ask(begun.number, begun.sequence, vector, message, into)))
+            answers[shard] = self._ask(shard, Ask(begun.number, begun.sequence, vector, message, into))
             self._count(shard, vector if message is None else message, into)
-        replies = tuple(answer() for answer in answers)
+        heard = {shard: answer() for shard, answer in answers.items()}
+        replies = tuple(heard[shard] for shard in range(self.shards))
         if begun.device is not None:
             begun.device[...] = like(begun.device, begun.into)
         if begun.into is not None:

@@ -109,7 +109,7 @@ class RemoteServer(Server):
                 size = ask.vector.nbytes
                 place, payload = self._placed(ask.vector, part)
             target, wanted, back = self._wanted(ask.into, part)
-            numbers = (ask.sequence, place, size, target, wanted, int(ask.message is not None))
+            numbers = (ask.sequence, place, size, target, wanted, int(ask.message is not None), self.counts)
             channel.send(OPERATE, numbers, payload, back if target == NOTHING else None)
         except BaseException:
             self._give_up()

@@ -30,6 +30,7 @@ class Request:
     rank      of the agent; sequence: its pushes are numbered 1, 2, 3, …; a pull has that of the push before
     vector    what is pushed (n,), in memory that stays as it is until the request is done; None: a pull
     into      where the values are copied to (n,); None: a push
+    counts    for so many in a mean: the pushes that the server of a group makes one of
     """
 
     rank: int
@@ -38,6 +39,7 @@ class Request:
     into: Array | None
     done: Callable[["Request"], None]
     scale: float = 1.0  # that the vector enters with
+    counts: int = 1
     order: int = -1
     staleness: int = -1
     version: int = -1

@@ -177,19 +177,26 @@ class DelayedNesterov(ServerRule):
 
 
 def mean(pushes: Sequence[Request]) -> Array:
-    """(((g₀ + g₁) + g₂) + …) / n, in the order given; of one push the vector itself."""
+    """(((g₀ + g₁) + g₂) + …) / n, in the order given; of one push the vector itself.
+
+    Each counts for `Request.counts`: Σ cᵢ gᵢ / Σ cᵢ.
+    """
     if len(pushes) == 1:
         return _scaled(pushes[0])
-    total = _scaled(pushes[0]) + _scaled(pushes[1])
-    for push in pushes[2:]:
-        total += _scaled(push)
-    total /= len(pushes)
+    counts = [push.counts for push in pushes]
+    if len(set(counts)) == 1:
+        counts = [1] * len(pushes)
+    total = _scaled(pushes[0], counts[0]) + _scaled(pushes[1], counts[1])
+    for push, count in zip(pushes[2:], counts[2:], strict=True):
+        total += _scaled(push, count)
+    total /= sum(counts)
     return total
 
 
-def _scaled(push: Request) -> Array:
+def _scaled(push: Request, count: int = 1) -> Array:
     assert push.vector is not None
-    return push.vector if push.scale == 1.0 else push.vector * push.vector.dtype.type(push.scale)
+    scale = push.scale * count
+    return push.vector if scale == 1.0 else push.vector * push.vector.dtype.type(scale)
 
 
 def _check(name: str, value: object, high: float, *, high_included: bool = False) -> None:

@@ -136,12 +136,6 @@ class Settled:
         """As people see it."""
         return f"ParameterServer({'' if group is None else f'group={group}, '}shard={shard})"
 
-    def weight(self, group: int, agents: int) -> float:
-        """What the mean of a group counts in the mean of all groups, which may have different sizes."""
-        if not isinstance(self.consistency, Synchronous):
-            return 1.0
-        return len(self.servers.members(group, agents)) * self.servers.groups / agents
-
 
 def bounds(elements: int, shards: int) -> Sequence[slice]:
     """The slices of the flat parameters (n,) that the shards have, in order."""

@@ -43,11 +43,10 @@ class ShardServer:
         node: str,
         host: str,
         group: int | None = None,
-        agents: int = 0,
         seconds: float = 120.0,
     ) -> None:
         self._settled, self._members = settled, tuple(members)
-        self._group, self._agents, self._seconds = group, agents, seconds
+        self._group, self._seconds = group, seconds
         self._secret, self._node = secret, node
         self._lock = threading.Lock()
         self._begun = threading.Event()
@@ -87,6 +86,17 @@ class ShardServer:
             self._shard.restore(state)
             self._begun.set()
 
+    def parameters(self) -> tuple[Array, int] | None:
+        """A copy of the parameters (n,), and their version; None before the first ones came."""
+        with self._lock:
+            return None if self._shard is None else (self._shard.x.copy(), self._shard.version)
+
+    def refresh(self, x: Array, version: int) -> None:
+        """The root's parameters (n,), for the server of a group when its agents have ended."""
+        with self._lock:
+            if self._shard is not None:
+                self._shard.refresh(x, version)
+
     def enter(self, rank: int, *, again: bool = False) -> None:
         """An agent takes part from now on; `again`: it did before, and numbers its pushes on."""
         with self._lock:
@@ -116,7 +126,7 @@ class ShardServer:
         settled = self._settled
         if self._group is None:
             return Shard(x, settled.base, settled.rule, settled.consistency, self._members)
-        self._relay = Relay(self, settled.weight(self._group, self._agents))
+        self._relay = Relay(self)
         return Shard(x, settled.base, settled.rule, settled.within, self._members, self._relay.send)
 
     def _serve(self, client: Connection) -> None:
@@ -170,7 +180,7 @@ class ShardServer:
         dtype: Any,
         compressor: Compressor | None,
     ) -> None:
-        sequence, _, size, target, wanted, compressed, *_ = frame.numbers
+        sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
         vector = into = None
         if compressed:
             message = self._behind(client, frame, inbox)
@@ -191,7 +201,7 @@ class ShardServer:
                 return
         self._check(client, dtype)
         answered = threading.Event()
-        request = Request(rank, sequence, vector, into, lambda _: answered.set())
+        request = Request(rank, sequence, vector, into, lambda _: answered.set(), counts=counts)
         came, own = perf_counter_ns(), self._submit(request)
         while not answered.wait(LOOK_SECONDS):
             if client.gone():
@@ -225,15 +235,15 @@ class ShardServer:
 class Relay:
     """Between a group's shard and the root's: takes up what was pushed, brings down what came of it."""
 
-    def __init__(self, server: ShardServer, weight: float) -> None:
-        self._server, self._weight = server, weight
-        self._rounds: SimpleQueue[Array | None] = SimpleQueue()
+    def __init__(self, server: ShardServer) -> None:
+        self._server = server
+        self._rounds: SimpleQueue[tuple[Array, int] | None] = SimpleQueue()
         self._root: RemoteServer | None = None
         threading.Thread(target=self._run, name="d5ray-relay", daemon=True).start()
 
     def send(self, mean: Array, pushes: int) -> None:
         """Take the mean (n,) of a round to the root; the shard's lock is held."""
-        self._rounds.put(mean.copy())
+        self._rounds.put((mean.copy(), pushes))
 
     def close(self) -> None:
         """Leave the root: it does not wait for this group any more."""
@@ -243,12 +253,12 @@ class Relay:
 
     def _run(self) -> None:
         server = self._server
-        while (mean := self._rounds.get()) is not None:
-            if self._weight != 1.0:
-                mean *= mean.dtype.type(self._weight)
+        while (taken := self._rounds.get()) is not None:
+            mean, pushes = taken
             into = np.empty_like(mean)
             try:
                 above = self._root = self._root or self._begun(len(mean), mean.dtype.name)
+                above.counts = pushes
                 above.push_pull(mean, into=into)
             except PeerLost:
                 server.close()  # so that the agents do not wait

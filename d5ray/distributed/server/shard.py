@@ -79,6 +79,11 @@ class Shard:
             self._forward()
         self._serve_readers()
 
+    def refresh(self, x: Array, version: int) -> None:
+        """The upstream's parameters, which other groups have changed since; no push is on its way there."""
+        self.held.x[...] = x
+        self.version = version
+
     def enter(self, rank: int, *, again: bool = False) -> None:
         """An agent takes part from now on; it numbers its pushes from 1, or on, if it comes `again`."""
         if rank not in self.policy.members and not again:

@@ -79,6 +79,12 @@ class SimulatedServers:
             if group is not None:
                 above.shard.enter(group, again=True)
 
+    def refresh(self) -> None:
+        """Bring every group what the others have made since its last push; all agents have ended."""
+        for group in self.groups:
+            for place, above in zip(group, self.root, strict=True):
+                place.shard.refresh(above.shard.x, above.shard.version)
+
     def ask(self, place: Place, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
         """Send a request over the wires; the event is set when its reply has arrived."""
         clock, wires = self.clock, self.wires
@@ -104,7 +110,7 @@ class SimulatedServers:
         places = []
         for number, part in enumerate(self.parts):
             node = self.agents + servers.shards * (1 + group) + number
-            relay = _Relay(self, self.root[number], group, node, self.settled.weight(group, self.agents))
+            relay = _Relay(self, self.root[number], group, node)
             shard = Shard(
                 x[part].copy(), self.settled.base, self.settled.rule, self.settled.within, members, relay.send
             )
@@ -119,16 +125,15 @@ class _Relay:
 
     shard: Shard
 
-    def __init__(self, servers: SimulatedServers, above: Place, group: int, node: int, weight: float) -> None:
+    def __init__(self, servers: SimulatedServers, above: Place, group: int, node: int) -> None:
         self._servers, self._above, self._group, self._node = servers, above, group, node
-        self._weight = weight
         self._pushes = 0
 
     def send(self, mean: Array, pushes: int) -> None:
         self._pushes += 1
         into = np.empty_like(self.shard.x)
         request = Request(
-            self._group, self._pushes, mean, into, lambda _: None, scale=self._weight, number=self._pushes
+            self._group, self._pushes, mean, into, lambda _: None, counts=pushes, number=self._pushes
         )
         size = HEADER_BYTES + mean.nbytes
         heard = self._servers.ask(self._above, self._node, request, size, HEADER_BYTES + into.nbytes)
