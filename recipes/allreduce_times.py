@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from d5ray.errors import AgentError, ConfigurationError
+from d5ray.errors import AgentError
 from d5ray.metrics.exchanges import ALLREDUCE_TIME
 from d5ray.recipes import processes
 from d5ray.recipes.contenders import Series
 from d5ray.recipes.side_by_side import SideBySide
-from d5ray.recipes.sizes import bytes_of
+from d5ray.recipes.sizes import check_sizes, elements_of
 from d5ray.recipes.timing import Times, timed
 from d5ray.recipes.worlds import World
 from d5ray.training.optimizers import check_number
@@ -17,7 +17,6 @@ from d5ray.training.optimizers import check_number
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
-ITEM_BYTES = 4
 GROUP_SECONDS = 120.0  # for one group to start, reduce everything and end
 
 
@@ -34,14 +33,8 @@ class AllreduceTimes(SideBySide):
     seconds: float = 0.15
 
     def check(self) -> None:
-        if not isinstance(self.sizes, tuple) or not self.sizes:
-            raise ConfigurationError(f"sizes is {self.sizes!r}: it must be a tuple such as ('4 kB', '1 MB')")
+        check_sizes(self.sizes)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
-        for size in self.sizes:
-            if bytes_of(size) % ITEM_BYTES:
-                raise ConfigurationError(
-                    f"sizes has {size!r}: it must be a whole number of float32 values, {ITEM_BYTES} B each"
-                )
 
     def series(self, found: list[dict[str, Times]]) -> list[Series]:
         """What the members of a group measured, by rank, as rows."""
@@ -71,7 +64,7 @@ class Reductions:
 
     def __call__(self, rank: int) -> dict[str, Times]:
         world = self.world(rank)
-        found = {size: self.of(world, rank, bytes_of(size) // ITEM_BYTES) for size in self.sizes}
+        found = {size: self.of(world, rank, elements_of(size)) for size in self.sizes}
         world.barrier()
         world.close()
         return found

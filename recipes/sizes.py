@@ -2,6 +2,7 @@
 
 from d5ray.errors import ConfigurationError
 
+ITEM_BYTES = 4  # of float32
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -17,3 +18,23 @@ def bytes_of(text: str) -> int:
             f"found the size {text!r}: it must be a whole number and a unit, such as '64 kB' or '1 MB'"
         )
     return int(number) * UNITS[unit]
+
+
+def elements_of(text: str) -> int:
+    """The float32 values that fill a size.
+
+    >>> elements_of("256 kB")
+    64000
+    """
+    return bytes_of(text) // ITEM_BYTES
+
+
+def check_sizes(sizes: object) -> None:
+    """Raise `ConfigurationError` unless these are sizes of whole numbers of float32 values."""
+    if not isinstance(sizes, tuple) or not sizes:
+        raise ConfigurationError(f"sizes is {sizes!r}: it must be a tuple such as ('4 kB', '1 MB')")
+    for size in sizes:
+        if bytes_of(size) % ITEM_BYTES:
+            raise ConfigurationError(
+                f"sizes has {size!r}: it must be a whole number of float32 values, {ITEM_BYTES} B each"
+            )

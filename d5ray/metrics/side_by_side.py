@@ -87,7 +87,7 @@ class RecordingShare(Metric):
         for (pair, rank), seconds in recording.items():
             if whole.get((pair, rank)):
                 share[pair] = max(share.get(pair, 0.0), seconds / whole[pair, rank])
-        return _over_processes(share, why_not_measured(run, self.contender))
+        return over_processes(run, share, self.contender)
 
 
 def scope_of(contender: str, at: str = "") -> str:
@@ -101,18 +101,22 @@ def scope_of(contender: str, at: str = "") -> str:
 
 def time_of(run: RunTables, metric: str, contender: str, at: str = "") -> Estimate:
     """The median over fresh processes of a time that every rank wrote at every step."""
-    by_pair = times_by_pair(run, metric, scope_of(contender, at))
-    return _over_processes(by_pair, why_not_measured(run, contender))
+    return over_processes(run, times_by_pair(run, metric, scope_of(contender, at)), contender)
 
 
 def time_ratio(run: RunTables, metric: str, ours: str, base: str, at: str = "") -> Estimate:
     """ours over base, in pairs; unavailable with the reason where one of them could not be measured."""
     above, below = (times_by_pair(run, metric, scope_of(contender, at)) for contender in (ours, base))
+    return ratio_of_pairs(run, above, below, ours, base)
+
+
+def ratio_of_pairs(run: RunTables, above: ByPair, below: ByPair, ours: str, base: str) -> Estimate:
+    """What ours came to over what the base did, in those pairs in which both were measured."""
     pairs = sorted(above.keys() & below.keys())
     if not pairs:
-        reasons = [_reason(run, contender) for contender in (ours, base)]
+        absent = [name for name, measured in ((ours, above), (base, below)) if not measured]
         nothing = f"{UNAVAILABLE}: no pair of {ours} and {base} was measured"
-        return Estimate(None, reason=next(filter(None, reasons), nothing))
+        return Estimate(None, reason=why_not_measured(run, absent[0]) if absent else nothing)
     ratio = median_log_ratio([above[pair] for pair in pairs], [below[pair] for pair in pairs])
     if ratio.interval is None:
         return Estimate(ratio.value, n=ratio.n, sample_unit="pairs", reason=_too_few(ratio.n, "pairs"))
@@ -131,10 +135,30 @@ def contenders(run: RunTables, metric: str = StepTime.name) -> list[str]:
 
 def times_by_pair(run: RunTables, metric: str, scope: str) -> ByPair:
     """The median time of each process, or group of processes: that of a step is its slowest rank's."""
-    rows = _rows(run, metric, scope)
+    rows = rows_of(run, metric, scope)
     slowest = rows.group_by(["rep", "step"]).aggregate([("value", "max")])
     pairs, seconds = slowest["rep"].to_numpy(), slowest["value_max"].to_numpy()
     return {int(pair): float(np.median(seconds[pairs == pair])) for pair in np.unique(pairs)}
+
+
+def rows_of(run: RunTables, metric: str, scope: str) -> pa.Table:
+    """The measured values of a metric about this scope; none of the warm-up."""
+    samples = run["samples"]
+    for column, wanted in (("metric", metric), ("scope", scope)):
+        samples = samples.filter(pc.equal(samples[column], wanted))
+    return samples.filter(pc.and_(pc.is_valid(samples["value"]), pc.not_equal(samples["phase"], "warmup")))
+
+
+def over_processes(run: RunTables, by_pair: ByPair, contender: str) -> Estimate:
+    """The median over fresh processes of what a contender came to in each of them."""
+    values: npt.NDArray[np.float64] = np.array(list(by_pair.values()))
+    if not len(values):
+        return Estimate(None, reason=why_not_measured(run, contender))
+    interval = median_interval(values)
+    if interval is None:
+        reason = _too_few(len(values), "processes")
+        return Estimate(float(np.median(values)), n=len(values), sample_unit="processes", reason=reason)
+    return Estimate(float(np.median(values)), *interval, len(values), "fresh processes")
 
 
 def why_not_measured(run: RunTables, contender: str) -> str:
@@ -154,27 +178,9 @@ def _reason(run: RunTables, contender: str) -> str:
 
 def _sums(run: RunTables, metric: str, contender: str) -> dict[tuple[int, int], float]:
     """The sum over the measured steps, by (pair, rank)."""
-    sums = _rows(run, metric, contender).group_by(["rep", "rank"]).aggregate([("value", "sum")])
+    sums = rows_of(run, metric, contender).group_by(["rep", "rank"]).aggregate([("value", "sum")])
     columns = (sums[name].to_pylist() for name in ("rep", "rank", "value_sum"))
     return {(pair, rank): value for pair, rank, value in zip(*columns, strict=True)}
-
-
-def _rows(run: RunTables, metric: str, scope: str) -> pa.Table:
-    samples = run["samples"]
-    for column, wanted in (("metric", metric), ("scope", scope)):
-        samples = samples.filter(pc.equal(samples[column], wanted))
-    return samples.filter(pc.and_(pc.is_valid(samples["value"]), pc.not_equal(samples["phase"], "warmup")))
-
-
-def _over_processes(by_pair: ByPair, why_none: str) -> Estimate:
-    values: npt.NDArray[np.float64] = np.array(list(by_pair.values()))
-    if not len(values):
-        return Estimate(None, reason=why_none)
-    interval = median_interval(values)
-    if interval is None:
-        reason = _too_few(len(values), "processes")
-        return Estimate(float(np.median(values)), n=len(values), sample_unit="processes", reason=reason)
-    return Estimate(float(np.median(values)), *interval, len(values), "fresh processes")
 
 
 def _too_few(found: int, unit: str) -> str:

@@ -91,7 +91,7 @@ def test_a_turn_without_its_other_side_does_not_count() -> None:
 
 def test_nothing_measured_is_unavailable() -> None:
     run = tables(*processes("ours", [1.0]))
-    assert RATIO.estimate(run) == Estimate(None, reason="unavailable: no pair of ours and base was measured")
+    assert RATIO.estimate(run) == Estimate(None, reason="unavailable: base was not measured")
     assert StepTimeOf("base").estimate(run).value is None
     assert RecordingShare("ours").estimate(run).value is None
 

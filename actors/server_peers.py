@@ -1,0 +1,171 @@
+"""Agents that push and pull and do nothing else: to d5ray's servers, and to two that Ray users write
+
+All begin with x = 0. The agent with rank r pushes a gradient of r + 1 everywhere, so that at the end
+x = −η Σ_r (r + 1) n_r for n_r pushes of each agent, exactly; and every pull ends in memory that the agent may
+write to, where a model would have its parameters.
+"""
+
+from time import perf_counter
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import ray
+
+from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.distributed.remote.service import Address
+from d5ray.distributed.server.remote import RemoteServer
+from d5ray.errors import AgentError
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+LEARNING_RATE = 2.0**-10  # sums of its multiples are exact
+FEWEST = 3  # updates that are timed
+UPDATE_SECONDS = 60.0  # for one push and pull
+
+
+class Pushed(NamedTuple):
+    """How many updates an agent made, and in how many seconds."""
+
+    updates: int
+    seconds: float
+
+
+def begun(elements: int, value: float) -> Array:
+    """An array (elements,) whose memory is there."""
+    return np.full(elements, value, np.float32)
+
+
+# -- d5ray -------------------------------------------------------------------------------------------------
+
+
+@final
+class Pusher:
+    """An agent of d5ray's `ParameterServer`, as a training has it: its arrays come from `allocate`."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def join(self, address: Address, node: str, secret: str, elements: int) -> None:
+        """Connect to the server, and bring it the first parameters."""
+        self.server = RemoteServer(
+            [address], rank=self.rank, elements=elements, dtype="float32", node=node, secret=secret,
+            seconds=UPDATE_SECONDS,
+        )  # fmt: skip
+        self.x = self.server.allocate(elements, "float32")
+        self.gradient = self.server.allocate(elements, "float32")
+        self.gradient[:] = self.rank + 1
+        self.server.begin(self.x)
+
+    def update(self, seconds: float) -> Pushed:
+        """Push and pull for so long."""
+        count, begin = 0, perf_counter()
+        while count < FEWEST or perf_counter() - begin < seconds:
+            self.server.push_pull(self.gradient, into=self.x)
+            count += 1
+        return Pushed(count, perf_counter() - begin)
+
+    def leave(self) -> tuple[float, float]:
+        """The smallest and the largest of the parameters, as they are in the end."""
+        self.server.pull(into=self.x)
+        self.server.close()
+        return float(self.x.min()), float(self.x.max())
+
+
+# -- the example of Ray's documentation --------------------------------------------------------------------
+
+
+@final
+class DocumentedServer:
+    """`ParameterServer` of Ray's example (doc/source/ray-core/examples/plot_parameter_server), in NumPy."""
+
+    def begin(self, elements: int) -> None:
+        """Start with zeros."""
+        self.weights = begun(elements, 0.0)
+
+    def apply_gradients(self, *gradients: Array) -> Array:
+        """One update by the sum of the gradients; the weights after it."""
+        self.weights -= LEARNING_RATE * sum(gradients[1:], start=gradients[0])
+        return self.weights
+
+    def get_weights(self) -> Array:
+        """The weights."""
+        return self.weights
+
+
+@final
+class DocumentedWorker:
+    """`DataWorker` of the same example: sets the weights, and gives a gradient."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def begin(self, elements: int) -> None:
+        """Make the arrays."""
+        self.weights, self.gradient = begun(elements, 0.0), begun(elements, self.rank + 1)
+
+    def compute_gradients(self, weights: Array) -> Array:
+        """Pull these weights, push this gradient."""
+        self.weights[...] = weights
+        return self.gradient
+
+
+def drive(server: Any, workers: list[Any], seconds: float) -> list[Pushed]:
+    """The driver's loop of the same example, asynchronous: for each worker what it was waited for."""
+    weights = server.get_weights.remote()
+    computing = {worker.compute_gradients.remote(weights): rank for rank, worker in enumerate(workers)}
+    begin = perf_counter()
+    done = [Pushed(0, 0.0)] * len(workers)
+    while computing:
+        ready, _ = ray.wait(list(computing), timeout=UPDATE_SECONDS)
+        if not ready:
+            raise AgentError(f"no worker gave a gradient within {UPDATE_SECONDS:g} s")
+        rank = computing.pop(ready[0])
+        weights = server.apply_gradients.remote(ready[0])
+        now = perf_counter() - begin
+        if now < seconds or done[rank].updates + 1 < FEWEST:
+            computing[workers[rank].compute_gradients.remote(weights)] = rank
+        done[rank] = Pushed(done[rank].updates + 1, now)
+    get([weights], CALL_SECONDS, "apply the last gradient")
+    return done
+
+
+# -- one immutable object a version ------------------------------------------------------------------------
+
+
+@final
+class SnapshotServer:
+    """Puts every version of the parameters into Ray's object store once, and hands out the reference."""
+
+    def begin(self, elements: int) -> None:
+        """Start with zeros."""
+        self.x = begun(elements, 0.0)
+
+    def push(self, gradient: Array) -> list[Any]:
+        """One update; the reference to the version that it made."""
+        self.x -= LEARNING_RATE * gradient
+        self.version = ray.put(self.x)
+        return [self.version]
+
+    def get_weights(self) -> Array:
+        """The parameters."""
+        return self.x
+
+
+@final
+class SnapshotAgent:
+    """Loops by itself: pushes by an actor call, pulls by the reference that comes back."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def begin(self, elements: int) -> None:
+        """Make the arrays."""
+        self.x, self.gradient = begun(elements, 0.0), begun(elements, self.rank + 1)
+
+    def update(self, server: Any, seconds: float) -> Pushed:
+        """Push and pull for so long."""
+        count, begin = 0, perf_counter()
+        while count < FEWEST or perf_counter() - begin < seconds:
+            [version] = ray.get(server.push.remote(self.gradient), timeout=UPDATE_SECONDS)
+            self.x[...] = ray.get(version, timeout=UPDATE_SECONDS)
+            count += 1
+        return Pushed(count, perf_counter() - begin)
