@@ -256,11 +256,10 @@ def test_asgd_on_ray_is_replayed_to_the_last_bit(asgd: Launched) -> None:
 
 ON_RAY = [
     "AD-PSGD",
-    "handles",
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in FAMILIES
-        if name not in ("ASGD", "AD-PSGD", "handles", "ASGD in groups")
+        if name not in ("ASGD", "AD-PSGD", "ASGD in groups")
     ),
 ]
 

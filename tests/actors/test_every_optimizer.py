@@ -18,10 +18,7 @@ AGENTS = 4
 BATCH = 16
 STEPS_PER_EPOCH = -(-len(DIGITS.train) // (AGENTS * BATCH))
 # One of each kind; the others learn in `make test-slow`.
-OFTEN = (
-    "allreduce", "sharded allreduce", "growing batch", "local SGD", "DiLoCo", "D-PSGD",
-    "stochastic gradient push", "CHOCO-SGD", "PowerSGD",
-)  # fmt: skip
+OFTEN = ("allreduce", "local SGD", "D-PSGD", "stochastic gradient push")
 LEARNING = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
 
 

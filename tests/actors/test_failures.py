@@ -211,7 +211,8 @@ def test_servers_are_killed_twice(name: str) -> None:
     kill_servers(CASES[name], [0.7, 0.9])
 
 
-@pytest.mark.parametrize("whom", [pytest.param("agent", marks=pytest.mark.slow), "server"])
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["agent", "server"])
 def test_without_a_policy_a_death_ends_the_run_with_a_clear_error(whom: str) -> None:
     """on_failure='stop': who died, and what is kept."""
     group = d5.launch(experiment(CASES["ASGD"], "stop"), quiet=True)

@@ -655,7 +655,7 @@ def test_who_leaves_is_named(groups: Former, backend: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-@pytest.mark.parametrize("elements", [10, 1_000_000])
+@pytest.mark.parametrize("elements", [10, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_a_killed_member_is_named_and_the_group_formed_again(backend: str, elements: int) -> None:
     """SIGKILL in the middle of an allreduce: both others get PeerLost(1) within 5 s, and go on as two.
 

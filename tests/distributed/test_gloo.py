@@ -419,7 +419,7 @@ def _reduce_until_lost(group: Group, elements: int, answers: Any) -> None:
     communicator.close()
 
 
-@pytest.mark.parametrize("elements", [1, 10_000_000])
+@pytest.mark.parametrize("elements", [1, pytest.param(10_000_000, marks=pytest.mark.slow)])
 def test_a_stopped_and_killed_process_is_named_by_all(elements: int) -> None:
     """Rank 2 of 4 is stopped, so that all others wait for it, amid 40 MB or at the start; then it dies.
 

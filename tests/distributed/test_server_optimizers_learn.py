@@ -8,6 +8,8 @@ from tests.distributed.every_optimizer import SERVERED
 DIGITS = d5.load_dataset("digits")
 AGENTS, BATCH = 4, 16
 LOOK_EPOCHS = 5  # between two looks; agents do not wait for each other meanwhile
+OFTEN = ("parameter server", "ASGD", "EASGD")  # the others learn in `make test-slow`
+LEARNING = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in SERVERED]
 
 
 def learns(name: str, slow: tuple[d5.Slowdown, ...]) -> None:
@@ -27,7 +29,7 @@ def learns(name: str, slow: tuple[d5.Slowdown, ...]) -> None:
     pytest.fail(f"at best {max(reached):.3f} within {entry.epochs} epochs: {reached}")
 
 
-@pytest.mark.parametrize("name", SERVERED)
+@pytest.mark.parametrize("name", LEARNING)
 def test_lenet_learns_the_digits(name: str) -> None:
     """Agents of one speed."""
     learns(name, ())
