@@ -46,10 +46,13 @@ class PacedExecutor(Executor):
         stretch = self._stretch
         stretch.begin()
         loss = self._inner.inference_and_backprop(inputs, labels)
-        self.forward_ns += stretch.pass_time(FORWARD_SHARE)
         if on_ready is None:
-            self.backward_ns += stretch.pass_time(1 - FORWARD_SHARE)
+            whole = stretch.pass_time(1.0)
+            forward = round(whole * FORWARD_SHARE)
+            self.forward_ns += forward
+            self.backward_ns += whole - forward
             return loss
+        self.forward_ns += stretch.pass_time(FORWARD_SHARE)
         if self._buckets is None:
             self.buckets(self.parameters.nbytes or 1)
         assert self._buckets is not None

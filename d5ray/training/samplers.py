@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -86,7 +87,7 @@ class Shards:
 
     def epoch(self, epoch: int, rank: int) -> Iterator[Draw]:
         """The draws of `rank` in one epoch."""
-        order = self.sampler.order(self.samples, epoch=epoch, seed=self.seed)
+        order = _order(self.sampler, self.samples, epoch, self.seed)
         total = self.agents * self.batch_size
         for start in range(0, self.samples, total):
             taken = min(total, self.samples - start)
@@ -106,3 +107,9 @@ class Shards:
         while True:
             yield from self.epoch(epoch, rank)
             epoch += 1
+
+
+@lru_cache(maxsize=4)
+def _order(sampler: Sampler, samples: int, epoch: int, seed: int) -> Indices:
+    """The order of an epoch, made once for all agents of a process: a simulation has very many."""
+    return sampler.order(samples, epoch=epoch, seed=seed)
