@@ -44,10 +44,10 @@ class Pusher:
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
-    def join(self, address: Address, node: str, secret: str, elements: int) -> None:
-        """Connect to the server, and bring it the first parameters."""
+    def join(self, addresses: list[Address], node: str, secret: str, elements: int) -> None:
+        """Connect to the shards, and bring them the first parameters."""
         self.server = RemoteServer(
-            [address], rank=self.rank, elements=elements, dtype="float32", node=node, secret=secret,
+            addresses, rank=self.rank, elements=elements, dtype="float32", node=node, secret=secret,
             seconds=UPDATE_SECONDS,
         )  # fmt: skip
         self.x = self.server.allocate(elements, "float32")

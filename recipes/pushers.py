@@ -30,9 +30,10 @@ SERVICE_SECONDS = 300.0
 @final
 @dataclass(frozen=True)
 class ThroughD5ray(Contender[ServerUpdates]):
-    """d5ray's `ParameterServer` with one shard, in an actor, and agents that speak to it past Ray."""
+    """d5ray's `ParameterServer`, every shard in an actor, and agents that speak to them past Ray."""
 
     processes: int
+    shards: int = 2
 
     @property
     def name(self) -> str:
@@ -46,26 +47,30 @@ class ThroughD5ray(Contender[ServerUpdates]):
         from d5ray.actors.parameter_server import ParameterServer  # noqa: PLC0415 - as above
         from d5ray.actors.server_peers import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
 
-        settled = Settled(Servers(), Asynchronous(), Descend(), SGD(LEARNING_RATE))
+        settled = Settled(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
+        given = [(shard, settled, self.processes) for shard in range(self.shards)]
         with (
-            spawned(ParameterServer, [(0, settled, self.processes)], cpus=0.0) as (server,),
+            spawned(ParameterServer, given, cpus=0.0) as servers,
             spawned(Pusher, [(rank,) for rank in range(self.processes)]) as agents,
         ):
-            return [row for size in job.sizes for row in self._at(job, size, server, agents)]
+            return [row for size in job.sizes for row in self._at(job, size, servers, agents)]
 
-    def _at(self, job: ServerUpdates, size: str, server: Any, agents: list[Any]) -> list[Series]:
+    def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[Series]:
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import SETUP_SECONDS, place_of  # noqa: PLC0415 - as above
         from d5ray.actors.server_peers import LEARNING_RATE  # noqa: PLC0415 - as above
 
         secret, elements = secrets.token_hex(16), elements_of(size)
-        asking = [actor.__ray_call__.remote(place_of) for actor in (server, *agents)]
-        place, *places = get(asking, SETUP_SECONDS, "answer")
-        serving = server.serve.remote(secret, place.node, place.address, PART_SECONDS)
-        address = get([serving], CALL_SECONDS, "serve its shard")[0]
+        asking = [actor.__ray_call__.remote(place_of) for actor in (*servers, *agents)]
+        places = get(asking, SETUP_SECONDS, "answer")
+        serving = [
+            server.serve.remote(secret, place.node, place.address, PART_SECONDS)
+            for server, place in zip(servers, places, strict=False)
+        ]
+        addresses = get(serving, CALL_SECONDS, "serve its shard")
         joining = [
-            agent.join.remote(address, own.node, secret, elements)
-            for agent, own in zip(agents, places, strict=True)
+            agent.join.remote(addresses, place.node, secret, elements)
+            for agent, place in zip(agents, places[self.shards :], strict=True)
         ]
         get(joining, SETUP_SECONDS, "join the server")
         done = [
@@ -73,7 +78,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
             for seconds in (WARM_UP, job.seconds)
         ]
         found = get([agent.leave.remote() for agent in agents], CALL_SECONDS, "leave the server")
-        get([server.close.remote()], CALL_SECONDS, "end its server")
+        get([server.close.remote() for server in servers], CALL_SECONDS, "end its server")
         check_parameters(self.name, found, done, LEARNING_RATE)
         return rates(size, done[-1])
 

@@ -2,16 +2,17 @@
 
     d5ray run server_speed        or        python -m d5ray.recipes.server_speed
 
-Two and four agents of one machine push a gradient and pull the parameters, 1 to 100 MB of float32, from one
-server with one shard; an update is both, and the rate that of all agents together. `ray docs` is the
-asynchronous parameter server of Ray's documentation, in NumPy: gradients and weights are arguments and
-results of actor calls, and the driver passes on every one of them. In `ray snapshots` the agents loop by
-themselves, and the server puts every version into Ray's object store once, from where they pull it by its
-reference. All end with the parameters in memory that the agent may write to. Before a rate counts, the
-parameters must be those that all pushes make. The unit is a round of fresh processes, forwards and backwards
-in turn.
+Two and four agents of one machine push a gradient and pull the parameters, 1 to 100 MB of float32; an update
+is both, and the rate that of all agents together. d5ray's server has two shards, one for every core.
+`ray docs` is the asynchronous parameter server of Ray's documentation, in NumPy: gradients and weights are
+arguments and results of actor calls, and the driver passes on every one of them. In `ray snapshots` the
+agents loop by themselves, and the server puts every version into Ray's object store once, from where they
+pull it by its reference. All end with the parameters in memory that the agent may write to. Before a rate
+counts, the parameters must be those that all pushes make. The unit is a round of fresh processes, forwards
+and backwards in turn.
 
-`one push` compares the time of a push in the shard with that of x ← x − η g by itself, in one process.
+`one push` compares the time of a push in the shard with that of x ← x − η g by itself, which reads x and g
+once and writes x once, in one process.
 """
 
 from d5ray.metrics.rates import ServiceTimeRatio, UpdateRateRatio

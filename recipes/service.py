@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.distributed.server.consistency import Asynchronous
 from d5ray.distributed.server.remote import RemoteServer
-from d5ray.distributed.server.rules import Descend
+from d5ray.distributed.server.rules import BLOCK, Descend
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.server.serving import ShardServer
 from d5ray.errors import AgentError
@@ -74,8 +74,10 @@ class ServiceTimes:
 
 
 def descend(x: Array, gradient: Array) -> None:
-    """x ← x − η g, as `SGD` writes it."""
-    x -= LEARNING_RATE * gradient
+    """x ← x − η g, block by block: g and x come from memory once, and x goes there once."""
+    for begin in range(0, len(x), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        x[block] -= LEARNING_RATE * gradient[block]
 
 
 def alternately(first: Turn, second: Turn, seconds: float) -> tuple[Times, Times]:

@@ -4,7 +4,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like
@@ -16,9 +16,13 @@ class Optimizer(ABC):
     """An update rule as frozen data; what it remembers between steps is a state of its own.
 
     The same rule works on the arrays of NumPy, PyTorch and CuPy.
+
+    elementwise: whether the rule treats every coordinate by itself, and its state is arrays like x alone, so
+    that a part of x can be updated with the same part of the others.
     """
 
     learning_rate: float
+    elementwise: ClassVar[bool] = False
 
     def state(self, x: Any) -> State:
         """What the rule remembers, at the start: nothing, unless it says otherwise."""
@@ -34,6 +38,7 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """x ← x − η g   (Robbins and Monro, doi 10.1214/aoms/1177729586)"""
 
+    elementwise: ClassVar[bool] = True
     learning_rate: float
 
     def __post_init__(self) -> None:
@@ -48,6 +53,7 @@ class SGD(Optimizer):
 class Momentum(Optimizer):
     """v ← μ v + g;  x ← x − η v   (Polyak's heavy ball, doi 10.1016/0041-5553(64)90137-5, as in PyTorch)"""
 
+    elementwise: ClassVar[bool] = True
     learning_rate: float
     momentum: float = 0.9
 
@@ -73,6 +79,7 @@ class Nesterov(Optimizer):
     x stands at the point where the next gradient is taken, as in PyTorch with nesterov=True.
     """
 
+    elementwise: ClassVar[bool] = True
     learning_rate: float
     momentum: float = 0.9
 

@@ -20,6 +20,7 @@ from d5ray.distributed.server.consistency import (
 )
 from d5ray.distributed.server.requests import Reply, Request
 from d5ray.distributed.server.rules import (
+    BLOCK,
     DelayCompensated,
     DelayedNesterov,
     Descend,
@@ -762,6 +763,21 @@ def test_groups_of_any_sizes_make_the_mean_of_all(base: Optimizer, agents: int, 
         for own in done:
             for asked, expected in zip(own, rounds, strict=True):
                 np.testing.assert_allclose(asked.read, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_a_large_update_goes_block_by_block_to_the_same_bits(base: Optimizer, size: int) -> None:
+    """Three steps with the mean of two pushes of float32, beside the whole update at once."""
+    agents = agents_of(Synchronous(), base=base, members=2, x=start_of(size).astype(np.float32))
+    rng, x = np.random.default_rng(0), agents.shard.x.copy()
+    state = base.state(x)
+    for _ in range(3):
+        g = rng.standard_normal((2, size), np.float32)
+        for rank in range(2):
+            agents.push(rank, g[rank])
+        base.update(x, (g[0] + g[1]) / np.float32(2), state)
+        np.testing.assert_array_equal(agents.shard.x, x)
 
 
 def test_groups_that_agents_left_make_the_mean_of_the_others() -> None:

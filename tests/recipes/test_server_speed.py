@@ -67,17 +67,18 @@ def test_a_group_gives_every_agents_rate_at_every_size(contender: AnyContender, 
 
 
 def test_agents_of_d5rays_server_push_and_pull_as_often_as_they_say() -> None:
-    """Two agents in threads: x = −η (1 n₀ + 2 n₁), pulled by both."""
-    settled = Settled(Servers(), d5.Asynchronous(), Descend(), d5.SGD(LEARNING_RATE))
-    server = ShardServer(settled, range(2), secret="own", node="here", host="127.0.0.1")
+    """Two agents in threads, two shards: x = −η (1 n₀ + 2 n₁), pulled by both."""
+    settled = Settled(Servers(shards=2), d5.Asynchronous(), Descend(), d5.SGD(LEARNING_RATE))
+    servers = [ShardServer(settled, range(2), secret="own", node="here", host="127.0.0.1") for _ in range(2)]
     agents = [Pusher(rank) for rank in range(2)]
     for agent in agents:
-        agent.join(server.address, "here", "own", 1000)
+        agent.join([server.address for server in servers], "here", "own", 1000)
     done = together(lambda rank: agents[rank].update(0.02), 2)
     expected = -LEARNING_RATE * (done[0].updates + 2 * done[1].updates)
     assert [agent.leave() for agent in agents] == [(expected, expected)] * 2
     assert all(own.updates >= FEWEST and own.seconds >= 0.02 for own in done)
-    server.close()
+    for server in servers:
+        server.close()
 
 
 def test_the_documented_server_applies_the_sum_of_the_gradients_that_come_together() -> None:

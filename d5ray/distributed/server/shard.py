@@ -72,7 +72,7 @@ class Shard:
         self.held.x[...] = x
         self.version = version
         self._rounds += 1
-        for push in self._under_way.pop(0):
+        for push in sorted(self._under_way.pop(0), key=_order):
             push.above, push.round = order, self._rounds
             self._settle(push)
         if self._under_way:
@@ -169,7 +169,7 @@ class Shard:
             return
         self.rule.update(self.held, pushes)
         self.version += 1
-        for push in pushes:
+        for push in sorted(pushes, key=_order):
             self._settle(push)
 
     def _forward(self) -> None:
@@ -220,3 +220,8 @@ class Shard:
         request.gap = self.policy.gap(request.rank)
         request.vector = None
         request.done(request)
+
+
+def _order(request: Request) -> int:
+    """Who came first is answered first."""
+    return request.order
