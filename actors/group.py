@@ -39,8 +39,8 @@ STOP_SECONDS = 2.0  # for an agent to end its step after it was told to
 class TrainingGroup:
     """The agents of one run. A context manager: leaving it closes the group.
 
-    agents: Ray actor handles, by rank. run_id, folder: of the run's tables. communicator: the backend by
-    which the agents exchange.
+    agents: Ray actor handles, by rank; None: it comes late. run_id, folder: of the run's tables.
+    communicator: the backend by which the agents exchange.
     """
 
     def __init__(
@@ -74,6 +74,8 @@ class TrainingGroup:
         self._release = release
         self._recovery = recovery
         self._recoveries = 0
+        self._late = list(experiment.later.values())
+        self._begun: float | None = None  # when the first training did
         self._steps: dict[int, int] = {}  # done by each agent, when it was asked last
         self._asked: dict[int, Any] = {}  # references to what they will say
         self._started = datetime.now(UTC)
@@ -127,10 +129,12 @@ class TrainingGroup:
         if self._recovery.servers is not None and self.experiment.on_failure != "stop":
             self._recovery.servers.keep()
         pending = {self.agents[rank].train.remote(steps): rank for rank in left}
+        self._begun = self._begun or time.monotonic()
         outcomes: dict[int, Outcome] = {}
         try:
             with Bar(self._origin.recipe or self.experiment.name, first, first + steps, show=progress) as bar:
                 while pending:
+                    self._let_come(pending, first + steps)
                     for rank, outcome in self._news(pending, bar.interval):
                         if outcome.status == "died" and self.experiment.on_failure != "stop":
                             self._recover(rank, outcome, first + steps, pending, outcomes)
@@ -220,6 +224,16 @@ class TrainingGroup:
             else:
                 self._server_died(watched[reference])
         return news
+
+    def _let_come(self, pending: dict[Any, int], last: int) -> None:
+        """Start the agents that are to join by now; they go on up to step `last`."""
+        assert self._begun is not None
+        passed = time.monotonic() - self._begun
+        for late in [late for late in self._late if late.seconds <= passed]:
+            self._late.remove(late)
+            step = self._recovery.let_come(late.agent, last)
+            if step < last:
+                pending[self.agents[late.agent].train.remote(last - step)] = late.agent
 
     def _server_died(self, number: int) -> None:
         assert self._recovery.servers is not None

@@ -127,28 +127,35 @@ class _Launcher:
         experiment = self.experiment
         self.bundles = reserve(experiment.agents or 1, experiment.cpus_per_agent)
         self.aggregator = aggregator = self._aggregator()
-        agents = [self._agent(rank, 0) for rank in range(experiment.agents or 1)]
-        preparing = [agent.prepare.remote() for agent in agents]
+        later = experiment.later
+        agents = [None if rank in later else self._agent(rank, 0) for rank in range(experiment.agents or 1)]
+        present = [agent for agent in agents if agent is not None]
+        preparing = [agent.prepare.remote() for agent in present]
         dataset = loading.result()
         self.timings.lap("data set and placement")
         imports = get(preparing, SETUP_SECONDS, "import the framework")
         self.timings.lap("processes and framework import")
         self.timings.seconds["  of which framework import"] = max(imports)
         self.shared = ray.put(dataset)  # the agents of a node map one copy
-        built = get([agent.build.remote(self.shared) for agent in agents], SETUP_SECONDS, "build the model")
+        built = get([agent.build.remote(self.shared) for agent in present], SETUP_SECONDS, "build the model")
         servers = self._servers()  # not before it is known that every shard gets a parameter
         self.timings.lap("model and data")
-        places: list[Place] = get(
-            [agent.__ray_call__.remote(place_of) for agent in agents], CALL_SECONDS, "answer"
-        )
+        answers = get([agent.__ray_call__.remote(place_of) for agent in present], CALL_SECONDS, "answer")
+        rest = iter(answers)  # one that comes late stands where the first agent is, until it is known
+        places: list[Place] = [answers[0] if agent is None else next(rest) for agent in agents]
         self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None))
         groups = self.coordinator.issue(places)
         networks = cost.known([place.hostname for place in places])
         directory = None if servers is None else servers.open(groups, place_of)
-        joining = [
-            agent.join.remote(group, networks, directory) for agent, group in zip(agents, groups, strict=True)
-        ]
-        joined = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")
+        recovery = Recovery(experiment, agents, places, self.coordinator, servers, self, place_of)
+        if later:
+            backend = recovery.begin_without(later)
+        else:
+            joining = [
+                agent.join.remote(group, networks, directory)
+                for agent, group in zip(present, groups, strict=True)
+            ]
+            backend = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")[0]
         self.timings.lap("group")
         group = TrainingGroup(
             experiment=experiment,
@@ -158,15 +165,15 @@ class _Launcher:
             aggregator=aggregator,
             places=places,
             built=built,
-            communicator=joined[0],
+            communicator=backend,
             session=ray_session,
             origin=origin,
             startup_seconds=self.timings.seconds,
             release=self.undo,
-            recovery=Recovery(experiment, agents, places, self.coordinator, servers, self, place_of),
+            recovery=recovery,
         )
         environments = {platform.node(): environment.result()} | self._environments(agents, places)
-        group.open({node: facts | {"communicator": joined[0]} for node, facts in environments.items()})
+        group.open({node: facts | {"communicator": backend} for node, facts in environments.items()})
         if group.asynchronous:
             keep_experiment(group.folder, self.pickled)
         self.timings.lap("run folder")

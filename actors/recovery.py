@@ -1,6 +1,6 @@
-"""What becomes of a run when an agent or a server dies: it goes on without, or with another in its place"""
+"""Agents and servers that come and go: a run goes on without them, and with those that come in their place"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -12,10 +12,8 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
-from d5ray.distributed.peers import reachable
-from d5ray.distributed.topologies.custom import Custom
-from d5ray.distributed.topologies.time_varying import TimeVarying
-from d5ray.distributed.topology import Complete, Topology
+from d5ray.distributed.topologies.survivors import survivors
+from d5ray.distributed.topology import Topology
 from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 
@@ -98,23 +96,34 @@ class Recovery:
         for other in self.left:
             self._tell(other, "lost", rank, len(self.agents), other)
         self._start(rank)
-        directory = None
-        if self.servers is not None:
-            self.servers.enter(rank)
-            directory = self.servers.directory
-        addresses, parameters = {}, None
-        if self.experiment.rule.uses_peers:
-            addresses = self._ask("peer_address")
-            parameters = self._parameters()
-        group = self._coordinator.issue(self.places)[rank]
-        entry = LateEntry(group, step, directory, addresses, parameters)
-        get([self.agents[rank].join_late.remote(entry)], SETUP_SECONDS, "join late")
-        self.gone.discard(rank)
-        if self.experiment.rule.uses_peers:
-            address = get([self.agents[rank].peer_address.remote()], CALL_SECONDS, "say where it is")[0]
-            for other in self.left:
-                if other != rank:
-                    self._tell(other, "admit", rank, address)
+        self._let_in(rank, step)
+
+    def begin_without(self, late: Collection[int]) -> str:
+        """Let the others join each other so that these can come later; returns the backend's name."""
+        self.gone.update(late)
+        present = self.left
+        groups = self._coordinator.issue([self.places[rank] for rank in present])
+        topology = survivors(self._topology, self.gone)
+        calls = [
+            self.agents[rank].take_first.remote(group, topology)
+            for rank, group in zip(present, groups, strict=True)
+        ]
+        bound = self.experiment.timeout_seconds + CALL_SECONDS
+        backend: str = get(calls, bound, "take the first agent's parameters")[0]
+        for rank in late:
+            if self.servers is not None:
+                self.servers.leave(rank)
+        self.gone.update(present)
+        for rank in present:
+            self._let_in(rank, 0, begins=True)
+        return backend
+
+    def let_come(self, rank: int, last: int) -> int:
+        """Start an agent that was not there yet; gives the step, `last` at most, where it goes on."""
+        self._start(rank)
+        step = min(last, max((there.step for there in self._ask("progress").values()), default=0))
+        self._let_in(rank, step)
+        return step
 
     def form_again(self, rank: int, steps: Mapping[int, int]) -> int:
         """A new group, after an agent's death ended the others' exchange; gives the step where all go on.
@@ -152,6 +161,31 @@ class Recovery:
 
     # --------------------------------------------------------------------------------------------------
 
+    def _let_in(self, rank: int, step: int, *, begins: bool = False) -> None:
+        """Let an agent that is ready join those that are there, at this step.
+
+        begins: it has its parameters already, and so have the servers.
+        """
+        directory, peers = None, self.experiment.rule.uses_peers
+        if self.servers is not None:
+            if not begins:
+                self.servers.enter(rank)
+            directory = self.servers.directory
+        entry = LateEntry(
+            self._coordinator.issue(self.places)[rank],
+            step,
+            directory,
+            self._ask("peer_address") if peers else {},
+            self._parameters() if peers and not begins else None,
+            tuple(self.gone - {rank}),
+        )
+        get([self.agents[rank].join_late.remote(entry)], SETUP_SECONDS, "join")
+        if peers:
+            address = get([self.agents[rank].peer_address.remote()], CALL_SECONDS, "say where it is")[0]
+            for other in self.left:
+                self._tell(other, "admit", rank, address)
+        self.gone.discard(rank)
+
     @property
     def _topology(self) -> Topology:
         assert self.experiment.topology is not None
@@ -185,25 +219,3 @@ class Recovery:
         if not given:
             raise AgentError("no agent is left that could give a new one its parameters")
         return np.asarray(next(iter(given.values())))
-
-
-def survivors(topology: Topology, gone: set[int]) -> Topology:
-    """The topology of those that are left, in their order; who is gone passes on what it links."""
-    if not gone:
-        return topology
-    left = [rank for rank in range(topology.agents) if rank not in gone]
-    if isinstance(topology, Complete):
-        return Complete(len(left), topology.mixing)
-    rounds = [_graph(topology, left, gone, round) for round in range(topology.period)]
-    return rounds[0] if len(rounds) == 1 else TimeVarying(tuple(rounds))
-
-
-def _graph(topology: Topology, left: list[int], gone: set[int], round: int) -> Topology:
-    import networkx  # noqa: PLC0415 - takes a while, and is rarely needed
-
-    graph: Any = networkx.DiGraph() if topology.directed else networkx.Graph()
-    graph.add_nodes_from(range(len(left)))
-    for index, rank in enumerate(left):
-        for other in reachable(topology, rank, round, gone):
-            graph.add_edge(index, left.index(other))
-    return Custom(graph, mixing=topology.mixing)

@@ -81,13 +81,14 @@ class Built:
 
 @dataclass(frozen=True)
 class LateEntry:
-    """What an agent must know that takes the place of one that died."""
+    """What an agent must know that joins others one-sidedly."""
 
     group: Group
     step: int  # from which it goes on
     directory: Directory | None
     addresses: Mapping[int, Address]  # of the other agents that are left, where they reach each other
-    parameters: np.ndarray[Any, Any] | None  # (n,), another agent's
+    parameters: np.ndarray[Any, Any] | None = None  # (n,), another agent's
+    absent: tuple[int, ...] = ()  # agents that are not there, or not yet
 
 
 @dataclass(slots=True)
@@ -228,10 +229,17 @@ class TrainingAgent:
         )
         return communication.backend
 
-    def join_late(self, entry: LateEntry) -> None:
-        """Take the place of an agent that died, in a group that goes on; for one-sided optimizers.
+    def take_first(self, group: Group, topology: Topology) -> str:
+        """Take the parameters of the first agent of those that are there; returns the backend's name."""
+        communication = self._enter(group, topology)
+        communication.broadcast(self._executor.parameters, root=0)
+        communication.close()
+        return communication.backend
 
-        The parameters come from the servers, or are those of another agent.
+    def join_late(self, entry: LateEntry) -> None:
+        """Join agents that do not wait for this one, at the beginning or in the place of one that died.
+
+        The parameters come from the servers, or are those of another agent; for one-sided optimizers.
         """
         experiment = self.experiment
         assert experiment.topology is not None
@@ -239,14 +247,19 @@ class TrainingAgent:
         if experiment.settled is not None:
             self._connect(experiment.settled, communication, entry.directory)
         if experiment.rule.uses_peers:
-            self._executor.parameters[...] = like(self._executor.parameters, entry.parameters)
+            if entry.parameters is not None:
+                self._executor.parameters[...] = like(self._executor.parameters, entry.parameters)
             self._peers = self._world.meet(self._executor.parameters, communication, entry.addresses)
+            self._peers.complete = False
+            for rank in entry.absent:
+                self._peers.lose(rank)
         self._bind(communication)
         self._network = None
         self._steps = self._recorder.frame(
             tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
         )
         self._start_at(entry.step, entry.group.size, self.rank)
+        self._recorder.event("joined", step=entry.step)
 
     def rejoin(self, group: Group, topology: Topology, step: int, source: int | None) -> None:
         """Form a new group with those that are left, and those that were started again.
@@ -509,9 +522,9 @@ class TrainingAgent:
         assert isinstance(self._peers, RemotePeers)
         return self._peers.address
 
-    def admit(self, rank: int, address: Address) -> None:
-        """Another agent was started again, and is to be found there."""
-        if isinstance(self._peers, RemotePeers):
+    def admit(self, rank: int, address: Address | None = None) -> None:
+        """Another agent was started again, or has come; in the real world it is to be found there."""
+        if self._peers is not None:
             self._peers.admit(rank, address)
 
     def progress(self) -> Progress:

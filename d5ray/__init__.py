@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.stochastic import TernGrad as TernGrad
     from d5ray.distributed.compression.threshold import Threshold as Threshold
     from d5ray.distributed.compression.top_k import TopK as TopK
+    from d5ray.distributed.late import Late as Late
     from d5ray.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
     from d5ray.distributed.optimizers.ad_psgd import ADPSGD as ADPSGD
     from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousDiLoCo as AsynchronousDiLoCo
@@ -212,6 +213,7 @@ _NAMES = {
     "LogNormalTime": "d5ray.distributed.simulation.compute",
     "MeasuredTime": "d5ray.distributed.simulation.compute",
     "Slowdown": "d5ray.training.pace",
+    "Late": "d5ray.distributed.late",
     "ExponentialSlowdown": "d5ray.training.pace",
     "HeavyTailedSlowdown": "d5ray.training.pace",
     "shutdown": "d5ray.actors.session",

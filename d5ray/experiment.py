@@ -9,6 +9,7 @@ from typing import Any
 from d5ray.canonical import canonical, digest
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.backends import check_for_agents
+from d5ray.distributed.late import Late, check_late
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.topologies.requirements import check_topology
@@ -49,6 +50,7 @@ class Experiment:
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
     orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' from the next epoch on
     slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
+    late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
     """
 
     model: Any
@@ -74,6 +76,7 @@ class Experiment:
     timeout_seconds: float = 120.0
     servers: Servers | None = None
     slow: tuple[Slowness, ...] | Slowness = ()
+    late: tuple[Late, ...] | Late = ()
     on_failure: str = "stop"
     orphans: str = "left_out"
     name: str = "experiment"
@@ -94,10 +97,12 @@ class Experiment:
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
         assert self.agents is not None
         object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
+        object.__setattr__(self, "late", check_late(self.late, self.agents))
         check_for_agents(self.communicator)
         assert isinstance(self.topology, Topology)
         check_topology(self.topology, self.rule.needs, type(self.distributed).__name__)
         self._check_servers()
+        self._check_late()
         for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
             if getattr(self, name) not in choices:
                 raise ConfigurationError(
@@ -135,6 +140,29 @@ class Experiment:
             )
         if self.settled is not None:
             self.settled.check(self.agents)
+
+    def _check_late(self) -> None:
+        if not self.later:
+            return
+        if not self.rule.one_sided or self.rule.shares_parameters:
+            raise ConfigurationError(
+                f"late is {self.late!r}, but the agents of {self.distributed!r} wait for each other or share "
+                "memory: take an optimizer such as ASGD() or ADPSGD()"
+            )
+        assert self.agents is not None
+        groups = self.settled.servers.groups if self.settled is not None else 1
+        for group in range(groups):
+            first = self.agents * group // groups
+            if first in self.later:
+                raise ConfigurationError(
+                    f"{self.later[first]!r} is the first agent{f' of group {group}' if groups > 1 else ''}, "
+                    "which brings the first parameters: let another one be late"
+                )
+
+    @property
+    def later(self) -> dict[int, Late]:
+        """Who joins late, by rank."""
+        return {late.agent: late for late in check_late(self.late, self.agents or 1)}
 
     @property
     def rule(self) -> DistributedOptimizer:

@@ -18,6 +18,10 @@ from d5ray.metrics.keepsakes import EXPERIMENT, PARAMETERS
 from d5ray.metrics.store import Run
 from d5ray.simulator import SimulatedGroup, simulate
 
+CHANGES = {  # events after which nobody knows what an agent or server went on with
+    "agent_died": "an agent died in it", "server_died": "a parameter server died in it",
+    "joined": "an agent joined it late",
+}  # fmt: skip
 TOLERANCE = 1e-5  # relative, for float32; float64 takes its square
 
 
@@ -41,13 +45,14 @@ def replay(run: Run | str) -> Replay:
     """Do again, in the simulation, exactly what the agents of an asynchronous run did, in its order.
 
     Raises `ConfigurationError` for a run that kept no schedule or one that no run can have, that was not
-    completed, or that another version of d5ray made.
+    completed, in which agents came and went, or that another version of d5ray made.
     """
     found = Run.find(run) if isinstance(run, str) else run
     experiment, expected = _kept(found)
     row = found.row
     assert experiment.agents is not None
     events = found.tables()["events"].to_pylist()
+    _check_membership(found, events)
     schedule = Schedule.of(events, experiment.settled, experiment.agents)
     order = Recorded(schedule)
     with tempfile.TemporaryDirectory(prefix="d5ray-replay-") as folder:
@@ -98,6 +103,16 @@ def _kept(run: Run) -> tuple[Experiment, dict[str, np.ndarray[Any, Any]]]:
             f"the run {run.name} cannot be replayed: the updates of {experiment.rule!r} have no order"
         )
     return experiment, expected
+
+
+def _check_membership(run: Run, events: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `ConfigurationError` where agents or servers came and went: what they began with is not kept."""
+    for event in events:
+        if event["name"] in CHANGES:
+            raise ConfigurationError(
+                f"the run {run.name} cannot be replayed: {CHANGES[event['name']]}, and with which values "
+                "others went on is not kept; only a run in which all were there all the time is replayed"
+            )
 
 
 def _calls(events: Iterable[Mapping[str, Any]]) -> list[int]:

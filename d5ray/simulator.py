@@ -16,14 +16,15 @@ from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.actors.training_agent import LateEntry, TrainingAgent
 from d5ray.distributed.communicator import Group
-from d5ray.distributed.simulation.clock import Task
+from d5ray.distributed.simulation.clock import Task, VirtualEvent
 from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime
 from d5ray.distributed.simulation.failures import Failure, check_failures
 from d5ray.distributed.simulation.links import Links, UniformLinks
 from d5ray.distributed.simulation.order import Order
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
+from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError, D5Error
 from d5ray.experiment import Experiment, check_whole
 from d5ray.metrics import store
@@ -107,7 +108,11 @@ class SimulatedGroup:
         self._simulation = simulation
         self._failures = list(failures)
         self._tasks: dict[int, Task] = {}
-        self.gone: set[int] = set()
+        self._late = dict(experiment.later)
+        self._begun: float | None = None  # when the first training did
+        self._training: set[int] = set()
+        self._over = VirtualEvent(simulation.clock)  # when no agent trains any more
+        self.gone: set[int] = set(self._late)  # who is not there, or not yet
         self._outcome = Outcome("completed", 0)
         self._started = datetime.now(UTC)
         self._closed = False
@@ -138,12 +143,10 @@ class SimulatedGroup:
         """Build the models, form the group, and begin the run's folder."""
         dataset = self.experiment.load_dataset()
         self.built, *_ = [agent.build(dataset) for agent in self.agents]
-        size = len(self.agents)
-        self._together(
-            lambda rank: self.agents[rank].join(
-                Group(self.run_id, 0, rank, size, timeout_seconds=self.experiment.timeout_seconds)
-            )
-        )
+        if self._late:
+            self._begin_without()
+        else:
+            self._together(lambda rank: self.agents[rank].join(self._group(0, rank, len(self.agents))))
         self._environment = capture()
         facts = self._environment | {"communicator": self.communicator}
         rows = [
@@ -175,10 +178,14 @@ class SimulatedGroup:
                 if servers is not None:
                     for rank in self.left:
                         servers.enter(rank)
+                if self._begun is None:
+                    self._begun = self.seconds
                 for failure in self._failures:
                     self._simulation.clock.at(failure.seconds, partial(self._die, failure.agent))
                 self._failures.clear()
-                outcomes = self._together(partial(self._train, steps), watch if bar.visible else None)
+                self._over = VirtualEvent(self._simulation.clock, "the others' training")
+                train, ranks = partial(self._train, first + steps), [*self.left, *self._late]
+                outcomes = self._together(train, watch if bar.visible else None, ranks)
                 if self.experiment.rule.asynchronous and all(o.completed for o in outcomes.values()):
                     self._together(lambda rank: self.agents[rank].drain())
                     if servers is not None:
@@ -194,8 +201,8 @@ class SimulatedGroup:
             else o
             for rank, o in outcomes.items()
         }
-        if self.gone and self.experiment.on_failure == "stop":
-            dead = min(self.gone)
+        dead = min(self.gone - self._late.keys(), default=None)
+        if dead is not None and self.experiment.on_failure == "stop":
             named[dead] = Outcome("died", 0, f"{self.agents[dead]!r} died, so the others were stopped")
         self._outcome = worst(named)
         if self._outcome.status not in ("completed", "nan_loss"):
@@ -256,11 +263,16 @@ class SimulatedGroup:
         """The ranks of the agents that are there."""
         return [rank for rank in range(len(self.agents)) if rank not in self.gone]
 
-    def _train(self, steps: int, rank: int) -> Outcome:
-        """One agent's steps; while it trains, and no longer, the servers wait for it."""
-        outcome = self.agents[rank].train(steps)
+    def _train(self, last: int, rank: int) -> Outcome:
+        """One agent's steps up to the last; while it trains, and no longer, the servers wait for it."""
+        if rank in self._late and not self._come(rank):
+            return Outcome("completed", last)
+        self._training.add(rank)
+        steps = last - self.agents[rank].progress().step
+        outcome = self.agents[rank].train(steps) if steps else Outcome("completed", last)
         if self._simulation.servers is not None:
             self._simulation.servers.leave(rank)
+        self._end(rank)
         return outcome
 
     def _die(self, rank: int) -> None:
@@ -269,6 +281,7 @@ class SimulatedGroup:
         if rank in self.gone or task is None or task.greenlet.dead:
             return
         self.gone.add(rank)
+        self._end(rank)
         simulation = self._simulation
         simulation.clock.kill(task)
         simulation.meadow.lose(rank)
@@ -279,10 +292,68 @@ class SimulatedGroup:
             else:
                 self.agents[other].lost(rank, len(self.left), index)
 
-    def _together(self, call: Callable[[int], T], watch: Callable[[], None] | None = None) -> dict[int, T]:
-        """call(rank) for every agent that is there, as tasks on the virtual clock; the results by rank."""
+    def _end(self, rank: int) -> None:
+        """An agent trains no more."""
+        self._training.discard(rank)
+        if not self._training:
+            self._over.set()
+
+    def _begin_without(self) -> None:
+        """Let those that are there join each other so that the late ones can come."""
+        present = self.left
+        topology = self.experiment.topology
+        assert topology is not None
+        among = survivors(topology, self.gone)
+        self._together(
+            lambda rank: self.agents[rank].take_first(
+                self._group(0, present.index(rank), len(present)), among
+            )
+        )
+        self.gone.update(present)
+        for rank in present:
+            self._together(partial(self._join, step=0, begins=True), ranks=[rank])
+        servers = self._simulation.servers
+        for rank in self._late:
+            self._simulation.meadow.gone.add(rank)
+            if servers is not None:
+                servers.leave(rank)
+
+    def _join(self, rank: int, *, step: int, begins: bool = False) -> None:
+        """An agent joins those that are there, at this step; begins: it has its parameters already."""
+        servers, peers = self._simulation.servers, self.experiment.rule.uses_peers
+        if servers is not None and not begins:
+            servers.enter(rank)
+        parameters = self.agents[self.left[0]].flat_parameters() if peers and not begins else None
+        group = self._group(1, rank, len(self.agents))
+        self.agents[rank].join_late(LateEntry(group, step, None, {}, parameters, tuple(self.gone - {rank})))
+        self._simulation.meadow.admit(rank)
+        for other in self.left:
+            self.agents[other].admit(rank)
+        self.gone.discard(rank)
+
+    def _come(self, rank: int) -> bool:
+        """Wait until a late agent is to come, and let it join; not if all others have ended before."""
+        assert self._begun is not None
+        due = self._begun + self._late[rank].seconds
+        if self._over.wait(max(0.0, due - self._simulation.clock.seconds)):
+            return False
+        del self._late[rank]
+        self._join(rank, step=max(self.agents[other].progress().step for other in self._training))
+        return True
+
+    def _group(self, epoch: int, rank: int, size: int) -> Group:
+        return Group(self.run_id, epoch, rank, size, timeout_seconds=self.experiment.timeout_seconds)
+
+    def _together(
+        self,
+        call: Callable[[int], T],
+        watch: Callable[[], None] | None = None,
+        ranks: Iterable[int] | None = None,
+    ) -> dict[int, T]:
+        """call(rank) for these agents, or all that are there, as tasks on the virtual clock; the results."""
         clock = self._simulation.clock
-        self._tasks = {rank: clock.start(partial(call, rank), repr(self.agents[rank])) for rank in self.left}
+        ranks = self.left if ranks is None else ranks
+        self._tasks = {rank: clock.start(partial(call, rank), repr(self.agents[rank])) for rank in ranks}
         clock.run(list(self._tasks.values()), watch)
         return {rank: task.result for rank, task in self._tasks.items() if rank not in self.gone}
 

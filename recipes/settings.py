@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 import d5ray
+from d5ray.distributed.late import Late
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.topology import Topology
@@ -28,6 +29,7 @@ COMPONENTS: dict[str, type] = {
     "loss": Loss,
     "servers": Servers,
     "slow": Slowness,
+    "late": Late,
 }
 # Keys whose arguments are passed on, since the agents use them.
 PASSED_ON = ("model", "dataset", "executor")

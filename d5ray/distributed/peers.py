@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from d5ray.distributed.communicator import Traffic
+from d5ray.distributed.remote.service import Address
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError
@@ -64,7 +65,8 @@ class Peers(ABC):
         self.traffic = traffic
         self.timeout_seconds = seconds
         self.operations: deque[PeerOperation] = deque()  # whoever records them takes them out
-        self.gone: set[int] = set()  # agents that ended before their time
+        self.gone: set[int] = set()  # agents that ended before their time, or have not come yet
+        self.complete = True  # whether all agents were there all the time
         self.links: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # bytes to and from each agent
         self._number = 0
         self._posted: dict[int, int] = defaultdict(int)  # letters to each agent
@@ -185,6 +187,11 @@ class Peers(ABC):
     def lose(self, rank: int) -> None:
         """An agent is gone: nobody waits for it, or sends to it."""
         self.gone.add(rank)
+        self.complete = False
+
+    def admit(self, rank: int, address: Address | None = None) -> None:
+        """An agent that was gone is there again, or came at last; in the real world at this address."""
+        self.gone.discard(rank)
 
     @abstractmethod
     def close(self) -> None:
@@ -229,7 +236,7 @@ class Peers(ABC):
             )
 
 
-def reachable(topology: Topology, rank: int, round: int, gone: set[int]) -> tuple[int, ...]:
+def reachable(topology: Topology, rank: int, round: int, gone: Collection[int]) -> tuple[int, ...]:
     """Out-neighbours at a round, ascending; one that is gone is replaced by its own, so that a connected
     graph stays connected."""
     found: set[int] = set()

@@ -19,7 +19,7 @@ import ray
 import d5ray as d5
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.launch import place_of
-from d5ray.errors import AgentError
+from d5ray.errors import AgentError, ConfigurationError
 from tests.conftest import wait_until
 
 DIGITS = d5.load_dataset("digits")
@@ -129,6 +129,29 @@ def survive(case: Case, on_failure: str, seed: int, kills: int) -> None:
         steps = {row["rank"] for row in tables["samples"].to_pylist() if row["metric"] == "test_accuracy"}
         assert steps >= left
     wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+
+
+@pytest.mark.parametrize(
+    "name", ["ASGD", *(pytest.param(name, marks=pytest.mark.slow) for name in ("AD-PSGD", "overlap SGP"))]
+)
+def test_an_agent_joins_late(name: str) -> None:
+    """It is started when the others train already, and trains along from there; it is not replayed."""
+    wanted = experiment(CASES[name], "stop", late=d5.Late(3, 0.5), evaluate=False)
+    with d5.launch(wanted, quiet=True) as group:
+        assert group.agents[3] is None
+        assert group.train(2000, progress=False).completed
+        rows = group.metrics().to_pandas().query("metric == 'loss'").groupby("rank").step
+        assert rows.min().tolist()[:3] == [0, 0, 0] and 0 < rows.min()[3] < 2000
+        assert rows.max().tolist() == [1999] * 4
+        assert rows.count()[3] == 2000 - rows.min()[3]
+        parameters = [
+            np.concatenate([array.ravel() for array in group.parameters(rank).values()]) for rank in range(4)
+        ]
+        for found in parameters:
+            assert np.linalg.norm(found - parameters[0]) < 0.6 * np.linalg.norm(parameters[0])
+    wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+    with pytest.raises(ConfigurationError, match="cannot be replayed: an agent joined it late"):
+        d5.replay(group.run_id)
 
 
 def test_a_run_goes_on_through_kills_with_agents_started_again() -> None:

@@ -62,9 +62,13 @@ def test_ctrl_c_while_it_starts_ends_within_5_seconds_without_a_run(seconds: flo
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_a_killed_driver_leaves_nothing_but_the_rows(tmp_path: Path) -> None:
-    """SIGKILL of the driver: every process and folder goes within seconds; the run reads as died."""
-    with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
+@pytest.mark.parametrize(
+    "rule",
+    ["AllreduceSGD()", *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("ASGD()", "ADPSGD()"))],
+)
+def test_a_killed_driver_leaves_nothing_but_the_rows(rule: str, tmp_path: Path) -> None:
+    """SIGKILL of the driver: every process, server and folder goes within seconds; the run reads as died."""
+    with started(*LONG, "--set", f"distributed={rule}", env={"D5RAY_HOME": str(tmp_path)}) as command:
         run = train_for_a_while(command, tmp_path)
         command.process.kill()
         command.process.wait()

@@ -85,8 +85,9 @@ class OverlapSGP(GradientPush):
     """Push-sum whose letters may be s = `staleness` steps late: step k waits for those of step k − s
 
     (Overlap SGP: Assran et al., arXiv:1811.10792.) Computing goes on while letters travel. Asynchronous with
-    bounded staleness s; with s = 0 it is `StochasticGradientPush`. When an agent is lost, others send in its
-    place and nobody knows any more how many letters to wait for: it goes on as `AsynchronousGradientPush`.
+    bounded staleness s; with s = 0 it is `StochasticGradientPush`. When an agent is lost, or comes late,
+    others send in its place and nobody knows how many letters to wait for: it goes on as
+    `AsynchronousGradientPush`.
     """
 
     def __init__(self, staleness: int = 1) -> None:
@@ -100,7 +101,7 @@ class OverlapSGP(GradientPush):
         self.late: deque[tuple[int, ...]] = deque()
 
     def descend(self, gradient: Any) -> None:
-        if self.peers.gone:
+        if not self.peers.complete:
             _descend_z(self, gradient)
             return
         self.x = self.u
@@ -108,7 +109,7 @@ class OverlapSGP(GradientPush):
         self.u[...] = self.x
 
     def come(self, step: int) -> list[Letter]:
-        if self.peers.gone:
+        if not self.peers.complete:
             return self.peers.collect()
         sources = self.peers.topology.in_neighbors(self.peers.rank, step)
         self.posted.update(sources)

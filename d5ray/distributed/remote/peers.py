@@ -88,14 +88,14 @@ class RemotePeers(Peers):
         """Where the others reach this agent."""
         return self._service.address
 
-    def admit(self, rank: int, address: Address) -> None:
-        """An agent that was gone is there again, at this address."""
+    def admit(self, rank: int, address: Address | None = None) -> None:
+        assert address is not None
         with self._connecting:
             self._addresses[rank] = address
             if rank in self._channels:
                 self._channels.pop(rank).close()
             self._came[rank] = 0
-            self.gone.discard(rank)
+            super().admit(rank)
 
     def drained(self) -> None:
         """Return when the letters that were posted have been delivered, or came back."""
@@ -117,7 +117,7 @@ class RemotePeers(Peers):
                 frame = self._ask(peer, AVERAGE_FOR_ME)
                 orders = (frame.numbers[0], frame.numbers[1])
         except PeerLost:
-            self.gone.add(peer)
+            self.lose(peer)
             return ()
         low, high = sorted((self.rank, peer))
         return ((low, orders[0]), (high, orders[1]))
@@ -204,7 +204,7 @@ class RemotePeers(Peers):
         try:
             self._ask(to, POST, (len(described),), payload)
         except PeerLost:
-            self.gone.add(to)
+            self.lose(to)
             self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
 
     def _take_in(self, source: int, client: Connection, frame: Frame) -> None:

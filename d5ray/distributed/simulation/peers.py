@@ -68,6 +68,10 @@ class Meadow:
         for letter in self.mailboxes.pop(rank, _Mailbox()).letters:
             self.deliver(rank, letter)
 
+    def admit(self, rank: int) -> None:
+        """An agent has come that was not there."""
+        self.gone.discard(rank)
+
     def deliver(self, to: int, letter: Letter) -> None:
         """A letter has arrived."""
         if to in self.gone:
