@@ -93,8 +93,6 @@ class Server(ABC):
         self.counts = 1  # for which a push counts in a mean
         self.links = [[0, 0] for _ in range(shards)]  # bytes sent to and received from each shard
         self._bounds = bounds(elements, shards)
-        # agents that begin at once do not all send to the same shard first
-        self._order = [(rank + turn) % shards for turn in range(shards)]
         self._elements = elements
         self._pushes = 0
         self._number = 0
@@ -202,16 +200,15 @@ class Server(ABC):
 
     def _operate(self, begun: "_Begun", *, timed: bool = True) -> None:
         begin = self.scheduler.now()
-        answers: dict[int, Answer] = {}
-        for shard in self._order:
-            part, vector, message = self._bounds[shard], None, None
+        answers: list[Answer] = []
+        for shard, part in enumerate(self._bounds):
+            vector = message = None
             if begun.vector is not None:
                 vector, message = self._payload(begun.vector, part)
             into = None if begun.into is None else begun.into[part]
-            answers[shard] = self._ask(shard, Ask(begun.number, begun.sequence, vector, message, into))
+            answers.append(self._ask(shard, Ask(begun.number, begun.sequence, vector, message, into)))
             self._count(shard, vector if message is None else message, into)
-        heard = {shard: answer() for shard, answer in answers.items()}
-        replies = tuple(heard[shard] for shard in range(self.shards))
+        replies = tuple(answer() for answer in answers)
         if begun.device is not None:
             begun.device[...] = like(begun.device, begun.into)
         if begun.into is not None:
