@@ -161,6 +161,8 @@ class TrainingGroup:
 
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""
+        if rank not in self._recovery.left:
+            raise AgentError(f"TrainingAgent(rank={rank}) is not there: it has died, or not come yet")
         named: dict[str, np.ndarray[Any, Any]] = get(
             [self.agents[rank].parameters.remote()], CALL_SECONDS, "give its parameters"
         )[0]

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from d5ray.distributed.allreduce import AllreduceSGD
+from d5ray.distributed.late import Late
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.hogwild import Hogwild
 from d5ray.distributed.optimizers.parameter_server import ASGD
@@ -209,10 +210,13 @@ OTHER_VALUES: dict[str, object] = {
     "timeout_seconds": 121.0,
     "servers": Servers(shards=2),
     "slow": (Slowdown(agent=1, factor=4),),
+    "late": (Late(agent=1, seconds=5),),
     "on_failure": "restart",
     "orphans": "taken_over",
 }
-WITH: dict[str, dict[str, Any]] = {"servers": {"distributed": ASGD()}}  # what a value goes with
+WITH: dict[str, dict[str, Any]] = {  # what a value goes with
+    "servers": {"distributed": ASGD()}, "late": {"distributed": ASGD()},
+}  # fmt: skip
 
 
 def test_the_table_of_other_values_has_every_field() -> None:
@@ -387,6 +391,8 @@ WRONG: list[Wrong] = [
     ({"slow": 3}, ("slow is 3", "a tuple such as (Slowdown(agent=3, factor=4),)")),
     ({"slow": (4.0,)}, ("slow has 4.0", "Slowdown(agent=3, factor=4)")),
     ({"slow": Slowdown(2, 4)}, ("Slowdown(agent=2, factor=4)", "agents are 0 to 1")),
+    ({"late": 3}, ("late is 3", "a tuple such as (Late(agent=3, seconds=5),)")),
+    ({"late": Late(1, 5)}, ("late is (Late(agent=1, seconds=5),)", "take an optimizer such as ASGD()")),
     ({"on_failure": "retry"}, ("on_failure is 'retry'", "'stop', 'continue', 'restart'")),
     ({"on_failure": "restart", "distributed": Hogwild()}, ("Hogwild()", "on_failure='continue' or 'stop'")),
     ({"orphans": None}, ("orphans is None", "'left_out', 'taken_over'")),

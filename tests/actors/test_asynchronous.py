@@ -125,6 +125,7 @@ def in_threads(wanted: Experiment, steps: Sequence[int] = STEPS) -> tuple[Array,
             for outcome in together(lambda rank, count=count: agents[rank].train(count), len(agents)):  # type: ignore[misc]
                 assert outcome.completed, outcome.reason
             if wanted.rule.asynchronous:
+                together(lambda rank: agents[rank].drain(), len(agents))
                 together(lambda rank: agents[rank].conclude(), len(agents))
         found = np.stack([agent.flat_parameters() for agent in agents])
         return found, [event for sink in sinks for event in sink.sent_events]

@@ -136,14 +136,15 @@ def survive(case: Case, on_failure: str, seed: int, kills: int) -> None:
 )
 def test_an_agent_joins_late(name: str) -> None:
     """It is started when the others train already, and trains along from there; it is not replayed."""
-    wanted = experiment(CASES[name], "stop", late=d5.Late(3, 0.5), evaluate=False)
+    steps, slow = 700, d5.ExponentialSlowdown(4.0)  # they wait more than they compute
+    wanted = experiment(CASES[name], "stop", late=d5.Late(3, 0.5), slow=slow, evaluate=False)
     with d5.launch(wanted, quiet=True) as group:
         assert group.agents[3] is None
-        assert group.train(2000, progress=False).completed
+        assert group.train(steps, progress=False).completed
         rows = group.metrics().to_pandas().query("metric == 'loss'").groupby("rank").step
-        assert rows.min().tolist()[:3] == [0, 0, 0] and 0 < rows.min()[3] < 2000
-        assert rows.max().tolist() == [1999] * 4
-        assert rows.count()[3] == 2000 - rows.min()[3]
+        assert rows.min().tolist()[:3] == [0, 0, 0] and 0 < rows.min()[3] < steps
+        assert rows.max().tolist() == [steps - 1] * 4
+        assert rows.count()[3] == steps - rows.min()[3]
         parameters = [
             np.concatenate([array.ravel() for array in group.parameters(rank).values()]) for rank in range(4)
         ]

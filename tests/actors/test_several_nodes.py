@@ -69,6 +69,7 @@ def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) ->
         np.testing.assert_allclose(flat(group.parameters(5)), found[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_lost_node_ends_the_run_with_an_error(cluster: Cluster) -> None:
     """A node that is cut off without a word: `AgentError` within seconds, every other agent ended."""
     node = next(iter(cluster.worker_nodes))

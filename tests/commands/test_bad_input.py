@@ -104,7 +104,10 @@ def test_a_wrong_command_is_one_clear_error(
     check_refused(arguments, expected, empty_home)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "does not fit the loss" else n for n in RECIPES],
+)
 def test_a_wrong_recipe_is_one_clear_error(name: str, tmp_path: Path, empty_home: Path) -> None:
     """A recipe of the user's own: found, expected, what to do; exit code 3; no run."""
     changes, expected = RECIPES[name]

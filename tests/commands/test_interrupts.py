@@ -24,7 +24,7 @@ def train_for_a_while(command: Started, home: Path, rows: int = 1) -> Run:
     return Run(next((home / "runs").glob("*")))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -77,7 +77,9 @@ def test_a_killed_driver_leaves_nothing_but_the_rows(rule: str, tmp_path: Path) 
     assert run.tables()["samples"].num_rows > 0
 
 
-@pytest.mark.parametrize("victim", ["TrainingAgent", "MetricsAggregator"])
+@pytest.mark.parametrize(
+    "victim", ["TrainingAgent", pytest.param("MetricsAggregator", marks=pytest.mark.slow)]
+)
 def test_a_killed_actor_ends_the_run_with_its_name_and_keeps_the_rows(victim: str, tmp_path: Path) -> None:
     """SIGKILL of an agent or the aggregator: exit code 3 within seconds, a complete folder, nothing left."""
     with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:

@@ -105,6 +105,7 @@ def test_as_a_submitted_job_it_ends_with_the_same_parameters(
     assert {"TrainingAgent(rank=0)", "TrainingAgent(rank=1)"} <= {shown for _, shown in names}
 
 
+@pytest.mark.slow
 def test_on_a_cluster_by_its_address_it_ends_with_the_same_parameters(by_name: Finished, head: Head) -> None:
     """`d5ray run --address HOST:PORT` joins the cluster and leaves it running."""
     result = d5ray("run", "digits_lenet", *SETTINGS, "--address", head.address)
