@@ -79,7 +79,8 @@ def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
     assert order == ["started", "ended"]
 
 
-@pytest.mark.parametrize("seconds", [1.8, pytest.param(3.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1.8, 3.0])
 def test_a_program_that_was_interrupted_while_ray_starts_can_launch_again(
     seconds: float, tmp_path: Path
 ) -> None:
