@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from d5ray.actors.calls import CALL_SECONDS, first_line, get
 from d5ray.actors.coordinator import Place
@@ -141,11 +141,16 @@ class TrainingGroup:
                         else:
                             outcomes[rank] = outcome
                             if outcome.completed:
+                                self._steps[rank] = outcome.step
                                 self._recovery.rest(rank)
                     if any(not outcome.completed for outcome in outcomes.values()):
                         self._stop(pending, outcomes)
                     elif bar.visible:
                         bar.update(self._watch())
+                    if not pending and all(outcome.completed for outcome in outcomes.values()):
+                        for rank, died in self._conclude().items():
+                            outcomes.pop(rank, None)
+                            self._recover(rank, died, first + steps, pending, outcomes)
         except KeyboardInterrupt:
             self._stop(pending, outcomes)
             # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
@@ -153,8 +158,6 @@ class TrainingGroup:
             self._outcome = Outcome("interrupted", max(first, done_steps), "interrupted by the user")
             raise
         self._outcome = worst(outcomes)
-        if self._outcome.completed and self.asynchronous:
-            self._conclude()
         if self._outcome.status not in ("completed", "nan_loss"):
             raise AgentError(self._outcome.reason)
         return self._outcome
@@ -347,14 +350,38 @@ class TrainingGroup:
             return Outcome("failed", outcome.step, reason)
         return outcome
 
-    def _conclude(self) -> None:
-        """Let the agents of an asynchronous training evaluate what all of them have made."""
-        agents = [self.agents[rank] for rank in self._recovery.left]
-        bound = self.experiment.timeout_seconds + CALL_SECONDS
+    def _conclude(self) -> dict[int, Outcome]:
+        """Let the agents of an asynchronous training evaluate what all of them have made.
+
+        Gives those that have died since they did their steps, where the run is to go on.
+        """
+        if self.asynchronous or self.experiment.on_failure != "stop":
+            died = self._all("drain", "end its pushes")
+            if died:
+                return died
+        if not self.asynchronous:
+            return {}
         if self._recovery.servers is not None:
-            get([agent.drain.remote() for agent in agents], bound, "end its pushes")
             self._recovery.servers.refresh()
-        get([agent.conclude.remote() for agent in agents], bound, "evaluate")
+        return self._all("conclude", "evaluate")
+
+    def _all(self, method: str, what: str) -> dict[int, Outcome]:
+        """Call this on every agent that is there; those that died, unless that ends the run."""
+        calls = {rank: getattr(self.agents[rank], method).remote() for rank in self._recovery.left}
+        bound = self.experiment.timeout_seconds + CALL_SECONDS
+        if self.experiment.on_failure == "stop":
+            get(list(calls.values()), bound, what)
+            return {}
+        ray.wait(list(calls.values()), num_returns=len(calls), timeout=bound)
+        died = {}
+        for rank, call in calls.items():
+            try:
+                ray.get(call, timeout=0)
+            except RayActorError as error:
+                died[rank] = Outcome("died", 0, f"TrainingAgent(rank={rank}) died ({first_line(error)})")
+            except RayError:
+                get([call], CALL_SECONDS, what)  # raises what people can read
+        return died
 
     def _stop(self, pending: dict[Any, int], outcomes: dict[int, Outcome]) -> None:
         """Stop the agents that still train; one that does not end its step in time is given up."""
