@@ -119,14 +119,8 @@ class ServerActors:
         fresh = self._started(shard.server, shard.number)
         shard.actor, shard.coming, shard.watching = fresh.actor, None, fresh.watching
         self._serve([shard])
-        for reference in (shard.state,):
-            if reference is not None:
-                try:
-                    state = ray.get(reference, timeout=CALL_SECONDS)
-                except RayError:
-                    state = None
-                if state is not None:
-                    get([shard.actor.restore.remote(state)], CALL_SECONDS, "take the state that was kept")
+        if (state := self._kept(shard)) is not None:
+            get([shard.actor.restore.remote(state)], CALL_SECONDS, "take the state that was kept")
         assert shard.address is not None
         return shard.address
 
@@ -169,6 +163,15 @@ class ServerActors:
     def _of(self, rank: int) -> list[_Shard]:
         group = self._settled.group_of(rank, self._agents)
         return [shard for shard in self._shards if shard.server.group == group]
+
+    def _kept(self, shard: _Shard) -> Any:
+        """The state that was kept last; None where none was, or it died with its process."""
+        if shard.state is None:
+            return None
+        try:
+            return ray.get(shard.state, timeout=CALL_SECONDS)
+        except RayError:
+            return None
 
     def _started(self, server: ParameterServer, number: int) -> _Shard:
         actor = self._make(server, number)
