@@ -105,7 +105,8 @@ def wait_until(condition: Callable[[], bool], seconds: float, report: Callable[[
 def _nodes(url: str) -> list[str]:
     """The addresses of the cluster's nodes, as its dashboard knows them."""
     with urllib.request.urlopen(f"{url}/nodes?view=summary", timeout=10) as answer:
-        return [node["ip"] for node in json.loads(answer.read())["data"]["summary"]]
+        summary = json.loads(answer.read())["data"]["summary"]
+    return [node["ip"] for node in summary if "ip" in node]  # a node is listed before its address is known
 
 
 def _answers(url: str) -> bool:
