@@ -355,10 +355,11 @@ class TrainingGroup:
 
         Gives those that have died since they did their steps, where the run is to go on.
         """
+        died = self._wait_for(self._recovery.over(), "end its rounds without gradients")
         if self.asynchronous or self.experiment.on_failure != "stop":
-            died = self._all("drain", "end its pushes")
-            if died:
-                return died
+            died |= self._all("drain", "end its pushes")
+        if died:
+            return died
         if not self.asynchronous:
             return {}
         if self._recovery.servers is not None:
@@ -367,7 +368,13 @@ class TrainingGroup:
 
     def _all(self, method: str, what: str) -> dict[int, Outcome]:
         """Call this on every agent that is there; those that died, unless that ends the run."""
-        calls = {rank: getattr(self.agents[rank], method).remote() for rank in self._recovery.left}
+        left = self._recovery.left
+        return self._wait_for({rank: getattr(self.agents[rank], method).remote() for rank in left}, what)
+
+    def _wait_for(self, calls: dict[int, Any], what: str) -> dict[int, Outcome]:
+        """Wait for calls of agents, by rank; those that died, unless that ends the run."""
+        if not calls:
+            return {}
         bound = self.experiment.timeout_seconds + CALL_SECONDS
         if self.experiment.on_failure == "stop":
             get(list(calls.values()), bound, what)
@@ -388,6 +395,7 @@ class TrainingGroup:
         for rank in pending.values():
             with contextlib.suppress(RayActorError):
                 self.agents[rank].stop.options(concurrency_group="control").remote()
+        self._recovery.over()
         done, late = (
             ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS) if pending else ([], [])
         )

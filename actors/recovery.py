@@ -49,6 +49,7 @@ class Recovery:
         self.gone: set[int] = set()
         self.attempts = dict.fromkeys(range(len(agents)), 0)
         self._resting: set[int] = set()
+        self._lingering: dict[int, Any] = {}  # references, by rank
         self._coordinator, self._maker, self._place_of = coordinator, maker, place_of
 
     @property
@@ -80,6 +81,15 @@ class Recovery:
         if self.servers is not None:
             self.servers.leave(rank)
             self._resting.add(rank)
+        if self.experiment.rule.lingers:
+            self._lingering[rank] = self.agents[rank].linger.remote()
+
+    def over(self) -> dict[int, Any]:
+        """Nobody trains any more; gives references, by rank, to the ends of those that linger."""
+        lingering, self._lingering = self._lingering, {}
+        for rank in lingering.keys() - self.gone:
+            self._tell(rank, "over")
+        return lingering
 
     def wake(self) -> None:
         """All take part again."""

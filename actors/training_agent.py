@@ -52,6 +52,7 @@ STEP_METRICS = {  # and what the agent's own numbers are multiplied with
 PREDICTED = {"predicted_exchange_time": 1.0}
 NO_NETWORKS: Mapping[str, Network] = {}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
+LINGER_SECONDS = 1e-4  # of a round without gradients, at least
 PROBE_STEPS = 20  # between two looks at how far the agents are apart
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
@@ -137,6 +138,8 @@ class TrainingAgent:
         self._peer_steps = self._recorder.frame(PEER_METRICS, scope="agent", level=3)
         self._probed: np.ndarray[Any, Any] | None = None
         self._stop = threading.Event()
+        self._over = self._world.scheduler.event()  # when no agent trains any more
+        self._step_seconds = 0.0  # of the last training, on average
         self._progress = Progress(step=0, epoch=0, loss=math.nan, accuracy=None)
         self._communication: Communicator | None = None
         self._server: Server | None = None
@@ -328,6 +331,8 @@ class TrainingAgent:
         """
         if self._optimizer.asynchronous:
             self._recorder.event("train", step=self._progress.step, steps=steps)
+        self._over = self._world.scheduler.event()
+        begin = self._world.scheduler.now()
         try:
             outcome = self._loop(steps)
         except PeerLost as error:
@@ -340,6 +345,7 @@ class TrainingAgent:
         if not outcome.completed:
             self._recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
             self.leave()
+        self._step_seconds = (self._world.scheduler.now() - begin) * NS / max(1, steps)
         self._record_links()
         try:
             self._recorder.flush()
@@ -412,10 +418,26 @@ class TrainingAgent:
             self._settle()
         return Outcome("completed", last)
 
+    def linger(self, rounds: int | None = None) -> None:
+        """Take part without gradients, at the pace of the steps, until `over`; so many rounds in a replay."""
+        done, pace = 0, max(LINGER_SECONDS, self._step_seconds)
+        with self._blaming("while it waited for the others' steps"):
+            while done < rounds if rounds is not None else not self._over.wait(pace):
+                self._optimizer.linger(self._progress.step + done)
+                done += 1
+        self._recorder.event("linger", step=self._progress.step, rounds=done)
+        self._record_links()
+
+    def over(self) -> None:
+        """No agent trains any more."""
+        self._over.set()
+
     def drain(self) -> None:
-        """Return when the servers have all; called when every agent of an asynchronous training has ended."""
+        """Return when servers and peers have all; called when no agent trains any more."""
         if self._server is not None:
             self._server.drain()
+        if self._peers is not None:
+            self._peers.drain()
 
     def conclude(self) -> None:
         """Evaluate what all agents of an asynchronous training made together; called when all have ended."""

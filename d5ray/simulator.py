@@ -273,6 +273,8 @@ class SimulatedGroup:
         if self._simulation.servers is not None:
             self._simulation.servers.leave(rank)
         self._end(rank)
+        if self.experiment.rule.lingers and outcome.completed:
+            self.agents[rank].linger(self._simulation.order.rounds(rank))
         return outcome
 
     def _die(self, rank: int) -> None:
@@ -297,6 +299,8 @@ class SimulatedGroup:
         self._training.discard(rank)
         if not self._training:
             self._over.set()
+            for other in self.left:
+                self.agents[other].over()
 
     def _begin_without(self) -> None:
         """Let those that are there join each other so that the late ones can come."""

@@ -44,6 +44,7 @@ class DistributedOptimizer(ABC):
     `uses_server` asks for parameter servers; `consistency`, `server_rule` and `server_optimizer` say how they
     work, unless the experiment's `Servers` say something else. `asynchronous` agents are evaluated when all
     have ended, since each ends at its own time; what they did can be replayed, unless `replayable` is False.
+    With `lingers` an agent that has done its steps calls `linger` until all have done theirs.
     With `shares_parameters` all agents have the same x in memory.
     """
 
@@ -53,6 +54,7 @@ class DistributedOptimizer(ABC):
     uses_peers = False
     asynchronous = False
     replayable = True
+    lingers = False
     shares_parameters = False
 
     _executor: Executor
@@ -99,6 +101,9 @@ class DistributedOptimizer(ABC):
 
     def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
         """Called before the step after an evaluation: bring back into self.x what `finish` replaced."""
+
+    def linger(self, round: int) -> None:  # noqa: B027 - called with `lingers` alone
+        """Called at the pace of the steps while others still train; rounds count on from this one's steps."""
 
     def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
         """Raise `ConfigurationError` if this cannot train a model of so many parameters; called unbound."""

@@ -194,6 +194,10 @@ class Peers(ABC):
         self.gone.discard(rank)
 
     @abstractmethod
+    def drain(self) -> None:
+        """Return when the letters that were posted have been delivered, or came back."""
+
+    @abstractmethod
     def close(self) -> None:
         """Serve the others no longer."""
 

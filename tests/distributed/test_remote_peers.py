@@ -404,7 +404,7 @@ def test_who_waits_for_letters_gets_them_when_the_last_has_come(nodes: str) -> N
             assert ready.wait(SECONDS)
             for to in (2, 2, 2, 1):
                 group[to].post(0, np.zeros(2))
-                group[to].drained()
+                group[to].drain()
 
         assert together(lambda rank: post() if rank else wait(), 2)[0] == [(2, 1), (2, 2), (2, 3), (1, 2)]
         assert group[0].collect(wait_for={1: 2, 2: 3}) == []
@@ -417,7 +417,7 @@ def test_letters_beyond_the_most_wait_for_another_time(nodes: str) -> None:
         for source in (1, 2):
             for number in range(4):
                 group[source].post(0, np.array([number]))
-            group[source].drained()
+            group[source].drain()
 
         def taken(most: dict[int, int] | None) -> list[tuple[int, int]]:
             return [(letter.source, letter.number) for letter in group[0].collect(most=most)]
@@ -480,7 +480,7 @@ def test_letters_to_who_is_gone_come_back(nodes: str) -> None:
     arrays = [np.random.default_rng(n).standard_normal(1000 * n) for n in range(6)]
     with met(d5.Complete(3), nodes) as group:
         group[1].post(0, np.array([5.0]))
-        group[1].drained()
+        group[1].drain()
         group[1].close()
         for array in arrays:
             group[0].post(1, array, array[:1])
@@ -502,7 +502,7 @@ def test_who_waits_for_an_agent_that_is_lost_waits_no_longer() -> None:
     with met(d5.Complete(3)) as group:
         waiting = threading.Event()
         group[2].post(0, np.zeros(1))
-        group[2].drained()
+        group[2].drain()
 
         def wait() -> float:
             waiting.set()
@@ -563,14 +563,14 @@ def test_letters_conserve_mass_while_an_agent_leaves(nodes: str, turns: int) -> 
                 rng = np.random.default_rng([rank, 2])
                 for number in range(30):
                     if rank == 3 and number == 10:
-                        peers.drained()
+                        peers.drain()
                         peers.close()
                         break
                     half = np.floor(own / 2)
                     own -= half
                     peers.post(int(rng.choice(peers.neighbors())), half)
                     take_in(peers, own)
-                peers.drained()
+                peers.drain()
                 return own
 
             owned = together(live, 4)
@@ -586,7 +586,7 @@ def test_who_comes_late_is_reached_like_the_others() -> None:
     x = windows(3)
     with met(d5.Complete(3), "aab", x, name="before") as group:
         group[1].post(0, np.array([1.0]))
-        group[1].drained()
+        group[1].drain()
         group[1].close()
         group[0].average(1)
         assert group[0].gone == {1}
@@ -624,6 +624,6 @@ def test_threads_of_all_kinds_are_counted() -> None:
     before = Counter(thread.name for thread in threading.enumerate())
     with met(d5.Complete(2)) as group:
         group[0].post(1, np.zeros(1))
-        group[0].drained()
+        group[0].drain()
         now = Counter(thread.name for thread in threading.enumerate()) - before
         assert now["d5ray-service"] == 4 and now["d5ray-outbox"] == 1 and now["d5ray-serve"] >= 1

@@ -21,13 +21,16 @@ class GradientPush(DistributedOptimizer):
 
     P are the topology's column-stochastic weights of the round; w₀ = 1. What all agents and the letters under
     way hold adds up: Σ w = n, and Σ u changes by the gradients alone; a letter that cannot be delivered comes
-    back and stays. self.x is z, where the gradient is taken and which is evaluated. Decentralized and
-    inconsistent; the base optimizer's state is each agent's own.
+    back and stays. self.x is z, where the gradient is taken and which is evaluated. An agent that has done
+    its steps goes on without gradients until all have done theirs: else what comes to it would be lost to the
+    others, and what they learn from then on to it. Decentralized and inconsistent; the base optimizer's state
+    is each agent's own.
     """
 
     needs = (Connected(), ColumnStochasticWeights())
     uses_peers = True
     asynchronous = True
+    lingers = True
 
     def start(self) -> None:
         self.u = copy_of(self.x)
@@ -37,32 +40,52 @@ class GradientPush(DistributedOptimizer):
     @final
     def step(self, batch: Batch) -> None:
         self.descend(self.gradient(batch))
+        self.mix(batch.step)
+
+    def linger(self, round: int) -> None:
+        self.mix(round)
+
+    def finish(self) -> None:
+        self._take_in(self.come_early())
+
+    @final
+    def mix(self, round: int) -> None:
+        """Give shares of (u, w) away, and take in what this round takes in."""
         u, w = host_view(self.u), self.w
-        targets = self.peers.neighbors(batch.step)
-        shares = self._shares(batch.step, targets) if w[0] > SMALLEST_WEIGHT else {}
+        targets = self.peers.neighbors(round)
+        shares = self._shares(round, targets) if w[0] > SMALLEST_WEIGHT else {}
         for target, share in shares.items():
             self.peers.post(target, share * u, share * w)
         kept = 1.0 - sum(shares.values())
         u *= kept
         w *= kept
-        for letter in sorted(self.come(batch.step), key=lambda letter: letter.source):
-            u += letter.arrays[0]
-            w += letter.arrays[1]
-        host_view(self.x)[...] = u / w
+        self._take_in(self.come(round))
 
     @abstractmethod
     def descend(self, gradient: Any) -> None:
         """The base optimizer's update of u, or of z with u = w z."""
 
-    def come(self, step: int) -> list[Letter]:
-        """The letters that this step takes in: those that have come."""
+    def come(self, round: int) -> list[Letter]:
+        """The letters that this round takes in: those that have come."""
         return self.peers.collect()
 
-    def _shares(self, step: int, targets: tuple[int, ...]) -> dict[int, float]:
+    def come_early(self) -> list[Letter]:
+        """Letters that are there already and may be taken in between two rounds."""
+        return self.peers.collect()
+
+    def _take_in(self, letters: list[Letter]) -> None:
+        """(u, w) ← + the letters;  z = u / w."""
+        u, w = host_view(self.u), self.w
+        for letter in sorted(letters, key=lambda letter: letter.source):
+            u += letter.arrays[0]
+            w += letter.arrays[1]
+        host_view(self.x)[...] = u / w
+
+    def _shares(self, round: int, targets: tuple[int, ...]) -> dict[int, float]:
         """What each target gets of this agent's (u, w); equal shares where the graph has lost somebody."""
         if self.peers.gone:
             return dict.fromkeys(targets, 1 / (1 + len(targets)))
-        column = self.peers.topology.weights(step)[:, self.peers.rank]
+        column = self.peers.topology.weights(round)[:, self.peers.rank]
         return {target: float(column[target]) for target in targets}
 
 
@@ -108,10 +131,17 @@ class OverlapSGP(GradientPush):
         self.apply(gradient)
         self.u[...] = self.x
 
-    def come(self, step: int) -> list[Letter]:
+    def linger(self, round: int) -> None:
+        if not self.peers.complete:  # else all end within s steps of each other
+            super().linger(round)
+
+    def come_early(self) -> list[Letter]:
+        return self.peers.collect(most=self.posted if self.peers.complete else None)
+
+    def come(self, round: int) -> list[Letter]:
         if not self.peers.complete:
             return self.peers.collect()
-        sources = self.peers.topology.in_neighbors(self.peers.rank, step)
+        sources = self.peers.topology.in_neighbors(self.peers.rank, round)
         self.posted.update(sources)
         self.late.append(sources)
         if len(self.late) > self.staleness:

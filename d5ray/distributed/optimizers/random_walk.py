@@ -29,13 +29,17 @@ class RandomWalkGossip(DistributedOptimizer):
         self.age = np.ones(1)
 
     def step(self, batch: Batch) -> None:
+        self.finish()
+        self.apply(self.gradient(batch))
+        self.age += 1
+        if neighbors := self.peers.neighbors(batch.step):
+            self.peers.post(int(self.rng.choice(neighbors)), self.x, self.age)
+
+    def finish(self) -> None:
+        """Merge with the models that have come."""
         x = host_view(self.x)
         for letter in self.peers.collect():
             y, age = letter.arrays
             if not letter.returned:
                 x += (age / (self.age + age)).astype(x.dtype) * (y - x)
                 self.age = np.maximum(self.age, age)
-        self.apply(self.gradient(batch))
-        self.age += 1
-        if neighbors := self.peers.neighbors(batch.step):
-            self.peers.post(int(self.rng.choice(neighbors)), x, self.age)

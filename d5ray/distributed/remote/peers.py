@@ -97,8 +97,7 @@ class RemotePeers(Peers):
             self._came[rank] = 0
             super().admit(rank)
 
-    def drained(self) -> None:
-        """Return when the letters that were posted have been delivered, or came back."""
+    def drain(self) -> None:
         for outbox in self._outboxes.values():
             outbox.drain(self.timeout_seconds)
 

@@ -22,6 +22,10 @@ class Order(ABC):
         """Which of those that wait, in this order, takes the free window; None: one that is not here yet."""
 
     @abstractmethod
+    def rounds(self, rank: int) -> int | None:
+        """How often an agent that has done its steps lingers; None: until all have done theirs."""
+
+    @abstractmethod
     def letters(self, rank: int, number: int) -> Sequence[Key] | None:
         """Which letters, as (source, number), this look into a mailbox finds; None: those that are there."""
 
@@ -35,6 +39,9 @@ class FirstCome(Order):
 
     def next(self, window: int, waiting: Iterable[Key]) -> Key | None:
         return next(iter(waiting), None)
+
+    def rounds(self, rank: int) -> int | None:
+        return None
 
     def letters(self, rank: int, number: int) -> Sequence[Key] | None:
         return None

@@ -103,11 +103,18 @@ class SimulatedPeers(Peers):
             rank=rank, topology=topology, scheduler=meadow.clock, traffic=traffic, seconds=seconds
         )
         self._meadow = meadow
+        self._under_way = 0  # letters
+        self._idle: VirtualEvent | None = None
         meadow.windows[rank] = _Window(x.copy())
 
     @property
     def window(self) -> Array:
         return self._meadow.windows[self.rank].x
+
+    def drain(self) -> None:
+        while self._under_way:
+            self._idle = VirtualEvent(self._meadow.clock, "its letters to arrive")
+            self._idle.wait()
 
     def close(self) -> None:
         pass  # windows stay, as those of real agents do that have ended their training
@@ -149,7 +156,15 @@ class SimulatedPeers(Peers):
     def _post(self, to: int, letter: Letter) -> None:
         meadow = self._meadow
         size = HEADER_BYTES + sum(array.nbytes for array in letter.arrays)
-        meadow.wires.send(meadow.clock, self.rank, to, size, lambda: meadow.deliver(to, letter))
+
+        def arrive() -> None:
+            meadow.deliver(to, letter)
+            self._under_way -= 1
+            if self._idle is not None and not self._under_way:
+                self._idle.set()
+
+        self._under_way += 1
+        meadow.wires.send(meadow.clock, self.rank, to, size, arrive)
 
     def _collect(
         self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None

@@ -19,10 +19,14 @@ WINDOW_KINDS = ("average", "held", "read")
 @final
 @dataclass(frozen=True)
 class Schedule:
-    """For every shard and every window by name, who came in turn; and what each look at letters found."""
+    """For every shard and every window by name, who came in turn; and what each look at letters found.
+
+    rounds: how often each agent lingered, at the end of each training.
+    """
 
     turns: Mapping[str, list[Key]]
     looks: Mapping[Key, list[Key]]
+    rounds: Mapping[int, list[int]]
 
     @property
     def operations(self) -> int:
@@ -37,6 +41,7 @@ class Schedule:
         """
         placed: dict[str, dict[int, Key]] = defaultdict(dict)
         looks: dict[Key, list[Key]] = {}
+        rounds: dict[int, list[int]] = defaultdict(list)
         for event in events:
             rank, kind = event["rank"], event["name"]
             if kind in SERVER_KINDS and settled is not None:
@@ -52,7 +57,10 @@ class Schedule:
             elif kind == "collect":
                 detail = json.loads(event["detail"])
                 looks[rank, detail["number"]] = [(source, number) for source, number in detail["letters"]]
-        return cls({name: _complete(name, by_order) for name, by_order in placed.items()}, looks)
+            elif kind == "linger":
+                rounds[rank].append(json.loads(event["detail"])["rounds"])
+        turns = {name: _complete(name, by_order) for name, by_order in placed.items()}
+        return cls(turns, looks, rounds)
 
 
 @final
@@ -61,6 +69,7 @@ class Recorded(Order):
 
     def __init__(self, schedule: Schedule) -> None:
         self._turns, self._looks = schedule.turns, schedule.looks
+        self._rounds = {rank: iter(rounds) for rank, rounds in schedule.rounds.items()}
         self._next: dict[str, int] = defaultdict(int)
         self._waiting: dict[str, dict[Key, Request]] = defaultdict(dict)
 
@@ -72,6 +81,9 @@ class Recorded(Order):
 
     def next(self, window: int, waiting: Iterable[Key]) -> Key | None:
         return self._turn(window_name(window), list(waiting))
+
+    def rounds(self, rank: int) -> int | None:
+        return next(self._rounds.get(rank, iter(())), 0)
 
     def letters(self, rank: int, number: int) -> Sequence[Key] | None:
         found = self._looks.get((rank, number))
