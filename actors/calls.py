@@ -12,6 +12,10 @@ CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
 MORE_SECONDS = 1.0  # in which other actors fail for the same reason
 
 
+class ActorDied(AgentError):
+    """An actor died that was asked something."""
+
+
 def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
     """The results, in order. `doing` completes "an actor did not …" in the error of one that is late."""
     try:
@@ -26,7 +30,7 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
         _take_note(references)
         raise _readable(error) from None
     except RayActorError as error:
-        raise AgentError(f"an actor died and so did not {doing}: {first_line(error)}") from None
+        raise ActorDied(f"an actor died and so did not {doing}: {first_line(error)}") from None
 
 
 def _take_note(references: list[Any]) -> None:

@@ -60,6 +60,11 @@ class Coordinator:
             for rank, place in enumerate(places)
         ]
 
+    def lose(self, group: Group) -> None:
+        """The actor of this member is gone: the others shall not wait for it."""
+        if self._rendezvous is not None:
+            self._rendezvous.lose(group.label, group.rank, group.size)
+
     def close(self) -> None:
         """End the rendezvous: members that still wait for others get `PeerLost`."""
         if self._rendezvous is not None:

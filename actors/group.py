@@ -20,7 +20,7 @@ from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
-from d5ray.actors.recovery import Recovery
+from d5ray.actors.recovery import AgentDied, Recovery
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.session import Session
 from d5ray.actors.training_agent import Built
@@ -137,7 +137,7 @@ class TrainingGroup:
                     self._let_come(pending, first + steps)
                     for rank, outcome in self._news(pending, bar.interval):
                         if outcome.status == "died" and self.experiment.on_failure != "stop":
-                            self._recover(rank, outcome, first + steps, pending, outcomes)
+                            self._recover(rank, outcome.reason, first + steps, pending, outcomes)
                         else:
                             outcomes[rank] = outcome
                             if outcome.completed:
@@ -150,7 +150,7 @@ class TrainingGroup:
                     if not pending and all(outcome.completed for outcome in outcomes.values()):
                         for rank, died in self._conclude().items():
                             outcomes.pop(rank, None)
-                            self._recover(rank, died, first + steps, pending, outcomes)
+                            self._recover(rank, died.reason, first + steps, pending, outcomes)
         except KeyboardInterrupt:
             self._stop(pending, outcomes)
             # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
@@ -236,9 +236,16 @@ class TrainingGroup:
         passed = time.monotonic() - self._begun
         for late in [late for late in self._late if late.seconds <= passed]:
             self._late.remove(late)
-            step = self._recovery.let_come(late.agent, last)
-            if step < last:
-                pending[self.agents[late.agent].train.remote(last - step)] = late.agent
+            step = self._steps[late.agent] = min(last, self._recovery.furthest())
+            try:
+                self._recovery.let_come(late.agent, step)
+            except AgentDied as died:
+                if self.experiment.on_failure == "stop":
+                    raise AgentError(f"TrainingAgent(rank={late.agent}) came late: {died}") from None
+                self._recover(late.agent, str(died), last, pending, {})
+            else:
+                if step < last:
+                    pending[self.agents[late.agent].train.remote(last - step)] = late.agent
 
     def _server_died(self, number: int) -> None:
         assert self._recovery.servers is not None
@@ -256,32 +263,63 @@ class TrainingGroup:
     def _recover(
         self,
         rank: int,
-        died: Outcome,
+        reason: str,
         last: int,
         pending: dict[Any, int],
         outcomes: dict[int, Outcome],
     ) -> None:
         """An agent died; go on up to step `last` as the experiment's policy says."""
-        recovery, restart = self._recovery, self.experiment.on_failure == "restart"
-        self._count_recovery(f"TrainingAgent(rank={rank})")
-        self._note("agent_died", rank, reason=died.reason)
-        if recovery.alone:
-            if not restart:
-                recovery.drop(rank)
-                return
-            step = min(last, self._steps.get(rank, 0))
-            recovery.replace(rank, step)
-            self._note("agent_restarted", rank, step=step)
+        self._note_death(rank, reason)
+        if not self._recovery.alone:
+            self._form_again(rank, last, pending, outcomes)
+        elif self.experiment.on_failure == "continue":
+            self._recovery.drop(rank)
+        else:
+            self._replace(rank, last, pending)
+
+    def _replace(self, rank: int, last: int, pending: dict[Any, int]) -> None:
+        """Start an agent again whose peers go on meanwhile."""
+        step = min(last, self._steps.get(rank, 0))
+        again = None
+        try:
+            self._recovery.replace(rank, step)
+        except AgentDied as died:
+            again = str(died)
+        self._note("agent_restarted", rank, step=step)
+        if again is None:
             pending[self.agents[rank].train.remote(last - step)] = rank
             return
-        steps = self._gather(rank, pending, outcomes)
-        step = recovery.form_again(rank, steps)
-        self._note("agent_restarted" if restart else "group_formed_again", rank, step=step)
-        for other in recovery.left:
+        self._note_death(rank, again)
+        self._replace(rank, last, pending)
+
+    def _form_again(
+        self, rank: int, last: int, pending: dict[Any, int], outcomes: dict[int, Outcome]
+    ) -> None:
+        """Let all exchange again after this one's death; others may die until they do."""
+        steps, dying = self._gather(rank, pending, outcomes)
+        named = dying
+        while dying:
+            if not steps:
+                raise AgentError(
+                    f"TrainingAgent(rank={named[-1]}) died, the last one: no agent is left to go on"
+                )
+            again = self._recovery.form_again(dying, steps)
+            for other, reason in again.items():
+                self._note_death(other, reason)
+                steps.pop(other, None)
+            dying = list(again)
+            named = named + dying
+        step = max(steps.values())
+        name = "agent_restarted" if self.experiment.on_failure == "restart" else "group_formed_again"
+        for other in named:
+            self._note(name, other, step=step)
+        for other in self._recovery.left:
             pending[self.agents[other].train.remote(last - step)] = other
 
-    def _gather(self, rank: int, pending: dict[Any, int], outcomes: dict[int, Outcome]) -> dict[int, int]:
-        """Wait for those that lost the agent with this rank; the steps that each of them has done."""
+    def _gather(
+        self, rank: int, pending: dict[Any, int], outcomes: dict[int, Outcome]
+    ) -> tuple[dict[int, int], list[int]]:
+        """Wait for those that lost the agent with this rank; the steps that each has done, and the dead."""
         done, late = (
             ray.wait(list(pending), num_returns=len(pending), timeout=LOSS_SECONDS) if pending else ([], [])
         )
@@ -290,17 +328,19 @@ class TrainingGroup:
                 f"TrainingAgent(rank={pending[reference]}) did not notice within {LOSS_SECONDS:g} s that "
                 f"TrainingAgent(rank={rank}) died"
             )
-        for reference in done:
-            outcomes[pending[reference]] = self._result(reference, pending[reference])
+        found = outcomes | {
+            pending[reference]: self._result(reference, pending[reference]) for reference in done
+        }
         pending.clear()
-        found = dict(outcomes)
         outcomes.clear()
-        for outcome in found.values():
-            if outcome.status not in ("peer_lost", "completed"):
+        dead = [rank]
+        for other, outcome in found.items():
+            if outcome.status == "died":
+                self._note_death(other, outcome.reason)
+                dead.append(other)
+            elif outcome.status not in ("peer_lost", "completed"):
                 raise AgentError(outcome.reason)
-        if not found:
-            raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
-        return {other: outcome.step for other, outcome in found.items()}
+        return {other: outcome.step for other, outcome in found.items() if other not in dead}, dead
 
     def _look(self) -> None:
         """Ask all agents where they are, without waiting: one of them may have to be started again there."""
@@ -313,6 +353,10 @@ class TrainingGroup:
             if asked is None:
                 call = self.agents[rank].progress.options(concurrency_group="control")
                 self._asked[rank] = call.remote()
+
+    def _note_death(self, rank: int, reason: str) -> None:
+        self._count_recovery(f"TrainingAgent(rank={rank})")
+        self._note("agent_died", rank, reason=reason)
 
     def _count_recovery(self, name: str) -> None:
         self._recoveries += 1

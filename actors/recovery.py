@@ -1,23 +1,33 @@
 """Agents and servers that come and go: a run goes on without them, and with those that come in their place"""
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, first_line, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
+from d5ray.distributed.communicator import Group
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topology import Topology
 from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 
 SETUP_SECONDS = 300.0
+
+
+class AgentDied(Exception):
+    """An agent died before it had joined the others."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(reason)
+        self.rank = rank
 
 
 class Maker(Protocol):
@@ -99,7 +109,10 @@ class Recovery:
         self._resting.clear()
 
     def replace(self, rank: int, step: int) -> None:
-        """Put a new agent in the place of one whose peers do not wait for it; it goes on at this step."""
+        """Put a new agent in the place of one whose peers do not wait for it; it goes on at this step.
+
+        Raises `AgentDied` where that one dies too before it has joined.
+        """
         self.gone.add(rank)
         if self.servers is not None:
             self.servers.leave(rank)
@@ -128,36 +141,37 @@ class Recovery:
             self._let_in(rank, 0, begins=True)
         return backend
 
-    def let_come(self, rank: int, last: int) -> int:
-        """Start an agent that was not there yet; gives the step, `last` at most, where it goes on."""
+    def furthest(self) -> int:
+        """The most steps that one of the agents has done."""
+        return max((there.step for there in self._ask("progress").values()), default=0)
+
+    def let_come(self, rank: int, step: int) -> None:
+        """Start an agent that was not there yet; it goes on at this step. Raises `AgentDied` if it dies."""
         self._start(rank)
-        step = min(last, max((there.step for there in self._ask("progress").values()), default=0))
         self._let_in(rank, step)
-        return step
 
-    def form_again(self, rank: int, steps: Mapping[int, int]) -> int:
-        """A new group, after an agent's death ended the others' exchange; gives the step where all go on.
+    def form_again(self, dead: Collection[int], steps: Mapping[int, int]) -> dict[int, str]:
+        """A new group, after deaths ended the others' exchange; all go on at the highest of the steps.
 
-        steps: done by each of those that are left.
+        steps: done by each of those that are left. Gives those that died meanwhile, by rank with the reason:
+        the group is to be formed again then.
         """
-        step = max(steps.values())
-        if self.experiment.on_failure == "restart":
-            self._start(rank)
-        else:
-            self.gone.add(rank)
+        restart = self.experiment.on_failure == "restart"
+        if not restart:
+            self.gone.update(dead)
+        elif again := self._start_all(dead):
+            return again
         ranks = self.left
         source = max(steps, key=lambda other: (steps[other], -other))
-        consistent = self.experiment.on_failure == "restart"
         topology = survivors(self._topology, self.gone)
         groups = self._coordinator.issue([self.places[other] for other in ranks])
-        calls = [
+        calls = {
             self.agents[other].rejoin.remote(
-                group, topology, step, ranks.index(source) if consistent else None
-            )
+                group, topology, steps[source], ranks.index(source) if restart else None
+            ): group
             for other, group in zip(ranks, groups, strict=True)
-        ]
-        get(calls, self.experiment.timeout_seconds + CALL_SECONDS, "form a new group")
-        return step
+        }
+        return {ranks[index]: reason for index, reason in self._formed(calls).items()}
 
     def restore(self, number: int) -> None:
         """Start a parameter server anew, and tell those that speak to it."""
@@ -170,6 +184,45 @@ class Recovery:
                 self._tell(rank, "reroute", shard, address)
 
     # --------------------------------------------------------------------------------------------------
+
+    def _start_all(self, dead: Collection[int]) -> dict[int, str]:
+        """Start agents with these ranks; those of them that died at it, with the reasons."""
+        again = {}
+        for rank in dead:
+            try:
+                self._start(rank)
+            except AgentDied as error:
+                again[rank] = str(error)
+        return again
+
+    def _formed(self, calls: Mapping[Any, Group]) -> dict[int, str]:
+        """Wait until all have joined their group; those that died at it, by rank in it with the reasons."""
+        died: dict[int, str] = {}
+        failed, waiting = [], list(calls)
+        deadline = time.monotonic() + self.experiment.timeout_seconds + CALL_SECONDS
+        while waiting:
+            left = max(0.0, deadline - time.monotonic())
+            done, waiting = ray.wait(waiting, num_returns=1, timeout=left)
+            if not done:
+                failed += waiting
+                break
+            try:
+                ray.get(done)
+            except RayActorError as error:
+                died[calls[done[0]].rank] = first_line(error)
+                self._coordinator.lose(calls[done[0]])
+            except RayTaskError:
+                failed += done
+        if failed and not died:
+            get(failed, 0.0, "form a new group")  # raises what people can read
+        return died
+
+    def _ask_new(self, rank: int, call: Any, seconds: float, doing: str) -> Any:
+        """What an agent answers that others wait for; `AgentDied` if it died."""
+        try:
+            return get([call], seconds, doing)[0]
+        except ActorDied as error:
+            raise AgentDied(rank, str(error)) from None
 
     def _let_in(self, rank: int, step: int, *, begins: bool = False) -> None:
         """Let an agent that is ready join those that are there, at this step.
@@ -189,9 +242,10 @@ class Recovery:
             self._parameters() if peers and not begins else None,
             tuple(self.gone - {rank}),
         )
-        get([self.agents[rank].join_late.remote(entry)], SETUP_SECONDS, "join")
+        self._ask_new(rank, self.agents[rank].join_late.remote(entry), SETUP_SECONDS, "join")
         if peers:
-            address = get([self.agents[rank].peer_address.remote()], CALL_SECONDS, "say where it is")[0]
+            call = self.agents[rank].peer_address.remote()
+            address = self._ask_new(rank, call, CALL_SECONDS, "say where it is")
             for other in self.left:
                 self._tell(other, "admit", rank, address)
         self.gone.discard(rank)
@@ -203,9 +257,12 @@ class Recovery:
 
     def _start(self, rank: int) -> None:
         self.attempts[rank] += 1
-        self.agents[rank] = self._maker.agent(rank, self.attempts[rank])
+        try:
+            self.agents[rank] = self._maker.agent(rank, self.attempts[rank])
+        except ActorDied as error:
+            raise AgentDied(rank, str(error)) from None
         call = self.agents[rank].__ray_call__.remote(self._place_of)
-        self.places[rank] = get([call], SETUP_SECONDS, "answer")[0]
+        self.places[rank] = self._ask_new(rank, call, SETUP_SECONDS, "answer")
 
     def _tell(self, rank: int, method: str, *arguments: Any) -> None:
         """A call to an agent that trains; one that dies meanwhile is noticed elsewhere."""

@@ -37,7 +37,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.asynchrony import PROBED
 from d5ray.metrics.recorder import Recorder
 from d5ray.networks.executor import Allocate
-from d5ray.training.arrays import like
+from d5ray.training.arrays import copy_of, like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Shards
@@ -268,18 +268,18 @@ class TrainingAgent:
         """Form a new group with those that are left, and those that were started again.
 
         source: the rank in the new group whose parameters and untrained state all take; None: all keep
-        theirs. The distributed optimizer begins anew with them, at this step.
+        theirs. The distributed optimizer begins anew with them, at this step. Raises `PeerLost` where another
+        one is lost meanwhile: then this has its own parameters, or all of the source's.
         """
-        communication = self._enter(group, topology)
-        executor = self._executor
-        executor.use_buffers(communication.allocate)
-        if source is not None:
-            communication.broadcast(executor.parameters, root=source)
-            if len(executor.untrained):
-                communication.broadcast(executor.untrained, root=source)
-            for counter in executor.counters:
-                communication.broadcast(counter, root=source)
-        self._bind(communication)
+        try:
+            communication = self._enter(group, topology)
+            self._executor.use_buffers(communication.allocate)
+            if source is not None:
+                self._take_over(communication, source)
+            self._bind(communication)
+        except D5Error:
+            self.leave()
+            raise
         taken_over = self.experiment.orphans == "taken_over"
         index = group.rank if taken_over else self.rank
         self._start_at(step, group.size if taken_over else self._shards.agents, index)
@@ -288,6 +288,17 @@ class TrainingAgent:
             self._steps = self._recorder.frame(
                 tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
             )
+
+    def _take_over(self, communication: Communicator, source: int) -> None:
+        executor = self._executor
+        state = [executor.parameters, *executor.counters]
+        if len(executor.untrained):
+            state.append(executor.untrained)
+        taken = [copy_of(array) for array in state]
+        for array in taken:
+            communication.broadcast(array, root=source)
+        for own, array in zip(state, taken, strict=True):
+            own[...] = array
 
     def _enter(self, group: Group, topology: Topology) -> Communicator:
         device = str(getattr(self._executor.parameters, "device", "cpu"))

@@ -65,6 +65,13 @@ class Rendezvous:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(5.0)
 
+    def lose(self, label: str, rank: int, size: int) -> None:
+        """Tell the group's members, who may have come or not, that this one will not come."""
+        self._loop.call_soon_threadsafe(self._lose, label, rank, size)
+
+    def _lose(self, label: str, rank: int, size: int) -> None:
+        self._rooms.setdefault(label, _Room(size)).tell(["failed", "PeerLost", rank, GONE])
+
     def _serve(self, listener: socket.socket) -> None:
         loop = self._loop
         asyncio.set_event_loop(loop)

@@ -51,8 +51,8 @@ CASES = {
     "stale-synchronous": Case(d5.StaleSynchronousSGD(2), d5.SGD(0.3), servers=SERVERS),
     "EASGD": Case(d5.EASGD(0.1, 4), servers=SERVERS),
     "AD-PSGD": Case(d5.ADPSGD(), topology=d5.Ring(4)),
-    "gradient push": Case(d5.AsynchronousGradientPush(), d5.Momentum(0.1, 0.9), topology=d5.DirectedRing(4)),
-    "overlap SGP": Case(d5.OverlapSGP(1), topology=d5.DirectedRing(4)),
+    "gradient push": Case(d5.AsynchronousGradientPush(), d5.Momentum(0.06, 0.9), topology=d5.DirectedRing(4)),
+    "overlap SGP": Case(d5.OverlapSGP(1), d5.Momentum(0.06, 0.9), topology=d5.DirectedRing(4)),
     "random walk": Case(d5.RandomWalkGossip(), topology=d5.Ring(4)),
     "D-PSGD": Case(d5.DPSGD(), topology=d5.Ring(4)),
     "allreduce": Case(d5.AllreduceSGD()),
@@ -111,8 +111,8 @@ def processes(group: TrainingGroup) -> list[int]:
     return [place.pid for place in group.places if Path(f"/proc/{place.pid}").exists()]
 
 
-def survive(case: Case, on_failure: str, seed: int, kills: int) -> None:
-    """Train through the kills: the run completes, learns, and says what happened."""
+def survive(case: Case, on_failure: str, seed: int, kills: int, more: int = 0) -> None:
+    """Train through the kills, and more deaths: the run completes, learns, and says what happened."""
     wanted = experiment(case, on_failure)
     with d5.launch(wanted, quiet=True) as group:
         with killing(group, moments(seed, kills, 0.3, 2.5 * kills)) as killed:
@@ -120,7 +120,7 @@ def survive(case: Case, on_failure: str, seed: int, kills: int) -> None:
         tables = group.tables()
         assert outcome.completed and outcome.step == EPOCHS * group.built.steps_per_epoch
         noted = [rank for name, rank in driver_events(tables) if name == "agent_died"]
-        assert len(noted) == len(killed)
+        assert len(noted) == len(killed) + more
         again = [rank for name, rank in driver_events(tables) if name == "agent_restarted"]
         assert again == (noted if on_failure == "restart" else [])
         accuracy = d5.TestAccuracy().estimate(tables).value
@@ -173,6 +173,53 @@ def test_neighbours_of_one_that_is_killed_go_on_without_it() -> None:
 def test_every_kind_of_optimizer_survives_kills(name: str, on_failure: str, seed: int) -> None:
     """At seeded moments: one agent is lost for good, or two are started again one after the other."""
     survive(CASES[name], on_failure, seed, kills=1 if on_failure == "continue" else 2)
+
+
+def die_once(folder: str) -> None:
+    """SIGKILL to the first process that comes here."""
+    try:
+        (Path(folder) / "died").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DiesWhenFormedAgain(d5.AllreduceSGD):
+    """One of the agents dies that form a group for the second time."""
+
+    starts = 0
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def start(self) -> None:
+        super().start()
+        DiesWhenFormedAgain.starts += 1
+        if DiesWhenFormedAgain.starts > 1:
+            die_once(self.folder)
+
+
+class DiesWhenItJoins(d5.ADPSGD):
+    """The first agent dies that comes in the place of another."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def start(self) -> None:
+        if not self.peers.complete:
+            die_once(self.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "on_failure"),
+    [(DiesWhenFormedAgain, "restart"), (DiesWhenFormedAgain, "continue"), (DiesWhenItJoins, "restart")],
+)
+def test_another_agent_dies_while_the_first_is_replaced(
+    rule: Callable[[str], d5.DistributedOptimizer], on_failure: str, tmp_path: Path
+) -> None:
+    """Two deaths, the second in the recovery of the first: the run goes on after both."""
+    survive(Case(rule(str(tmp_path)), topology=d5.Ring(4)), on_failure, seed=2, kills=1, more=1)
 
 
 def server_pid(group: TrainingGroup, number: int) -> int:
