@@ -184,8 +184,8 @@ def die_once(folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DiesWhenFormedAgain(d5.AllreduceSGD):
-    """One of the agents dies that form a group for the second time."""
+class DiesWhenFormedAgain(d5.DistributedOptimizer):
+    """Synchronous SGD; one of the agents dies that form a group for the second time."""
 
     starts = 0
 
@@ -193,14 +193,20 @@ class DiesWhenFormedAgain(d5.AllreduceSGD):
         self.folder = folder
 
     def start(self) -> None:
-        super().start()
         DiesWhenFormedAgain.starts += 1
         if DiesWhenFormedAgain.starts > 1:
             die_once(self.folder)
 
+    def step(self, batch: d5.Batch) -> None:
+        gradient = self.gradient(batch)
+        self.communication.allreduce(gradient, "mean")
+        self.apply(gradient)
 
-class DiesWhenItJoins(d5.ADPSGD):
-    """The first agent dies that comes in the place of another."""
+
+class DiesWhenItJoins(d5.DistributedOptimizer):
+    """Pair averages; the first agent dies that comes in the place of another."""
+
+    uses_peers = asynchronous = True
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -208,6 +214,12 @@ class DiesWhenItJoins(d5.ADPSGD):
     def start(self) -> None:
         if not self.peers.complete:
             die_once(self.folder)
+
+    def step(self, batch: d5.Batch) -> None:
+        gradient = self.gradient(batch)
+        self.peers.average(self.peers.neighbors()[0])
+        with self.peers.held(self.x):
+            self.apply(gradient)
 
 
 @pytest.mark.slow
