@@ -141,6 +141,23 @@ def test_the_weights_of_asynchronous_push_sum_add_up() -> None:
     assert w == pytest.approx(4, abs=1e-12)
 
 
+def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
+    """A straggler of factor 20 takes most of its steps when the others have none left: all end where it does,
+    no letter is left over, and Σ w = P on the agents alone."""
+    wanted = experiment(
+        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
+        slow=(d5.Slowdown(1, 20.0),), dataset=dataset(120),
+    )  # fmt: skip
+    with d5.simulate(wanted, IDEAL, UNEVEN) as group:
+        group.train(40, progress=False)
+        assert not any(mailbox.letters for mailbox in group._simulation.meadow.mailboxes.values())
+        rules: list[Any] = [agent._optimizer for agent in group.agents]
+        assert sum(float(rule.w[0]) for rule in rules) == pytest.approx(4, abs=1e-12)
+        models = np.stack([flat(group, rank) for rank in range(4)])
+    way = np.linalg.norm(models.mean(axis=0) - start_of(wanted))
+    assert np.linalg.norm(models - models.mean(axis=0), axis=1).max() < 0.1 * way  # 0.8 if they did not
+
+
 @pytest.mark.parametrize(
     "topology", [d5.DirectedRing(4), d5.OnePeerExponential(4), d5.Exponential(6)], ids=str
 )
