@@ -5,9 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,15 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from d5ray.actors.calls import CALL_SECONDS, first_line, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
+from d5ray.actors.outcome import Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.recovery import AgentDied, Recovery
-from d5ray.actors.run_row import RunOrigin, run_row
+from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.session import Session
+from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
-from d5ray.errors import AgentError, D5Error, StorageError
-from d5ray.experiment import Experiment, check_whole
+from d5ray.errors import AgentError, StorageError
+from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters
 from d5ray.metrics.schema import VERDICTS, table_of
 from d5ray.metrics.store import Run
@@ -36,11 +35,10 @@ LOOK_SECONDS = 0.1  # between two looks where the agents are, if they may have t
 STOP_SECONDS = 2.0  # for an agent to end its step after it was told to
 
 
-class TrainingGroup:
-    """The agents of one run. A context manager: leaving it closes the group.
+class TrainingGroup(Training):
+    """The agents of one run on Ray.
 
-    agents: Ray actor handles, by rank; None: it comes late. run_id, folder: of the run's tables.
-    communicator: the backend by which the agents exchange.
+    agents: actor handles, by rank; None: it comes late.
     """
 
     def __init__(
@@ -60,9 +58,7 @@ class TrainingGroup:
         release: Callable[[], None],
         recovery: Recovery,
     ) -> None:
-        self.experiment = experiment
-        self.run_id = run_id
-        self.folder = root / run_id
+        super().__init__(experiment, run_id, root, origin)
         self.agents = agents
         self.aggregator = aggregator
         self.places = places
@@ -70,30 +66,18 @@ class TrainingGroup:
         self.communicator = communicator
         self.session = session
         self.startup_seconds = startup_seconds
-        self._origin = origin
+        self._cluster = {"ray_address": session.address, "dashboard": session.dashboard}
         self._release = release
         self._recovery = recovery
         self._recoveries = 0
         self._late = list(experiment.later.values())
-        self._begun: float | None = None  # when the first training did
         self._steps: dict[int, int] = {}  # done by each agent, when it was asked last
         self._asked: dict[int, Any] = {}  # references to what they will say
-        self._started = datetime.now(UTC)
-        self._outcome = Outcome("completed", 0)
-        self._closed = False
-
-    def __repr__(self) -> str:
-        return f"TrainingGroup({self.run_id}, agents={len(self.agents)})"
 
     @property
     def asynchronous(self) -> bool:
         """Whether the agents do not wait for each other, so that the run keeps its schedule."""
         return self.experiment.rule.asynchronous
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the training ended so far."""
-        return self._outcome
 
     # -- a run -----------------------------------------------------------------------------------------
 
@@ -109,59 +93,6 @@ class TrainingGroup:
         call = self.aggregator.open.remote(self._row("running"), table_of("environment", rows))
         get([call], CALL_SECONDS, "open the run")
 
-    def train(self, steps: int | None = None, *, epochs: int | None = None, progress: bool = True) -> Outcome:
-        """Let all agents do `steps` further steps, or `epochs` (default: the experiment's); wait for them.
-
-        Shows a progress bar on a terminal. A NaN loss ends the run with the outcome 'nan_loss'; an agent
-        that dies or fails raises `AgentError`, after the others were stopped; Ctrl-C stops all and is
-        raised again. What was measured until then is kept.
-        """
-        if self._closed or not self._outcome.completed:
-            raise AgentError(f"{self!r} has ended ({self._outcome.status}): launch the experiment again")
-        if steps is None:
-            wanted = self.experiment.epochs if epochs is None else epochs
-            check_whole("epochs", wanted, 1)
-            steps = wanted * self.built.steps_per_epoch
-        check_whole("steps", steps, 1)
-        first = self._outcome.step
-        left = self._recovery.left
-        self._recovery.wake()
-        if self._recovery.servers is not None and self.experiment.on_failure != "stop":
-            self._recovery.servers.keep()
-        pending = {self.agents[rank].train.remote(steps): rank for rank in left}
-        self._begun = self._begun or time.monotonic()
-        outcomes: dict[int, Outcome] = {}
-        try:
-            with Bar(self._origin.recipe or self.experiment.name, first, first + steps, show=progress) as bar:
-                while pending:
-                    self._let_come(pending, first + steps)
-                    for rank, outcome in self._news(pending, bar.interval):
-                        if outcome.status == "died" and self.experiment.on_failure != "stop":
-                            self._recover(rank, outcome.reason, first + steps, pending, outcomes)
-                        else:
-                            outcomes[rank] = outcome
-                            if outcome.completed:
-                                self._steps[rank] = outcome.step
-                                self._recovery.rest(rank)
-                    if any(not outcome.completed for outcome in outcomes.values()):
-                        self._stop(pending, outcomes)
-                    elif bar.visible:
-                        bar.update(self._watch())
-                    if not pending and all(outcome.completed for outcome in outcomes.values()):
-                        for rank, died in self._conclude().items():
-                            outcomes.pop(rank, None)
-                            self._recover(rank, died.reason, first + steps, pending, outcomes)
-        except KeyboardInterrupt:
-            self._stop(pending, outcomes)
-            # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
-            done_steps = max((outcome.step for outcome in outcomes.values()), default=0)
-            self._outcome = Outcome("interrupted", max(first, done_steps), "interrupted by the user")
-            raise
-        self._outcome = worst(outcomes)
-        if self._outcome.status not in ("completed", "nan_loss"):
-            raise AgentError(self._outcome.reason)
-        return self._outcome
-
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""
         if rank not in self._recovery.left:
@@ -170,10 +101,6 @@ class TrainingGroup:
             [self.agents[rank].parameters.remote()], CALL_SECONDS, "give its parameters"
         )[0]
         return named
-
-    def metrics(self) -> pa.Table:
-        """The `samples` table: one row a measured value. Rows of finished calls of `train` are all there."""
-        return self.tables()["samples"]
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""
@@ -184,32 +111,42 @@ class TrainingGroup:
         ]
         return tables
 
-    def close(self, *, verdict: str | None = None, verdicts: pa.Table | None = None) -> None:
-        """End the actors and complete the run's folder; every row that an agent recorded must be in it."""
-        if self._closed:
-            return
-        self._closed = True
+    # --------------------------------------------------------------------------------------------------
+
+    def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
+        left = self._recovery.left
+        self._recovery.wake()
+        if self._recovery.servers is not None and self.experiment.on_failure != "stop":
+            self._recovery.servers.keep()
+        pending = {self.agents[rank].train.remote(last - first): rank for rank in left}
+        self._begun = self._begun or time.monotonic()
+        outcomes: dict[int, Outcome] = {}
         try:
-            self._complete(verdict, verdicts)
-        finally:
-            self._release()
-
-    def __enter__(self) -> "TrainingGroup":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        if self._outcome.completed:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            self._outcome = Outcome(status, self._outcome.step, first_line(error))
-        with contextlib.suppress(D5Error, RayActorError):  # the error under way matters more
-            self.close()
-
-    # ------------------------------------------------------------------------------------------------
+            while pending:
+                self._let_come(pending, last)
+                for rank, outcome in self._news(pending, bar.interval):
+                    if outcome.status == "died" and self.experiment.on_failure != "stop":
+                        self._recover(rank, outcome.reason, last, pending, outcomes)
+                    else:
+                        outcomes[rank] = outcome
+                        if outcome.completed:
+                            self._steps[rank] = outcome.step
+                            self._recovery.rest(rank)
+                if any(not outcome.completed for outcome in outcomes.values()):
+                    self._stop(pending, outcomes)
+                elif bar.visible:
+                    bar.update(self._watch())
+                if not pending and all(outcome.completed for outcome in outcomes.values()):
+                    for rank, died in self._conclude().items():
+                        outcomes.pop(rank, None)
+                        self._recover(rank, died.reason, last, pending, outcomes)
+        except KeyboardInterrupt:
+            self._stop(pending, outcomes)
+            # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
+            done_steps = max((outcome.step for outcome in outcomes.values()), default=0)
+            self._interrupted(max(first, done_steps))
+            raise
+        return outcomes
 
     def _news(self, pending: dict[Any, int], seconds: float) -> list[tuple[int, Outcome]]:
         """The outcomes that have come, by rank; servers that died are started anew, or end the run."""
@@ -468,15 +405,8 @@ class TrainingGroup:
             for name, load in self._recovery.servers.loads().items():
                 self._note("load", -1, server=name, **load)
         received = self._received()
-        row = self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status))
-        row |= {
-            "stop_reason": self._outcome.reason or None,
-            "verdict": verdict,
-            "ended": datetime.now(UTC),
-            "steps": self._outcome.step,
-            "rows": sum(received.values()),
-            "parameters_sha256": recorded[min(recorded)][1] if recorded else None,
-        }
+        sha256 = recorded[min(recorded)][1] if recorded else None
+        row = self._last_row(verdict, sum(received.values()), sha256)
         if verdicts is None:
             verdicts = VERDICTS.empty_table()
         if isinstance(self.aggregator, MetricsAggregator):
@@ -490,6 +420,9 @@ class TrainingGroup:
                     f"TrainingAgent(rank={rank}) recorded {rows} rows, {found} arrived: the run "
                     f"{self.run_id} is incomplete"
                 )
+
+    def _end(self) -> None:
+        self._release()
 
     def _received(self) -> dict[tuple[str, int], int]:
         """Rows received of each agent; an aggregator that died is replaced by one in this process."""
@@ -513,17 +446,3 @@ class TrainingGroup:
         ]
         answers = get(calls, CALL_SECONDS, "give its row count")
         return {rank: (answers[2 * at], answers[2 * at + 1]) for at, rank in enumerate(left)}
-
-    def _row(self, status: str) -> dict[str, Any]:
-        return run_row(
-            run_id=self.run_id,
-            origin=self._origin,
-            job=self.experiment.describe(),
-            seed=self.experiment.seed,
-            status=status,
-            started=self._started,
-            ray_address=self.session.address,
-            dashboard=self.session.dashboard,
-            agents=len(self.agents),
-            environment=self._environment,
-        )

@@ -1,21 +1,19 @@
 """An Experiment in one process, on a virtual clock: the same agents, repeatable to the last bit"""
 
-import contextlib
 import platform
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
+from d5ray.actors.outcome import Outcome
 from d5ray.actors.progress import Bar
-from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
+from d5ray.actors.run_row import RunOrigin, new_run_id
+from d5ray.actors.training import Training
 from d5ray.actors.training_agent import LateEntry, TrainingAgent
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
@@ -25,8 +23,8 @@ from d5ray.distributed.simulation.links import Links, UniformLinks
 from d5ray.distributed.simulation.order import Order
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
 from d5ray.distributed.topologies.survivors import survivors
-from d5ray.errors import AgentError, ConfigurationError, D5Error
-from d5ray.experiment import Experiment, check_whole
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
 from d5ray.metrics.schema import VERDICTS, table_of
@@ -87,9 +85,10 @@ def simulate(
     return group
 
 
-class SimulatedGroup:
-    """The agents of one simulation; what `TrainingGroup` is for real ones. Leaving the context closes it."""
+class SimulatedGroup(Training):
+    """The agents of one simulation; what `TrainingGroup` is for real ones. All times are virtual."""
 
+    agents: list[TrainingAgent]
     communicator = "simulated"
 
     def __init__(
@@ -100,22 +99,16 @@ class SimulatedGroup:
         origin: RunOrigin | None,
         failures: tuple[Failure, ...] = (),
     ) -> None:
-        self.experiment = experiment
-        self._origin = origin or RunOrigin(recipe=experiment.name)
-        self.run_id = new_run_id(self._origin.recipe or experiment.name)
-        self.folder = root / self.run_id
+        origin = origin or RunOrigin(recipe=experiment.name)
+        super().__init__(experiment, new_run_id(origin.recipe or experiment.name), root, origin)
         self.startup_seconds: dict[str, float] = {}
         self._simulation = simulation
         self._failures = list(failures)
         self._tasks: dict[int, Task] = {}
         self._late = dict(experiment.later)
-        self._begun: float | None = None  # when the first training did
         self._training: set[int] = set()
         self._over = VirtualEvent(simulation.clock)  # when no agent trains any more
         self.gone: set[int] = set(self._late)  # who is not there, or not yet
-        self._outcome = Outcome("completed", 0)
-        self._started = datetime.now(UTC)
-        self._closed = False
         self._aggregator = MetricsAggregator(str(root), self.run_id)
         sink = _Sink(self._aggregator)
         assert experiment.agents is not None
@@ -125,14 +118,6 @@ class SimulatedGroup:
             )
             for rank in range(experiment.agents)
         ]
-
-    def __repr__(self) -> str:
-        return f"SimulatedGroup({self.run_id}, agents={len(self.agents)})"
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the training ended so far."""
-        return self._outcome
 
     @property
     def seconds(self) -> float:
@@ -155,46 +140,49 @@ class SimulatedGroup:
         ]
         self._aggregator.open(self._row("running"), table_of("environment", rows))
 
-    def train(self, steps: int | None = None, *, epochs: int | None = None, progress: bool = True) -> Outcome:
-        """Let all agents do `steps` further steps, or `epochs` (default: the experiment's).
+    def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of the parameters of the agent with this rank, by name."""
+        return self.agents[rank].parameters()
 
-        Raises `AgentError` where an agent fails; what was measured until then is kept.
-        """
-        if self._closed or not self._outcome.completed:
-            raise AgentError(f"{self!r} has ended ({self._outcome.status}): simulate the experiment again")
-        if steps is None:
-            wanted = self.experiment.epochs if epochs is None else epochs
-            check_whole("epochs", wanted, 1)
-            steps = wanted * self.built.steps_per_epoch
-        check_whole("steps", steps, 1)
-        first = self._outcome.step
-        with Bar(self._origin.recipe or self.experiment.name, first, first + steps, show=progress) as bar:
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables of the run, by name."""
+        return Run(self.folder).tables()
 
-            def watch() -> None:
-                bar.update(self.agents[0].progress())
+    def abandon(self) -> None:
+        """End the tasks that still wait."""
+        self._closed = True
+        self._simulation.clock.close()
 
-            try:
-                servers = self._simulation.servers
+    @property
+    def left(self) -> list[int]:
+        """The ranks of the agents that are there."""
+        return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
+        def watch() -> None:
+            bar.update(self.agents[0].progress())
+
+        try:
+            servers = self._simulation.servers
+            if servers is not None:
+                for rank in self.left:
+                    servers.enter(rank)
+            if self._begun is None:
+                self._begun = self.seconds
+            for failure in self._failures:
+                self._simulation.clock.at(failure.seconds, partial(self._die, failure.agent))
+            self._failures.clear()
+            self._over = VirtualEvent(self._simulation.clock, "the others' training")
+            ranks = [*self.left, *self._late]
+            outcomes = self._together(partial(self._do, last), watch if bar.visible else None, ranks)
+            if self.experiment.rule.asynchronous and all(o.completed for o in outcomes.values()):
+                self._together(lambda rank: self.agents[rank].drain())
                 if servers is not None:
-                    for rank in self.left:
-                        servers.enter(rank)
-                if self._begun is None:
-                    self._begun = self.seconds
-                for failure in self._failures:
-                    self._simulation.clock.at(failure.seconds, partial(self._die, failure.agent))
-                self._failures.clear()
-                self._over = VirtualEvent(self._simulation.clock, "the others' training")
-                train, ranks = partial(self._train, first + steps), [*self.left, *self._late]
-                outcomes = self._together(train, watch if bar.visible else None, ranks)
-                if self.experiment.rule.asynchronous and all(o.completed for o in outcomes.values()):
-                    self._together(lambda rank: self.agents[rank].drain())
-                    if servers is not None:
-                        servers.refresh()
-                    self._together(lambda rank: self.agents[rank].conclude())
-            except KeyboardInterrupt:
-                done = max(agent.progress().step for agent in self.agents)
-                self._outcome = Outcome("interrupted", done, "interrupted by the user")
-                raise
+                    servers.refresh()
+                self._together(lambda rank: self.agents[rank].conclude())
+        except KeyboardInterrupt:
+            self._interrupted(max(agent.progress().step for agent in self.agents))
+            raise
         named = {
             rank: Outcome(o.status, o.step, f"{self.agents[rank]!r} failed at step {o.step}: {o.reason}")
             if o.status == "failed"
@@ -204,66 +192,17 @@ class SimulatedGroup:
         dead = min(self.gone - self._late.keys(), default=None)
         if dead is not None and self.experiment.on_failure == "stop":
             named[dead] = Outcome("died", 0, f"{self.agents[dead]!r} died, so the others were stopped")
-        self._outcome = worst(named)
-        if self._outcome.status not in ("completed", "nan_loss"):
-            raise AgentError(self._outcome.reason)
-        return self._outcome
+        return named
 
-    def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-        """A copy of the parameters of the agent with this rank, by name."""
-        return self.agents[rank].parameters()
-
-    def metrics(self) -> pa.Table:
-        """The `samples` table: one row a measured value, in virtual time."""
-        return self.tables()["samples"]
-
-    def tables(self) -> dict[str, pa.Table]:
-        """All tables of the run, by name."""
-        return Run(self.folder).tables()
-
-    def close(self, *, verdict: str | None = None, verdicts: pa.Table | None = None) -> None:
-        """End the agents and complete the run's folder."""
-        if self._closed:
-            return
-        self._closed = True
-        row = self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status))
-        row |= {
-            "stop_reason": self._outcome.reason or None,
-            "verdict": verdict,
-            "ended": datetime.now(UTC),
-            "steps": self._outcome.step,
-            "rows": sum(agent.rows() for agent in self.agents),
-            "parameters_sha256": self.agents[self.left[0]].parameters_sha256(),
-        }
+    def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
+        rows = sum(agent.rows() for agent in self.agents)
+        row = self._last_row(verdict, rows, self.agents[self.left[0]].parameters_sha256())
         self._aggregator.close(row, VERDICTS.empty_table() if verdicts is None else verdicts)
+
+    def _end(self) -> None:
         self.abandon()
 
-    def abandon(self) -> None:
-        """End the tasks that still wait."""
-        self._closed = True
-        self._simulation.clock.close()
-
-    def __enter__(self) -> "SimulatedGroup":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        if self._outcome.completed:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            self._outcome = Outcome(status, self._outcome.step, str(error).partition("\n")[0])
-        with contextlib.suppress(D5Error):  # the error under way matters more
-            self.close()
-
-    @property
-    def left(self) -> list[int]:
-        """The ranks of the agents that are there."""
-        return [rank for rank in range(len(self.agents)) if rank not in self.gone]
-
-    def _train(self, last: int, rank: int) -> Outcome:
+    def _do(self, last: int, rank: int) -> Outcome:
         """One agent's steps up to the last; while it trains, and no longer, the servers wait for it."""
         if rank in self._late and not self._come(rank):
             return Outcome("completed", last)
@@ -272,7 +211,7 @@ class SimulatedGroup:
         outcome = self.agents[rank].train(steps) if steps else Outcome("completed", last)
         if self._simulation.servers is not None:
             self._simulation.servers.leave(rank)
-        self._end(rank)
+        self._ended(rank)
         if self.experiment.rule.lingers and outcome.completed:
             self.agents[rank].linger(self._simulation.order.rounds(rank))
         return outcome
@@ -283,7 +222,7 @@ class SimulatedGroup:
         if rank in self.gone or task is None or task.greenlet.dead:
             return
         self.gone.add(rank)
-        self._end(rank)
+        self._ended(rank)
         simulation = self._simulation
         simulation.clock.kill(task)
         simulation.meadow.lose(rank)
@@ -294,7 +233,7 @@ class SimulatedGroup:
             else:
                 self.agents[other].lost(rank, len(self.left), index)
 
-    def _end(self, rank: int) -> None:
+    def _ended(self, rank: int) -> None:
         """An agent trains no more."""
         self._training.discard(rank)
         if not self._training:
@@ -360,18 +299,6 @@ class SimulatedGroup:
         self._tasks = {rank: clock.start(partial(call, rank), repr(self.agents[rank])) for rank in ranks}
         clock.run(list(self._tasks.values()), watch)
         return {rank: task.result for rank, task in self._tasks.items() if rank not in self.gone}
-
-    def _row(self, status: str) -> dict[str, Any]:
-        return run_row(
-            run_id=self.run_id,
-            origin=self._origin,
-            job=self.experiment.describe(),
-            seed=self.experiment.seed,
-            status=status,
-            started=self._started,
-            agents=len(self.agents),
-            environment=self._environment,
-        )
 
 
 class _Sink:

@@ -1,0 +1,160 @@
+"""A run's agents as its user holds them: to train, to look at and to close, on Ray or simulated"""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+import numpy as np
+import pyarrow as pa
+
+from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
+from d5ray.actors.progress import Bar
+from d5ray.actors.run_row import RunOrigin, run_row
+from d5ray.actors.training_agent import Built
+from d5ray.errors import AgentError
+from d5ray.experiment import Experiment, check_whole
+
+
+class Training(ABC):
+    """The agents of one run. A context manager: leaving it closes the group.
+
+    run_id, folder: of the run's tables. communicator: the backend by which the agents exchange. built: what
+    an agent made of the experiment.
+    """
+
+    agents: list[Any]
+    built: Built
+    communicator: str
+
+    def __init__(self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin) -> None:
+        self.experiment = experiment
+        self.run_id = run_id
+        self.folder = root / run_id
+        self._origin = origin
+        self._begun: float | None = None  # when the first training did
+        self._started = datetime.now(UTC)
+        self._outcome = Outcome("completed", 0)
+        self._closed = False
+        self._environment: Mapping[str, str] = {}
+        self._cluster: Mapping[str, str | None] = {}  # ray_address and dashboard, if there is one
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.run_id}, agents={len(self.agents)})"
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the training ended so far."""
+        return self._outcome
+
+    @final
+    def train(self, steps: int | None = None, *, epochs: int | None = None, progress: bool = True) -> Outcome:
+        """Let all agents do `steps` further steps, or `epochs` (default: the experiment's); wait for them.
+
+        Shows a progress bar on a terminal. A NaN loss ends the run with the outcome 'nan_loss'; an agent
+        that dies or fails raises `AgentError`, after the others were stopped; Ctrl-C stops all and is
+        raised again. What was measured until then is kept.
+        """
+        if self._closed or not self._outcome.completed:
+            raise AgentError(f"{self!r} has ended ({self._outcome.status}): begin the experiment anew")
+        if steps is None:
+            wanted = self.experiment.epochs if epochs is None else epochs
+            check_whole("epochs", wanted, 1)
+            steps = wanted * self.built.steps_per_epoch
+        check_whole("steps", steps, 1)
+        first = self._outcome.step
+        name = self._origin.recipe or self.experiment.name
+        with Bar(name, first, first + steps, show=progress) as bar:
+            self._outcome = worst(self._train(first, first + steps, bar))
+        if self._outcome.status not in ("completed", "nan_loss"):
+            raise AgentError(self._outcome.reason)
+        return self._outcome
+
+    @abstractmethod
+    def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of the parameters of the agent with this rank, by name."""
+
+    @final
+    def metrics(self) -> pa.Table:
+        """The `samples` table: one row a measured value. Rows of finished calls of `train` are all there."""
+        return self.tables()["samples"]
+
+    @abstractmethod
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables of the run, by name."""
+
+    @final
+    def close(self, *, verdict: str | None = None, verdicts: pa.Table | None = None) -> None:
+        """End the agents and complete the run's folder; every row that an agent recorded must be in it."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._complete(verdict, verdicts)
+        finally:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        if self._outcome.completed:
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            self._outcome = Outcome(status, self._outcome.step, str(error).strip().partition("\n")[0])
+        with contextlib.suppress(Exception):  # the error under way matters more
+            self.close()
+
+    # -- what a kind of agents fills -------------------------------------------------------------------
+
+    @abstractmethod
+    def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
+        """Let all agents go on from step `first` to `last`; how it ended for each.
+
+        Ctrl-C is raised again, when all were stopped and `_interrupted` was called.
+        """
+
+    @abstractmethod
+    def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
+        """Write what closes the run's folder."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the agents."""
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _interrupted(self, step: int) -> None:
+        self._outcome = Outcome("interrupted", step, "interrupted by the user")
+
+    def _row(self, status: str) -> dict[str, Any]:
+        """The run's row while it goes on."""
+        return run_row(
+            run_id=self.run_id,
+            origin=self._origin,
+            job=self.experiment.describe(),
+            seed=self.experiment.seed,
+            status=status,
+            started=self._started,
+            agents=len(self.agents),
+            environment=self._environment,
+            **self._cluster,
+        )
+
+    def _last_row(self, verdict: str | None, rows: int, parameters_sha256: str | None) -> dict[str, Any]:
+        """The run's row when it has ended, with so many rows of samples."""
+        return self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status)) | {
+            "stop_reason": self._outcome.reason or None,
+            "verdict": verdict,
+            "ended": datetime.now(UTC),
+            "steps": self._outcome.step,
+            "rows": rows,
+            "parameters_sha256": parameters_sha256,
+        }
