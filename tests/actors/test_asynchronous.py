@@ -122,8 +122,19 @@ def in_threads(wanted: Experiment, steps: Sequence[int] = STEPS) -> tuple[Array,
     """The parameters of all agents (agents, n) at the end, and the rows of their events."""
     with agents_in_threads(wanted, DIGITS) as (agents, sinks):
         for count in steps:
-            for outcome in together(lambda rank, count=count: agents[rank].train(count), len(agents)):  # type: ignore[misc]
+            training = set(range(len(agents)))
+
+            def train(rank: int, count: int = count, training: set[int] = training) -> None:
+                outcome = agents[rank].train(count)
                 assert outcome.completed, outcome.reason
+                training.discard(rank)
+                if not training:
+                    for agent in agents:
+                        agent.over()
+                if wanted.rule.lingers:
+                    agents[rank].linger()
+
+            together(train, len(agents))
             if wanted.rule.asynchronous:
                 together(lambda rank: agents[rank].drain(), len(agents))
                 together(lambda rank: agents[rank].conclude(), len(agents))
