@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.server.rules import DelayedNesterov, Descend, ServerRule
 from d5ray.distributed.topology import check_count
 from d5ray.errors import ConfigurationError
@@ -14,7 +14,7 @@ QUARTER = SGD(0.25)  # agents of equal speed come nearly at once, and their peri
 OUTER = Nesterov(0.7, 0.9)  # as in DiLoCo
 
 
-class LocalPeriods(DistributedOptimizer):
+class LocalPeriods(Exploring):
     """H steps x_i ← U(g_i(x_i), x_i);  then Δ_i = x − x_i;  x ← outer(x, Δ_i) at the servers;  x_i ← x
 
     x on the right of Δ_i is what the agent had read when its period began; outer has state at the servers, U
@@ -22,7 +22,6 @@ class LocalPeriods(DistributedOptimizer):
     different speed come in turn when H_i is proportional to the speed.
     """
 
-    uses_server = True
     asynchronous = True
 
     def __init__(self, period: int | tuple[int, ...], outer: Optimizer) -> None:
@@ -38,8 +37,8 @@ class LocalPeriods(DistributedOptimizer):
         return self.outer
 
     def start(self) -> None:
+        super().start()
         self.begin = copy_of(self.x)
-        self.explored = copy_of(self.x)
         self.steps = self.period if isinstance(self.period, int) else self._own(self.period)
 
     @final
@@ -49,15 +48,6 @@ class LocalPeriods(DistributedOptimizer):
             self.begin -= self.x
             self.server.push_pull(self.begin, into=self.x)
             self.begin[...] = self.x
-
-    @final
-    def finish(self) -> None:
-        self.explored[...] = self.x
-        self.server.pull(into=self.x)
-
-    @final
-    def resume(self) -> None:
-        self.x = self.explored
 
     def _own(self, periods: tuple[int, ...]) -> int:
         if len(periods) != self.communication.size:

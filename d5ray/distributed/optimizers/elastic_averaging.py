@@ -2,22 +2,20 @@
 
 from typing import final
 
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.server.consistency import Consistency, Synchronous
 from d5ray.distributed.server.rules import Elastic, ServerRule
 from d5ray.distributed.topology import check_count
-from d5ray.training.arrays import copy_of, zeros_like
+from d5ray.training.arrays import zeros_like
 from d5ray.training.batch import Batch
 
 
-class ElasticAveraging(DistributedOptimizer):
+class ElasticAveraging(Exploring):
     """x_i ← U(g_i(x_i), x_i) − d_i;  c ← c + Σ d_i;  d_i = α (x_i − c), every `period` steps
 
     c is the centre, which the servers hold and which is evaluated; U is the base optimizer's update, with
     state of every agent: Nesterov's momentum makes it EAMSGD (Zhang, Choromanska, LeCun, arXiv:1412.6651).
     """
-
-    uses_server = True
 
     def __init__(self, alpha: float, period: int = 1) -> None:
         Elastic(alpha)
@@ -30,8 +28,8 @@ class ElasticAveraging(DistributedOptimizer):
         return Elastic(self.alpha)
 
     def start(self) -> None:
+        super().start()
         self.d = zeros_like(self.x)
-        self.explored = copy_of(self.x)
 
     @final
     def step(self, batch: Batch) -> None:
@@ -40,15 +38,6 @@ class ElasticAveraging(DistributedOptimizer):
             self.server.push_pull(self.x, into=self.d)
             self.x -= self.d
         self.apply(gradient)
-
-    @final
-    def finish(self) -> None:
-        self.explored[...] = self.x
-        self.server.pull(into=self.x)
-
-    @final
-    def resume(self) -> None:
-        self.x = self.explored
 
 
 @final

@@ -4,11 +4,12 @@ from typing import final
 
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.server.consistency import Consistency, StaleSynchronous, Synchronous
 from d5ray.distributed.server.rules import DelayCompensated, ServerRule, StalenessAware
 from d5ray.distributed.topology import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.training.arrays import copy_of, zeros_like
+from d5ray.training.arrays import zeros_like
 from d5ray.training.batch import Batch
 
 
@@ -127,7 +128,7 @@ class DelayCompensatedASGD(ServerSGD):
 
 
 @final
-class Downpour(DistributedOptimizer):
+class Downpour(Exploring):
     """x_i ← x_i − η g_i, a ← a + g_i; every n_push steps the servers get a, every n_fetch steps x_i ← theirs
 
     (Downpour SGD: Dean et al., NIPS 2012.) n_push is `push_period`, n_fetch `fetch_period`; the agent's own
@@ -135,7 +136,6 @@ class Downpour(DistributedOptimizer):
     the base optimizer's. Centralized and asynchronous; with periods of 1 it is `ASGD`.
     """
 
-    uses_server = True
     asynchronous = True
 
     def __init__(self, push_period: int = 1, fetch_period: int = 1) -> None:
@@ -145,8 +145,8 @@ class Downpour(DistributedOptimizer):
         self.fetch_period = fetch_period
 
     def start(self) -> None:
+        super().start()
         self.accrued = zeros_like(self.x)
-        self.explored = copy_of(self.x)
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
@@ -157,10 +157,3 @@ class Downpour(DistributedOptimizer):
             self.accrued[...] = 0
         if (batch.step + 1) % self.fetch_period == 0:
             self.server.pull(into=self.x)
-
-    def finish(self) -> None:
-        self.explored[...] = self.x
-        self.server.pull(into=self.x)
-
-    def resume(self) -> None:
-        self.x = self.explored

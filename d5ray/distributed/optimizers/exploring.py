@@ -1,0 +1,24 @@
+"""Agents with models of their own beside the servers', which is the one that is evaluated"""
+
+from typing import final
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.training.arrays import copy_of
+
+
+class Exploring(DistributedOptimizer):
+    """self.x is the agent's own between evaluations, and the servers' parameters in them."""
+
+    uses_server = True
+
+    def start(self) -> None:
+        self.explored = copy_of(self.x)
+
+    @final
+    def finish(self) -> None:
+        self.explored[...] = self.x
+        self.server.pull(into=self.x)
+
+    @final
+    def resume(self) -> None:
+        self.x = self.explored
