@@ -105,7 +105,7 @@ FAMILIES: dict[str, Experiment] = {
     "Downpour": experiment(d5.Downpour(3, 2)),
     "EASGD": experiment(d5.EASGD(0.1, 3), d5.Nesterov(0.03, 0.9), servers=d5.Servers(shards=2)),
     "asynchronous local SGD": experiment(d5.AsynchronousLocalSGD((4, 4, 2))),
-    "asynchronous DiLoCo": experiment(d5.AsynchronousDiLoCo(2, d5.Nesterov(0.3, 0.5), delay=4)),
+    "asynchronous DiLoCo": experiment(d5.AsynchronousDiLoCo(2, d5.Nesterov(0.7, 0.5), delay=4)),
     "AD-PSGD": experiment(d5.ADPSGD(), MOMENTUM, topology=RING),
     "asynchronous gradient push": experiment(d5.AsynchronousGradientPush(), MOMENTUM, topology=CYCLE),
     "overlap SGP": experiment(d5.OverlapSGP(1), MOMENTUM, topology=d5.OnePeerExponential(4)),
