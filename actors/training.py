@@ -15,8 +15,9 @@ from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.training_agent import Built
+from d5ray.checks import check_count
 from d5ray.errors import AgentError
-from d5ray.experiment import Experiment, check_whole
+from d5ray.experiment import Experiment
 
 
 class Training(ABC):
@@ -62,9 +63,9 @@ class Training(ABC):
             raise AgentError(f"{self!r} has ended ({self._outcome.status}): begin the experiment anew")
         if steps is None:
             wanted = self.experiment.epochs if epochs is None else epochs
-            check_whole("epochs", wanted, 1)
+            check_count("epochs", wanted, 1)
             steps = wanted * self.built.steps_per_epoch
-        check_whole("steps", steps, 1)
+        check_count("steps", steps, 1)
         first = self._outcome.step
         name = self._origin.recipe or self.experiment.name
         with Bar(name, first, first + steps, show=progress) as bar:

@@ -159,10 +159,30 @@ if TYPE_CHECKING:
     from d5ray.training.datasets import Dataset as Dataset
     from d5ray.training.datasets import Split as Split
     from d5ray.training.datasets import load_dataset as load_dataset
-    from d5ray.training.optimizers import SGD as SGD
-    from d5ray.training.optimizers import Momentum as Momentum
-    from d5ray.training.optimizers import Nesterov as Nesterov
-    from d5ray.training.optimizers import Optimizer as Optimizer
+    from d5ray.training.optimizers.accelegrad import AcceleGrad as AcceleGrad
+    from d5ray.training.optimizers.adafactor import Adafactor as Adafactor
+    from d5ray.training.optimizers.adam import Adam as Adam
+    from d5ray.training.optimizers.adam import AdamW as AdamW
+    from d5ray.training.optimizers.adam import AMSGrad as AMSGrad
+    from d5ray.training.optimizers.adam import NAdam as NAdam
+    from d5ray.training.optimizers.adamax import AdaMax as AdaMax
+    from d5ray.training.optimizers.gradient_descent import SGD as SGD
+    from d5ray.training.optimizers.gradient_descent import Momentum as Momentum
+    from d5ray.training.optimizers.gradient_descent import Nesterov as Nesterov
+    from d5ray.training.optimizers.layerwise import LAMB as LAMB
+    from d5ray.training.optimizers.layerwise import LARS as LARS
+    from d5ray.training.optimizers.lbfgs import LBFGS as LBFGS
+    from d5ray.training.optimizers.lion import Lion as Lion
+    from d5ray.training.optimizers.muon import Muon as Muon
+    from d5ray.training.optimizers.optimizer import Optimizer as Optimizer
+    from d5ray.training.optimizers.scaled import AdaGrad as AdaGrad
+    from d5ray.training.optimizers.scaled import RMSProp as RMSProp
+    from d5ray.training.optimizers.shampoo import Shampoo as Shampoo
+    from d5ray.training.optimizers.three_steps import ThreeStepOptimizer as ThreeStepOptimizer
+    from d5ray.training.optimizers.three_steps import UpdateRuleOptimizer as UpdateRuleOptimizer
+    from d5ray.training.optimizers.wrapped import ClipNorm as ClipNorm
+    from d5ray.training.optimizers.wrapped import ClipValue as ClipValue
+    from d5ray.training.optimizers.wrapped import WeightDecay as WeightDecay
     from d5ray.training.pace import ExponentialSlowdown as ExponentialSlowdown
     from d5ray.training.pace import HeavyTailedSlowdown as HeavyTailedSlowdown
     from d5ray.training.pace import Slowdown as Slowdown
@@ -222,9 +242,29 @@ _NAMES = {
     "Topology": "d5ray.distributed.topology",
     "Complete": "d5ray.distributed.topology",
     "Ring": "d5ray.distributed.topology",
-    "Optimizer": "d5ray.training.optimizers",
-    "SGD": "d5ray.training.optimizers",
-    "Momentum": "d5ray.training.optimizers",
+    "Optimizer": "d5ray.training.optimizers.optimizer",
+    "SGD": "d5ray.training.optimizers.gradient_descent",
+    "Momentum": "d5ray.training.optimizers.gradient_descent",
+    "AdaGrad": "d5ray.training.optimizers.scaled",
+    "RMSProp": "d5ray.training.optimizers.scaled",
+    "Adam": "d5ray.training.optimizers.adam",
+    "AdamW": "d5ray.training.optimizers.adam",
+    "AMSGrad": "d5ray.training.optimizers.adam",
+    "NAdam": "d5ray.training.optimizers.adam",
+    "AdaMax": "d5ray.training.optimizers.adamax",
+    "Adafactor": "d5ray.training.optimizers.adafactor",
+    "LARS": "d5ray.training.optimizers.layerwise",
+    "LAMB": "d5ray.training.optimizers.layerwise",
+    "Lion": "d5ray.training.optimizers.lion",
+    "AcceleGrad": "d5ray.training.optimizers.accelegrad",
+    "Muon": "d5ray.training.optimizers.muon",
+    "Shampoo": "d5ray.training.optimizers.shampoo",
+    "LBFGS": "d5ray.training.optimizers.lbfgs",
+    "WeightDecay": "d5ray.training.optimizers.wrapped",
+    "ClipNorm": "d5ray.training.optimizers.wrapped",
+    "ClipValue": "d5ray.training.optimizers.wrapped",
+    "ThreeStepOptimizer": "d5ray.training.optimizers.three_steps",
+    "UpdateRuleOptimizer": "d5ray.training.optimizers.three_steps",
     "Batch": "d5ray.training.batch",
     "Sampler": "d5ray.training.samplers",
     "OrderedSampler": "d5ray.training.samplers",
@@ -301,7 +341,7 @@ _NAMES = {
     "Kept": "d5ray.distributed.untrained",
     "Averaged": "d5ray.distributed.untrained",
     "FromRankZero": "d5ray.distributed.untrained",
-    "Nesterov": "d5ray.training.optimizers",
+    "Nesterov": "d5ray.training.optimizers.gradient_descent",
     "Compressor": "d5ray.distributed.compression.compressor",
     "CompressedSGD": "d5ray.distributed.compression.sgd",
     "ErrorFeedback": "d5ray.distributed.compression.feedback",

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from d5ray.canonical import canonical, digest
+from d5ray.checks import check_count, check_number
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.backends import check_for_agents
 from d5ray.distributed.late import Late, check_late
@@ -21,7 +22,7 @@ from d5ray.networks.executor import Executor
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.datasets import Dataset, check_dataset_name, load_dataset
-from d5ray.training.optimizers import Optimizer, check_number
+from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Pace, Slowness, check_slownesses
 from d5ray.training.samplers import Sampler, ShuffleSampler
 
@@ -92,7 +93,7 @@ class Experiment:
         if isinstance(self.dataset, str):
             check_dataset_name(self.dataset)
         for name, low in (("batch_size", 1), ("epochs", 1), ("threads", 1), ("seed", 0), ("warmup_steps", 0)):
-            check_whole(name, getattr(self, name), low)
+            check_count(name, getattr(self, name), low)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
         assert self.agents is not None
@@ -238,12 +239,6 @@ class Experiment:
         if changes.get("topology") is not None:
             changes.setdefault("agents", None)
         return replace(self, **changes)
-
-
-def check_whole(name: str, value: object, low: int) -> None:
-    """Raise `ConfigurationError` unless value is a whole number of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number of at least {low}")
 
 
 def _instance(distributed: object) -> DistributedOptimizer:

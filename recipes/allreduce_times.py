@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_number
 from d5ray.errors import AgentError
 from d5ray.metrics.exchanges import ALLREDUCE_TIME
 from d5ray.recipes import processes
@@ -12,7 +13,6 @@ from d5ray.recipes.side_by_side import SideBySide
 from d5ray.recipes.sizes import check_sizes, elements_of
 from d5ray.recipes.timing import Times, timed
 from d5ray.recipes.worlds import World
-from d5ray.training.optimizers import check_number
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_number
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction, reduction_of
 from d5ray.errors import ConfigurationError
@@ -18,7 +19,6 @@ from d5ray.recipes import network, processes
 from d5ray.recipes.averaging import Averaging, Exchanged, Slots
 from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.side_by_side import SideBySide
-from d5ray.training.optimizers import check_number
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session

@@ -16,7 +16,7 @@ from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.server_updates import ServerUpdates, check_parameters, rates
 from d5ray.recipes.service import ServiceTimes
 from d5ray.recipes.sizes import elements_of
-from d5ray.training.optimizers import SGD
+from d5ray.training.optimizers.gradient_descent import SGD
 
 if TYPE_CHECKING:
     from d5ray.actors.server_peers import Pushed

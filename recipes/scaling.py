@@ -7,18 +7,19 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, final
 
+from d5ray.checks import check_count, check_number
 from d5ray.distributed import cost
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.experiment import Experiment, check_whole
+from d5ray.experiment import Experiment
 from d5ray.recipes.contenders import AnyContender
 from d5ray.recipes.scaled import ALGORITHMS
 from d5ray.recipes.scaled_runs import BACKENDS, RealExchange, Scaled
 from d5ray.recipes.side_by_side import Comparison, SideBySide
 from d5ray.recipes.step_times import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
-from d5ray.training.optimizers import Optimizer, check_number
+from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
@@ -82,7 +83,7 @@ class ScaleStudy(SideBySide):
 
     def check(self) -> None:
         for name in ("samples_per_step", "epochs", "real_steps"):
-            check_whole(name, getattr(self, name), 1)
+            check_count(name, getattr(self, name), 1)
         for name in ("sample_seconds", "accuracy"):
             check_number(name, getattr(self, name), low=0.0, low_included=False)
         check_number("factor", self.factor, low=1.0, low_included=False)
@@ -166,4 +167,4 @@ def check_numbers(name: str, numbers: object) -> None:
             f"{name} is {numbers!r}: it must be a tuple of different numbers such as (2, 4)"
         )
     for agents in numbers:
-        check_whole(name, agents, 1)
+        check_count(name, agents, 1)

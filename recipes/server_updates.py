@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_number
 from d5ray.errors import AgentError
 from d5ray.metrics.rates import UPDATE_RATE
 from d5ray.recipes.contenders import Series
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.recipes.sizes import check_sizes
-from d5ray.training.optimizers import check_number
 
 if TYPE_CHECKING:
     from d5ray.actors.server_peers import Pushed

@@ -9,12 +9,13 @@ import numpy as np
 
 from d5ray.distributed.server.consistency import Asynchronous
 from d5ray.distributed.server.remote import RemoteServer
-from d5ray.distributed.server.rules import BLOCK, Descend
+from d5ray.distributed.server.rules import Descend
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.server.serving import ShardServer
 from d5ray.errors import AgentError
 from d5ray.recipes.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
-from d5ray.training.optimizers import SGD
+from d5ray.training.optimizers.gradient_descent import SGD
+from d5ray.training.optimizers.optimizer import BLOCK
 
 LEARNING_RATE = 2.0**-10
 WAIT_SECONDS = 60.0

@@ -16,7 +16,7 @@ from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.loss import Loss
 from d5ray.ops import softmax_cross_entropy_loss
-from d5ray.training.optimizers import Optimizer
+from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowness
 from d5ray.training.samplers import Sampler
 

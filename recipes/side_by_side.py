@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from d5ray.canonical import canonical
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import check_whole
 from d5ray.recipes.contenders import AnyContender, Contender
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class SideBySide(ABC):
     name: str = "side_by_side"
 
     def __post_init__(self) -> None:
-        check_whole("pairs", self.pairs, 1)
-        check_whole("seed", self.seed, 0)
+        check_count("pairs", self.pairs, 1)
+        check_count("seed", self.seed, 0)
         try:
             contenders = self.contenders()
         except TypeError:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import Experiment, check_whole
+from d5ray.experiment import Experiment
 from d5ray.metrics.simulations import (
     BARE,
     PEAK_MEMORY,
@@ -25,7 +26,7 @@ from d5ray.recipes.side_by_side import SideBySide
 from d5ray.recipes.simulated import Whole, WithGradients
 from d5ray.recipes.step_times import whole_batches
 from d5ray.training.datasets import load_dataset
-from d5ray.training.optimizers import Optimizer, check_number
+from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
@@ -60,8 +61,8 @@ class Simulations(SideBySide):
 
     def check(self) -> None:
         for name in ("steps", "many_steps", "batch_size", "many_batch_size"):
-            check_whole(name, getattr(self, name), 1)
-        check_whole("many_rounds", self.many_rounds, 0)
+            check_count(name, getattr(self, name), 1)
+        check_count("many_rounds", self.many_rounds, 0)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
         for contender in self.contenders():
             if not isinstance(contender, Simulating):

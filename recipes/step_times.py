@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import Experiment, check_whole
+from d5ray.experiment import Experiment
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.training.datasets import Dataset, Split, load_dataset
-from d5ray.training.optimizers import Momentum
+from d5ray.training.optimizers.gradient_descent import Momentum
 from d5ray.training.samplers import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class StepTimes(SideBySide):
     threads: int = 1
 
     def check(self) -> None:
-        check_whole("steps", self.steps, 1)
+        check_count("steps", self.steps, 1)
         for name in ("model", "dataset"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(

@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import Experiment, check_whole
+from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.executor import Executor
 from d5ray.networks.paced import PacedExecutor, Virtual
@@ -19,7 +20,7 @@ from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.recipes.step_times import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
-from d5ray.training.optimizers import Optimizer, check_number
+from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowdown
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class StragglerRates(SideBySide):
 
     def check(self) -> None:
         for name in ("steps", "core_steps"):
-            check_whole(name, getattr(self, name), 1)
+            check_count(name, getattr(self, name), 1)
         check_number("factor", self.factor, low=1.0, low_included=True)
         check_number("device_seconds", self.device_seconds, low=0.0, low_included=False)
         for name in ("model", "dataset"):

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from d5ray.canonical import canonical, digest
-from d5ray.training.optimizers import SGD, Momentum
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -100,8 +100,8 @@ def test_the_order_of_keys_does_not_count(data: dict[str, Any]) -> None:
         (OrderedDict(b=1, a=2), {"a": 2, "b": 1}),
         (math, "math"),
         (len, "builtins.len"),
-        (SGD, "d5ray.training.optimizers.SGD"),
-        (SGD(0.5), {"class": "d5ray.training.optimizers.SGD", "learning_rate": 0.5}),
+        (SGD, "d5ray.training.optimizers.gradient_descent.SGD"),
+        (SGD(0.5), {"class": "d5ray.training.optimizers.gradient_descent.SGD", "learning_rate": 0.5}),
     ],
 )  # fmt: skip
 def test_what_json_cannot_say_is_said_in_json(value: object, expected: object) -> None:
@@ -216,7 +216,8 @@ def test_hashes_are_the_same_in_every_process(hash_seed: str) -> None:
     )
     preamble = (
         "import functools; import numpy as np; from pathlib import PurePosixPath; "
-        "from d5ray.canonical import digest; from d5ray.training.optimizers import SGD, Momentum; "
+        "from d5ray.canonical import digest; "
+        "from d5ray.training.optimizers.gradient_descent import SGD, Momentum; "
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{preamble}print(digest({text}))"],
@@ -300,4 +301,4 @@ def test_an_object_of_a_users_class_counts_with_source_and_attributes(load: Load
 
 def test_a_class_of_d5ray_counts_with_its_name_alone() -> None:
     """A comment in the library does not make runs incomparable."""
-    assert canonical(Momentum) == "d5ray.training.optimizers.Momentum"
+    assert canonical(Momentum) == "d5ray.training.optimizers.gradient_descent.Momentum"

@@ -30,7 +30,7 @@ from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split
-from d5ray.training.optimizers import SGD, Momentum
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.pace import Slowdown
 from d5ray.training.samplers import OrderedSampler, ShuffleSampler
 
@@ -242,7 +242,7 @@ def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
     )
     preamble = (
         "from d5ray.experiment import Experiment; from d5ray.distributed.topology import Ring; "
-        "from d5ray.training.optimizers import Momentum; "
+        "from d5ray.training.optimizers.gradient_descent import Momentum; "
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{preamble}print({text}.hash)"],

@@ -161,7 +161,7 @@ def test_an_import_loads_no_framework_and_no_ray(module: str) -> None:
 
 @pytest.mark.parametrize("name", d5ray.__all__)
 def test_a_public_name_is_the_object_of_its_module(name: str) -> None:
-    """`d5ray.SGD` is what `d5ray.training.optimizers` defines under that name."""
+    """`d5ray.SGD` is what the module of that rule defines under that name."""
     module = importlib.import_module(d5ray._NAMES[name])
     assert getattr(d5ray, name) is vars(module)[name]
     assert getattr(d5ray, name).__name__ == name

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import final
 
+from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import check_number
 
 
 @final

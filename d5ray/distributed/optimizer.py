@@ -12,9 +12,10 @@ from d5ray.distributed.server.client import Server
 from d5ray.distributed.server.consistency import Asynchronous, Consistency
 from d5ray.distributed.server.rules import Descend, ServerRule
 from d5ray.distributed.untrained import Kept, Untrained
+from d5ray.errors import ConfigurationError
 from d5ray.networks.executor import Executor
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import Optimizer, State
+from d5ray.training.optimizers.optimizer import Optimizer, State
 
 if TYPE_CHECKING:
     from d5ray.distributed.topologies.requirements import Requirement
@@ -168,6 +169,8 @@ class DistributedOptimizer(ABC):
         samples. From then on the bucket is the callee's.
         """
         gradients, weight = self._executor.gradients, batch.weight
+        if self.base.prepares:
+            self.base.prepare(self._executor.parameters, self._state_of(slice(0, len(gradients))))
 
         def announce(begin: int, end: int) -> None:
             assert on_ready is not None
@@ -198,13 +201,21 @@ class DistributedOptimizer(ABC):
         """
         now = self.communication.scheduler.now
         begin = now()
-        x, own = self._executor.parameters, (0, len(gradient))
-        if part is not None:
-            x, gradient, own = x[part], gradient[part], (part.start, part.stop)
-        if own not in self._states:
-            self._states[own] = self.base.state(x)
-        self.base.update(x, gradient, self._states[own])
+        part = slice(0, len(gradient)) if part is None else part
+        self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part))
         self.update_ns += now() - begin
+
+    def _state_of(self, part: slice) -> State:
+        """What the base optimizer remembers of a part of the parameters."""
+        x, own = self._executor.parameters, (part.start, part.stop)
+        if own not in self._states:
+            if self.base.whole and own != (0, len(x)):
+                raise ConfigurationError(
+                    f"{self.base!r} must see all parameters at once, but {self!r} updates them part by part: "
+                    "choose an element-wise rule such as SGD or Adam, or AllreduceSGD"
+                )
+            self._states[own] = self.base.state_for(x[part], self._executor.slots)
+        return self._states[own]
 
     @final
     def settle(self) -> None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, final
 
+from d5ray.checks import check_count
 from d5ray.distributed.topologies.adjacency import Matrix, Table, adjacency_matrix, networkx_graph, two_sides
 from d5ray.distributed.topologies.layout import Point, circle
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, mixing_matrix
@@ -200,9 +201,3 @@ class Ring(Topology):
 def check_agents(agents: object) -> None:
     """Raise `ConfigurationError` unless this is a whole number of at least one agent."""
     check_count("agents", agents)
-
-
-def check_count(name: str, value: object, low: int = 1) -> None:
-    """Raise `ConfigurationError` unless value is a whole number of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number of at least {low}")

@@ -1,5 +1,7 @@
 """The few things that NumPy, PyTorch and CuPy arrays do not spell alike."""
 
+import math
+import sys
 from typing import Any
 
 
@@ -57,3 +59,78 @@ def like(array: Any, values: Any) -> Any:
     converted = zeros_like(array)
     converted[...] = values
     return converted
+
+
+def library_of(array: Any) -> Any:
+    """The module that the array is of: numpy, torch or cupy, which is imported if it has arrays."""
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def in_host_memory(array: Any) -> bool:
+    """Whether the array lies in memory of the CPU.
+
+    >>> import numpy
+    >>> in_host_memory(numpy.zeros(1))
+    True
+    """
+    if hasattr(array, "new_zeros"):  # PyTorch
+        return bool(array.device.type == "cpu")
+    return type(array).__module__.partition(".")[0] == "numpy"
+
+
+def identity(length: int, array: Any) -> Any:
+    """The identity matrix (length, length) of the same framework, type and device as the array.
+
+    >>> import numpy
+    >>> identity(2, numpy.zeros(3))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    if hasattr(array, "new_zeros"):  # PyTorch
+        return array.new_zeros((length, length)).fill_diagonal_(1)
+    return library_of(array).eye(length, dtype=array.dtype)
+
+
+def sqrt(array: Any) -> Any:
+    """The root of every element, as a new array."""
+    return library_of(array).sqrt(array)
+
+
+def sign(array: Any) -> Any:
+    """−1, 0 or 1 for every element, as a new array."""
+    return library_of(array).sign(array)
+
+
+def maximum(one: Any, other: Any) -> Any:
+    """The larger one of every two elements, as a new array."""
+    return library_of(one).maximum(one, other)
+
+
+def dot(one: Any, other: Any) -> float:
+    """Σ a b over all elements of two arrays of the same shape.
+
+    >>> import numpy
+    >>> dot(numpy.array([1.0, 2.0]), numpy.array([3.0, 4.0]))
+    11.0
+    """
+    return float((one * other).sum())
+
+
+def norm(array: Any) -> float:
+    """‖a‖₂ over all elements.
+
+    >>> import numpy
+    >>> norm(numpy.array([[3.0], [4.0]]))
+    5.0
+    """
+    return math.sqrt(dot(array, array))
+
+
+def clipped(array: Any, limit: float) -> Any:
+    """Every element, brought into [−limit, limit], as a new array.
+
+    >>> import numpy
+    >>> clipped(numpy.array([-2.0, 0.5]), 1.0)
+    array([-1. ,  0.5])
+    """
+    return array.clip(-limit, limit)

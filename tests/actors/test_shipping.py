@@ -18,7 +18,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.device import CPUDevice
-from d5ray.training.optimizers import SGD
+from d5ray.training.optimizers.gradient_descent import SGD
 
 BESIDE = """
     FACTOR = 3

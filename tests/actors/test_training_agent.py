@@ -25,7 +25,8 @@ from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split, load_dataset
-from d5ray.training.optimizers import SGD, Momentum, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
+from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import OrderedSampler
 from tests.agents import Rows, agents_in_threads
 from tests.together import together

@@ -16,7 +16,7 @@ from d5ray.frameworks.host import host_view
 from d5ray.networks.buckets import OnReady
 from d5ray.networks.executor import Allocate, Evaluation, Executor, Slot
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import Optimizer
+from d5ray.training.optimizers.optimizer import Optimizer
 from tests.together import T, together
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,8 @@ from d5ray.distributed.server.rules import Descend, ServerRule
 from d5ray.distributed.server.servers import Servers, Settled, bounds
 from d5ray.distributed.server.serving import ShardServer
 from d5ray.distributed.server.shard import Shard
-from d5ray.training.optimizers import SGD, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD
+from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.elsewhere import elsewhere
 
 Array = np.ndarray[Any, Any]

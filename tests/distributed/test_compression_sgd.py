@@ -29,7 +29,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import SGD, Momentum, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
+from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.quadratic import (
     SIZE,
     QuadraticExecutor,

@@ -15,7 +15,8 @@ from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduc
 from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD
 from d5ray.distributed.topology import Complete
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer, State
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer, State
 from tests.distributed.quadratic import SIZE, Array, batch_of, batches_of, course, noise, quadratics
 
 BASES: list[Optimizer] = [SGD(0.1), Momentum(0.05, 0.9), Nesterov(0.05, 0.9)]

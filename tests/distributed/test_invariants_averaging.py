@@ -15,7 +15,8 @@ from d5ray.distributed.optimizers.local_sgd import LocalSGD, PostLocalSGD
 from d5ray.distributed.optimizers.model_averaging import ModelAveraging
 from d5ray.distributed.optimizers.slowmo import SlowMo
 from d5ray.distributed.topology import Complete
-from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer, State
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer, State
 from tests.distributed.quadratic import Array, batches_of, course, noise, quadratics
 
 STEPS = 20

@@ -30,7 +30,7 @@ from d5ray.distributed.topologies.time_varying import TimeVarying
 from d5ray.distributed.topologies.undirected import Hypercube, Star, Torus, Tree
 from d5ray.distributed.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import SGD, Momentum
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from tests.distributed.quadratic import (
     SIZE,
     Array,

@@ -19,7 +19,8 @@ from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.operators.loss import Loss
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import SGD, Momentum, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
+from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.quadratic import batches_of, course, noise, quadratics, train
 
 Array = np.ndarray[Any, Any]

@@ -36,7 +36,7 @@ from d5ray.distributed.optimizers.stochastic_gradient_push import StochasticGrad
 from d5ray.distributed.topology import Complete, Ring
 from d5ray.distributed.untrained import Averaged, Kept
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from tests.distributed.quadratic import batches_of, course, noise, quadratics, train
 
 Rule = DistributedOptimizer

@@ -10,7 +10,7 @@ from d5ray.distributed import backends
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.distributed.topology import Ring, Topology
-from d5ray.training.optimizers import Momentum
+from d5ray.training.optimizers.gradient_descent import Momentum
 from tests.distributed.quadratic import batches_of, course, noise, quadratics
 from tests.distributed.test_optimizers import Rule, every_rule
 from tests.together import together

@@ -32,7 +32,8 @@ from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topologies.time_varying import TimeVarying
 from d5ray.distributed.topologies.undirected import Hypercube, Star, Torus, Tree
 from d5ray.distributed.topology import Complete, Ring, Topology
-from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.quadratic import Array, Quadratics, batches_of, course, noise, quadratics, zeros
 
 STEPS = 14

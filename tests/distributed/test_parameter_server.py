@@ -21,7 +21,8 @@ from d5ray.distributed.server.servers import Servers, Settled, bounds
 from d5ray.distributed.server.serving import ShardServer
 from d5ray.distributed.server.shard import Shard
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
-from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.leftovers import nothing_left, shared_memory

@@ -20,7 +20,6 @@ from d5ray.distributed.server.consistency import (
 )
 from d5ray.distributed.server.requests import Reply, Request
 from d5ray.distributed.server.rules import (
-    BLOCK,
     DelayCompensated,
     DelayedNesterov,
     Descend,
@@ -32,7 +31,8 @@ from d5ray.distributed.server.rules import (
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.server.shard import Shard
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import BLOCK, Optimizer
 
 Array = np.ndarray[Any, Any]
 SIZE = 5
@@ -776,6 +776,7 @@ def test_a_large_update_goes_block_by_block_to_the_same_bits(base: Optimizer, si
         g = rng.standard_normal((2, size), np.float32)
         for rank in range(2):
             agents.push(rank, g[rank])
+        base.advance(state)
         base.update(x, (g[0] + g[1]) / np.float32(2), state)
         np.testing.assert_array_equal(agents.shard.x, x)
 

@@ -8,7 +8,7 @@ from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.dpsgd import DPSGD
 from d5ray.distributed.topology import Complete, Ring
 from d5ray.distributed.untrained import Averaged, FromRankZero, Kept, Untrained
-from d5ray.training.optimizers import SGD
+from d5ray.training.optimizers.gradient_descent import SGD
 from tests.distributed.quadratic import Array, Framework, form, quadratics, train
 from tests.together import together
 

@@ -19,7 +19,7 @@ from d5ray.networks.executor import Slot
 from d5ray.recipes import network
 from d5ray.recipes.averaging import Averaging
 from d5ray.recipes.gradient_exchanges import Averaged, GradientExchanges
-from d5ray.training.optimizers import State
+from d5ray.training.optimizers.optimizer import State
 from tests.distributed.forming import Former, former
 from tests.together import together
 

@@ -27,7 +27,7 @@ from d5ray.recipes.recipe import Recipe
 from d5ray.recipes.step_times import StepTimes, whole_batches
 from d5ray.recipes.trainers import Agents, DataParallel, HandWritten
 from d5ray.training.datasets import Dataset, load_dataset
-from d5ray.training.optimizers import SGD, Momentum
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from tests.conftest import d5ray, marked, started
 
 Vector = np.ndarray[Any, Any]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import SGD, Momentum, Nesterov, Optimizer, check_number
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer
 
 PEERS: list[tuple[Optimizer, Callable[[torch.Tensor], torch.optim.Optimizer]]] = [
     (SGD(0.03), lambda x: torch.optim.SGD([x], lr=0.03)),

@@ -11,7 +11,7 @@ from d5ray.distributed.communicator import Communicator, Message
 from d5ray.distributed.compression.compressor import Array, Compressor, Linear, Quantizer
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executor import Slot
-from d5ray.training.optimizers import State
+from d5ray.training.optimizers.optimizer import State
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from d5ray.distributed.compression.reductions import Compressed, Draws, Reduced
 from d5ray.distributed.compression.sparse_stream import LARGEST, Stream
 from d5ray.distributed.compression.sparsifier import Sparsifier
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import State
+from d5ray.training.optimizers.optimizer import State
 
 
 class Schedule(ABC):

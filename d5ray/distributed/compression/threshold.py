@@ -5,10 +5,10 @@ from typing import final
 
 import numpy as np
 
+from d5ray.checks import check_number
 from d5ray.distributed.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Indices
 from d5ray.distributed.compression.sparsifier import Sparsifier, places_bytes, read_places, write_places
-from d5ray.training.optimizers import check_number
 
 COUNT_BYTES = 8
 

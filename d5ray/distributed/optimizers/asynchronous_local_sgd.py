@@ -2,13 +2,14 @@
 
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.server.rules import DelayedNesterov, Descend, ServerRule
-from d5ray.distributed.topology import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import SGD, Nesterov, Optimizer
+from d5ray.training.optimizers.gradient_descent import SGD, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer
 
 QUARTER = SGD(0.25)  # agents of equal speed come nearly at once, and their periods add up
 OUTER = Nesterov(0.7, 0.9)  # as in DiLoCo

@@ -2,12 +2,11 @@
 
 from typing import final
 
+from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.topology import check_count
 from d5ray.distributed.untrained import Averaged
 from d5ray.training.arrays import copy_of, zeros_like
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import check_number
 
 
 @final

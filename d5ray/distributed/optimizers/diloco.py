@@ -2,13 +2,14 @@
 
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.topology import check_count
 from d5ray.distributed.untrained import Averaged
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of
 from d5ray.training.batch import Batch
-from d5ray.training.optimizers import Nesterov, Optimizer
+from d5ray.training.optimizers.gradient_descent import Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer
 
 OUTER = Nesterov(0.7, 0.9)  # as in the paper
 
@@ -35,11 +36,11 @@ class DiLoCo(DistributedOptimizer):
 
     def start(self) -> None:
         self.common = copy_of(self.x)
-        self.outer_state = self.outer.state(self.common)
+        self.outer_state = self.outer.state_for(self.common, self._executor.slots)
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))
         if (batch.step + 1) % self.period == 0:
             self.communication.allreduce(self.x, "mean")
-            self.outer.update(self.common, self.common - self.x, self.outer_state)
+            self.outer.step(self.common, self.common - self.x, self.outer_state)
             self.x = self.common

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.topology import check_count
 from d5ray.distributed.untrained import Averaged
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like

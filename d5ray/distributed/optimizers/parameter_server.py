@@ -2,12 +2,12 @@
 
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.server.consistency import Consistency, StaleSynchronous, Synchronous
 from d5ray.distributed.server.rules import DelayCompensated, ServerRule, StalenessAware
-from d5ray.distributed.topology import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like
 from d5ray.training.batch import Batch

@@ -11,9 +11,9 @@ import numpy as np
 
 from d5ray.distributed.server.requests import Array, Request
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import Nesterov, Optimizer, State
+from d5ray.training.optimizers.gradient_descent import Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer, State
 
-BLOCK = 2**16  # elements: some of them stay in the cache while they are worked on
 ALL = slice(None)
 
 
@@ -59,12 +59,8 @@ class Descend(ServerRule):
     """
 
     def update(self, held: Held, pushes: Sequence[Request]) -> None:
-        if len(held.x) <= BLOCK or not held.base.elementwise:
-            held.base.update(held.x, mean(pushes), held.state)
-            return
-        for begin in range(0, len(held.x), BLOCK):
-            block = slice(begin, begin + BLOCK)
-            state = {name: values[block] for name, values in held.state.items()}
+        held.base.advance(held.state)
+        for block, state in held.base.blocks(held.x, held.state):
             held.base.update(held.x[block], mean(pushes, block), state)
 
 
@@ -86,8 +82,7 @@ class StalenessAware(ServerRule):
     def update(self, held: Held, pushes: Sequence[Request]) -> None:
         staleness = max(1, *(push.staleness for push in pushes))
         rate = held.base.learning_rate / staleness
-        base: Any = held.base
-        dataclasses.replace(base, learning_rate=rate).update(held.x, mean(pushes), held.state)
+        held.base.with_rate(rate).step(held.x, mean(pushes), held.state)
 
 
 @final
@@ -118,7 +113,7 @@ class DelayCompensated(ServerRule):
             corrected += g + self._lam(held, g) * g * g * (held.x - held.read[push.rank])
         if len(pushes) > 1:
             corrected /= len(pushes)
-        held.base.update(held.x, corrected, held.state)
+        held.base.step(held.x, corrected, held.state)
 
     def _lam(self, held: Held, g: Array) -> Any:
         if self.decay is None:

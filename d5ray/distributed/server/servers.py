@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_count
 from d5ray.distributed.server.consistency import Consistency, Synchronous
 from d5ray.distributed.server.rules import ServerRule
-from d5ray.distributed.topology import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import Optimizer
+from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from d5ray.distributed.optimizer import DistributedOptimizer
@@ -115,6 +115,12 @@ class Settled:
     def check(self, agents: int) -> None:
         """Raise `ConfigurationError` unless it fits so many agents."""
         self.servers.check(agents)
+        if self.base.tensorwise or (self.base.whole and self.servers.shards > 1):
+            needs = "the model's tensors" if self.base.tensorwise else "all parameters at once"
+            raise ConfigurationError(
+                f"{self.base!r} must see {needs}, which {self.servers.shards} shards of parameter servers do "
+                "not: choose an element-wise rule such as SGD or Adam, or agents without servers"
+            )
         self.consistency.check(len(self.members(None, agents)))
 
     @property

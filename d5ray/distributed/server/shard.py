@@ -13,7 +13,7 @@ from d5ray.distributed.server.consistency import Consistency
 from d5ray.distributed.server.requests import Array, Request
 from d5ray.distributed.server.rules import Held, ServerRule, mean
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers import Optimizer
+from d5ray.training.optimizers.optimizer import Optimizer
 
 STATE_FORMAT = 1
 Upstream = Callable[[Array, int], None]  # the mean (n,) of so many pushes

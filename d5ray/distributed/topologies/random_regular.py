@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.topologies.mixing import Mixing
-from d5ray.distributed.topology import Topology, check_count
+from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError
 
 MOST_SEEDS = 1000

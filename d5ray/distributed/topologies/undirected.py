@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.topologies.layout import Point, columns, cube, grid, hub, tree
 from d5ray.distributed.topologies.mixing import Mixing
-from d5ray.distributed.topology import Topology, check_count
+from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError
 
 

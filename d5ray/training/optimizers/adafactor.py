@@ -1,0 +1,66 @@
+"""Adafactor: Adam's second moment of a matrix in the memory of a row and a column"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.checks import check_number, check_rate
+from d5ray.training.arrays import norm, sqrt, zeros_like
+from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
+
+
+@final
+@dataclass(frozen=True)
+class Adafactor(TensorwiseOptimizer):
+    """R ← β R + (1 − β) rows of g²;  C likewise of columns;  V = R C / mean(R);  u = g / √V
+    w ← w − max(ε, rms(w)) min(η, 1/√t) u / max(1, rms(u) / d)
+
+    β = 1 − t^c, c = `decay_power`; V is g² itself, averaged alike, where w has one dimension; of more than
+    two the last two are factored (Shazeer and Stern, arXiv:1804.04235, as in PyTorch).
+    """
+
+    learning_rate: float = 0.01
+    decay_power: float = -0.8
+    epsilon: float = 1e-3
+    threshold: float = 1.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_number("decay_power", self.decay_power, low=-1.0, low_included=True, high=0.0)
+        check_rate("epsilon", self.epsilon)
+        check_rate("threshold", self.threshold)
+        check_rate("weight_decay", self.weight_decay, zero=True)
+
+    def tensor_state(self, w: Any) -> State:
+        if w.ndim > 1:
+            return {"rows": zeros_like(w[..., :1]), "columns": zeros_like(w[..., :1, :])}
+        return {"squares": zeros_like(w)}
+
+    def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
+        fresh = step**self.decay_power  # 1 − β
+        alpha = max(self.epsilon, _rms(w)) * min(self.learning_rate, step**-0.5)
+        w *= 1 - self.learning_rate * self.weight_decay
+        squared = gradient * gradient
+        if w.ndim > 1:
+            rows, columns = state["rows"], state["columns"]
+            rows += fresh * (squared.mean(-1)[..., None] - rows)
+            columns += fresh * (squared.mean(-2)[..., None, :] - columns)
+            variance = rows @ columns / (rows.mean(-2)[..., None, :] + TINY)
+        else:
+            variance = state["squares"]
+            variance += fresh * (squared - variance)
+        u = gradient / (sqrt(variance) + TINY)
+        w -= alpha / max(1.0, _rms(u) / self.threshold) * u
+
+
+TINY = 1e-30  # so that a gradient of 0 moves nothing
+
+
+def _rms(array: Any) -> float:
+    """The root of the mean square."""
+    elements = 1
+    for length in array.shape:
+        elements *= length
+    return norm(array) / math.sqrt(max(1, elements))

@@ -1,0 +1,132 @@
+"""Adam and its kin: both moments of the gradient, freed of the bias with which they start"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.checks import check_rate, check_share
+from d5ray.training.arrays import maximum, sqrt, zeros_like
+from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
+
+
+@dataclass(frozen=True)
+class Moments(Optimizer):
+    """m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  then x moves by what both say
+
+    m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) at step t, from 1. ε stands outside the root.
+    """
+
+    elementwise = True
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("beta1", self.beta1)
+        check_share("beta2", self.beta2)
+        check_rate("epsilon", self.epsilon)
+
+    def state(self, x: Any) -> State:
+        return {STEPS: 0, "mean": zeros_like(x), "squares": zeros_like(x)}
+
+    @final
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        mean, squares = state["mean"], state["squares"]
+        mean *= self.beta1
+        mean += (1 - self.beta1) * gradient
+        squares *= self.beta2
+        squares += (1 - self.beta2) * gradient * gradient
+        self.move(x, gradient, state)
+
+    @abstractmethod
+    def move(self, x: Any, gradient: Any, state: State) -> None:
+        """Move x by the moments."""
+
+    @final
+    def deviation(self, squares: Any, state: State) -> Any:
+        """√v̂ + ε"""
+        root = sqrt(squares)
+        root *= (1 - self.beta2 ** state[STEPS]) ** -0.5
+        root += self.epsilon
+        return root
+
+    @final
+    def rate(self, state: State) -> float:
+        """η / (1 − β₁ᵗ)"""
+        steps: int = state[STEPS]
+        return float(self.learning_rate / (1 - self.beta1**steps))
+
+
+@final
+@dataclass(frozen=True)
+class Adam(Moments):
+    """x ← x − η m̂ / (√v̂ + ε)   (Kingma and Ba, arXiv:1412.6980)"""
+
+    def move(self, x: Any, gradient: Any, state: State) -> None:
+        x -= self.rate(state) * state["mean"] / self.deviation(state["squares"], state)
+
+
+@final
+@dataclass(frozen=True)
+class AdamW(Moments):
+    """x ← x − η λ x;  then as Adam   (Loshchilov and Hutter, arXiv:1711.05101)"""
+
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("weight_decay", self.weight_decay, zero=True)
+
+    def move(self, x: Any, gradient: Any, state: State) -> None:
+        x *= 1 - self.learning_rate * self.weight_decay
+        x -= self.rate(state) * state["mean"] / self.deviation(state["squares"], state)
+
+
+@final
+@dataclass(frozen=True)
+class AMSGrad(Moments):
+    """u ← max(u, v);  x ← x − η m̂ / (√û + ε), û = u / (1 − β₂ᵗ)   (Reddi, Kale, Kumar, arXiv:1904.09237)
+
+    The bias is corrected as PyTorch does it; the paper leaves it.
+    """
+
+    def state(self, x: Any) -> State:
+        return super().state(x) | {"largest": zeros_like(x)}
+
+    def move(self, x: Any, gradient: Any, state: State) -> None:
+        largest = state["largest"]
+        largest[...] = maximum(largest, state["squares"])
+        x -= self.rate(state) * state["mean"] / self.deviation(largest, state)
+
+
+@final
+@dataclass(frozen=True)
+class NAdam(Moments):
+    """x ← x − η ( (1 − μₜ) g / (1 − Πₜ) + μₜ₊₁ m / (1 − Πₜ μₜ₊₁) ) / (√v̂ + ε)   (Dozat, ICLR workshop 2016)
+
+    μₜ = β₁ (1 − ½ 0.96^(t ψ)), ψ = `momentum_decay`, and Πₜ is the product of μ₁ to μₜ.
+    """
+
+    learning_rate: float = 0.002
+    momentum_decay: float = 0.004
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("momentum_decay", self.momentum_decay, zero=True)
+
+    def state(self, x: Any) -> State:
+        return super().state(x) | {"product": 1.0}
+
+    def advance(self, state: State) -> None:
+        super().advance(state)
+        state["product"] *= self._mu(state[STEPS])
+
+    def move(self, x: Any, gradient: Any, state: State) -> None:
+        mu, after, product = self._mu(state[STEPS]), self._mu(state[STEPS] + 1), state["product"]
+        ahead = (1 - mu) / (1 - product) * gradient + after / (1 - product * after) * state["mean"]
+        x -= self.learning_rate * ahead / self.deviation(state["squares"], state)
+
+    def _mu(self, step: int) -> float:
+        return float(self.beta1 * (1 - 0.5 * 0.96 ** (step * self.momentum_decay)))

@@ -1,0 +1,72 @@
+"""Gradient descent: plain, with momentum, with Nesterov's momentum"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.checks import check_rate, check_share
+from d5ray.training.arrays import zeros_like
+from d5ray.training.optimizers.optimizer import Optimizer, State
+
+
+@final
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """x ← x − η g   (Robbins and Monro, doi 10.1214/aoms/1177729586)"""
+
+    elementwise = True
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        x -= self.learning_rate * gradient
+
+
+@final
+@dataclass(frozen=True)
+class Momentum(Optimizer):
+    """v ← μ v + g;  x ← x − η v   (Polyak's heavy ball, doi 10.1016/0041-5553(64)90137-5, as in PyTorch)"""
+
+    elementwise = True
+    learning_rate: float
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("momentum", self.momentum)
+
+    def state(self, x: Any) -> State:
+        return {"velocity": zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        velocity = state["velocity"]
+        velocity *= self.momentum
+        velocity += gradient
+        x -= self.learning_rate * velocity
+
+
+@final
+@dataclass(frozen=True)
+class Nesterov(Optimizer):
+    """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov's momentum as Sutskever et al. write it, PMLR 28(3):1139)
+
+    x stands at the point where the next gradient is taken, as in PyTorch with nesterov=True.
+    """
+
+    elementwise = True
+    learning_rate: float
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("momentum", self.momentum)
+
+    def state(self, x: Any) -> State:
+        return {"velocity": zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        velocity = state["velocity"]
+        velocity *= self.momentum
+        velocity += gradient
+        x -= self.learning_rate * (gradient + self.momentum * velocity)

@@ -1,0 +1,85 @@
+"""One rate for each layer, by the ratio of its weights to its step: LARS and LAMB"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.checks import check_rate, check_share
+from d5ray.training.arrays import norm, sqrt, zeros_like
+from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
+
+
+@final
+@dataclass(frozen=True)
+class LARS(TensorwiseOptimizer):
+    """v ← μ v + η ρ (g + λ w);  w ← w − v;  ρ = `trust` ‖w‖ / (‖g‖ + λ ‖w‖)
+
+    (You, Gitman, Ginsburg, arXiv:1708.03888.) Tensors of one dimension, such as biases, have ρ = 1 and no
+    decay, as in practice; so has a tensor that is zero or has no gradient.
+    """
+
+    learning_rate: float
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    trust: float = 0.001
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("momentum", self.momentum)
+        check_rate("weight_decay", self.weight_decay, zero=True)
+        check_rate("trust", self.trust)
+
+    def tensor_state(self, w: Any) -> State:
+        return {"velocity": zeros_like(w)}
+
+    def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
+        velocity, ratio, decay = state["velocity"], 1.0, 0.0
+        if w.ndim > 1:
+            decay, weights, slopes = self.weight_decay, norm(w), norm(gradient)
+            if weights > 0 and slopes > 0:
+                ratio = self.trust * weights / (slopes + decay * weights)
+        velocity *= self.momentum
+        velocity += self.learning_rate * ratio * (gradient + decay * w)
+        w -= velocity
+
+
+@final
+@dataclass(frozen=True)
+class LAMB(TensorwiseOptimizer):
+    """r = m̂ / (√v̂ + ε) + λ w;  w ← w − η ‖w‖ / ‖r‖ r
+
+    m̂ and v̂ are Adam's (You et al., arXiv:1904.00962, with φ the identity). Tensors of one dimension, such as
+    biases, have the ratio 1 and no decay, as in practice; so has a tensor that is zero.
+    """
+
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("beta1", self.beta1)
+        check_share("beta2", self.beta2)
+        check_rate("epsilon", self.epsilon)
+        check_rate("weight_decay", self.weight_decay, zero=True)
+
+    def tensor_state(self, w: Any) -> State:
+        return {"mean": zeros_like(w), "squares": zeros_like(w)}
+
+    def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
+        mean, squares = state["mean"], state["squares"]
+        mean *= self.beta1
+        mean += (1 - self.beta1) * gradient
+        squares *= self.beta2
+        squares += (1 - self.beta2) * gradient * gradient
+        unbiased = mean / (1 - self.beta1**step)
+        r = unbiased / (sqrt(squares / (1 - self.beta2**step)) + self.epsilon)
+        ratio = 1.0
+        if w.ndim > 1:
+            r += self.weight_decay * w
+            weights, length = norm(w), norm(r)
+            if weights > 0 and length > 0:
+                ratio = weights / length
+        w -= self.learning_rate * ratio * r

@@ -1,0 +1,77 @@
+"""Muon: momentum, made orthogonal, for matrices; AdamW for the rest"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.checks import check_count, check_rate, check_share
+from d5ray.training.arrays import norm, sqrt, zeros_like
+from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
+
+QUINTIC = (3.4445, -4.775, 2.0315)
+
+
+@final
+@dataclass(frozen=True)
+class Muon(TensorwiseOptimizer):
+    """m ← μ m + (1 − μ) g;  u = (1 − μ) g + μ m;  w ← (1 − η λ) w − η √max(1, rows / columns) UVᵀ, u = U S Vᵀ
+
+    UVᵀ is neared by `iterations` of Newton and Schulz with the quintic polynomial (Jordan et al., 2024,
+    kellerjordan.github.io/posts/muon), as in PyTorch, but in the precision of w. Kernels of convolutions are
+    matrices with a row for every channel that goes out. Tensors of one dimension are moved by AdamW with
+    `vector_rate`, β = (0.9, 0.999) and the same λ.
+    """
+
+    learning_rate: float = 0.02
+    momentum: float = 0.95
+    weight_decay: float = 0.0
+    vector_rate: float = 0.001
+    iterations: int = 5
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("momentum", self.momentum)
+        check_rate("weight_decay", self.weight_decay, zero=True)
+        check_rate("vector_rate", self.vector_rate)
+        check_count("iterations", self.iterations)
+
+    def tensor_state(self, w: Any) -> State:
+        return {"mean": zeros_like(w)} | ({} if w.ndim > 1 else {"squares": zeros_like(w)})
+
+    def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
+        if w.ndim > 1:
+            self._update_matrix(w, gradient, state)
+        else:
+            self._update_vector(w, gradient, state, step)
+
+    def _update_matrix(self, w: Any, gradient: Any, state: State) -> None:
+        mean = state["mean"]
+        mean *= self.momentum
+        mean += (1 - self.momentum) * gradient
+        u = (1 - self.momentum) * gradient + self.momentum * mean
+        matrix = u.reshape(len(w), -1)
+        rows, columns = matrix.shape
+        w *= 1 - self.learning_rate * self.weight_decay
+        rate = self.learning_rate * max(1.0, rows / columns) ** 0.5
+        w -= rate * orthogonal(matrix, self.iterations).reshape(w.shape)
+
+    def _update_vector(self, w: Any, gradient: Any, state: State, step: int) -> None:
+        mean, squares = state["mean"], state["squares"]
+        mean *= 0.9
+        mean += (1 - 0.9) * gradient
+        squares *= 0.999
+        squares += (1 - 0.999) * gradient * gradient
+        w *= 1 - self.vector_rate * self.weight_decay
+        deviation = sqrt(squares / (1 - 0.999**step)) + 1e-8
+        w -= self.vector_rate / (1 - 0.9**step) * mean / deviation
+
+
+def orthogonal(matrix: Any, iterations: int) -> Any:
+    """About UVᵀ of a matrix (rows, columns) = U S Vᵀ: singular values come to lie between 0.5 and 1.5."""
+    a, b, c = QUINTIC
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    wide = wide / max(norm(wide), 1e-7)
+    for _ in range(iterations):
+        gram = wide @ wide.T
+        wide = a * wide + (b * gram + c * gram @ gram) @ wide
+    return wide if matrix.shape[0] <= matrix.shape[1] else wide.T

@@ -1,0 +1,86 @@
+"""What an update rule is: frozen data that moves flat parameters in place by a flat gradient"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Self, final
+
+from d5ray.networks.executor import Slot
+from d5ray.training.arrays import in_host_memory
+
+State = dict[str, Any]
+Slots = tuple[Slot, ...]
+BLOCK = 2**16  # elements: a block of x and of all that belongs to it stays in the cache
+STEPS = "t"  # in a state: the steps so far, this one included
+
+
+class Optimizer(ABC):
+    """An update rule as frozen data; what it remembers between steps is a state of its own.
+
+    The same rule works on the arrays of NumPy, PyTorch and CuPy. A subclass is a frozen dataclass with a
+    `learning_rate`; it gives `state` and `update`, where `state["t"]`, if it is there, counts the steps.
+
+    elementwise: whether the rule treats every coordinate by itself, and its state is arrays like x and
+    numbers alone, so that a part of x can be updated with the same part of the others. whole: whether it must
+    see all parameters at once, so that it cannot be shared out over shards and buckets. tensorwise: whether
+    it must know where the model's tensors lie. prepares: whether it has a `prepare`.
+    """
+
+    learning_rate: float
+
+    @property
+    def elementwise(self) -> bool:
+        return False
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    @property
+    def tensorwise(self) -> bool:
+        return False
+
+    @property
+    def prepares(self) -> bool:
+        return False
+
+    def state(self, x: Any) -> State:
+        """What the rule remembers, at the start: nothing, unless it says otherwise."""
+        return {}
+
+    def state_for(self, x: Any, slots: Slots) -> State:
+        """`state` for a model whose tensors lie in x (n,) at these slots; for rules that look at tensors."""
+        return self.state(x)
+
+    def advance(self, state: State) -> None:
+        """Called once at the beginning of a step: change the numbers in the state."""
+        if STEPS in state:
+            state[STEPS] += 1
+
+    def prepare(self, x: Any, state: State) -> None:  # noqa: B027 - most take it where x is
+        """Called before a gradient is taken: move x to where it is to be taken."""
+
+    @abstractmethod
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        """Move the flat parameters x (n,) in place by the flat gradient (n,), which stays as it is."""
+
+    @final
+    def step(self, x: Any, gradient: Any, state: State) -> None:
+        """One step: `advance`, then `update`, block by block through the cache where that gives the same."""
+        self.advance(state)
+        for block, own in self.blocks(x, state):
+            self.update(x[block], gradient[block], own)
+
+    @final
+    def blocks(self, x: Any, state: State) -> Iterator[tuple[slice, State]]:
+        """The parts of x that `update` may be called with, and the state of each; one if it must be whole."""
+        if len(x) <= BLOCK or not self.elementwise or not in_host_memory(x):
+            yield slice(None), state
+            return
+        for begin in range(0, len(x), BLOCK):
+            block = slice(begin, begin + BLOCK)
+            yield block, {name: v if isinstance(v, (int, float)) else v[block] for name, v in state.items()}
+
+    def with_rate(self, learning_rate: float) -> Self:
+        """The same rule with another learning rate; its states can be exchanged with this one's."""
+        return dataclasses.replace(self, learning_rate=learning_rate)  # type: ignore[type-var]

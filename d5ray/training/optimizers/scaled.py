@@ -1,0 +1,55 @@
+"""Rates of every coordinate's own, by the size of its gradients: AdaGrad and RMSProp"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.checks import check_rate, check_share
+from d5ray.training.arrays import sqrt, zeros_like
+from d5ray.training.optimizers.optimizer import Optimizer, State
+
+
+@final
+@dataclass(frozen=True)
+class AdaGrad(Optimizer):
+    """s ← s + g²;  x ← x − η g / (√s + ε)   (Duchi, Hazan, Singer, JMLR 12:2121)"""
+
+    elementwise = True
+    learning_rate: float = 0.01
+    epsilon: float = 1e-10
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_rate("epsilon", self.epsilon)
+
+    def state(self, x: Any) -> State:
+        return {"squares": zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        squares = state["squares"]
+        squares += gradient * gradient
+        x -= self.learning_rate * gradient / (sqrt(squares) + self.epsilon)
+
+
+@final
+@dataclass(frozen=True)
+class RMSProp(Optimizer):
+    """s ← ρ s + (1 − ρ) g²;  x ← x − η g / (√s + ε)   (Tieleman and Hinton, Coursera 2012, lecture 6.5)"""
+
+    elementwise = True
+    learning_rate: float = 0.01
+    decay: float = 0.99
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_rate("learning_rate", self.learning_rate)
+        check_share("decay", self.decay)
+        check_rate("epsilon", self.epsilon)
+
+    def state(self, x: Any) -> State:
+        return {"squares": zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        squares = state["squares"]
+        squares *= self.decay
+        squares += (1 - self.decay) * gradient * gradient
+        x -= self.learning_rate * gradient / (sqrt(squares) + self.epsilon)
