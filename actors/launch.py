@@ -138,7 +138,8 @@ class _Launcher:
         self.timings.seconds["  of which framework import"] = max(imports)
         self.shared = ray.put(dataset)  # the agents of a node map one copy
         built = get([agent.build.remote(self.shared) for agent in present], SETUP_SECONDS, "build the model")
-        servers = self._servers()  # not before it is known that every shard gets a parameter
+        # not before it is known that every shard gets a parameter, and how long an epoch is
+        servers = self._servers(built[0].steps_per_epoch)
         self.timings.lap("model and data")
         answers = get([agent.__ray_call__.remote(place_of) for agent in present], CALL_SECONDS, "answer")
         rest = iter(answers)  # one that comes late stands where the first agent is, until it is known
@@ -211,11 +212,11 @@ class _Launcher:
         self.actors.append(made)
         return made
 
-    def _servers(self) -> ServerActors | None:
+    def _servers(self, steps_per_epoch: int) -> ServerActors | None:
         settled = self.experiment.settled
         if settled is None:
             return None
-
+        settled = settled.timed(steps_per_epoch, self.experiment.agents or 1)
         named: set[int] = set()  # a name is free again only some time after its actor died
 
         def actor(server: ParameterServer, number: int) -> Any:

@@ -1,6 +1,7 @@
 """A run's agents as its user holds them: to train, to look at and to close, on Ray or simulated"""
 
 import contextlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from d5ray.actors.training_agent import Built
 from d5ray.checks import check_count
 from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
+from d5ray.training.schedules import never
 
 
 class Training(ABC):
@@ -65,6 +67,8 @@ class Training(ABC):
             wanted = self.experiment.epochs if epochs is None else epochs
             check_count("epochs", wanted, 1)
             steps = wanted * self.built.steps_per_epoch
+            if epochs is None:
+                self._warn_of_changes_behind(self._outcome.step + steps)
         check_count("steps", steps, 1)
         first = self._outcome.step
         name = self._origin.recipe or self.experiment.name
@@ -131,6 +135,18 @@ class Training(ABC):
         """End the agents."""
 
     # --------------------------------------------------------------------------------------------------
+
+    def _warn_of_changes_behind(self, end: int) -> None:
+        """Say which planned changes of a hyperparameter a run of so many steps does not reach."""
+        for schedule in self.experiment.optimizer.schedules:
+            if times := never(schedule, end, self.built.steps_per_epoch):
+                planned = f"{schedule.unit} {', '.join(map(str, times))}"
+                length = f"{self.experiment.epochs} epochs of {self.built.steps_per_epoch} steps"
+                warnings.warn(
+                    f"{schedule!r} plans something at {planned}, but the run ends after "
+                    f"{length}: it never happens",
+                    stacklevel=3,
+                )
 
     def _interrupted(self, step: int) -> None:
         self._outcome = Outcome("interrupted", step, "interrupted by the user")

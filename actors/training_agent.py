@@ -308,6 +308,7 @@ class TrainingAgent:
 
     def _connect(self, settled: Settled, communication: Communicator, directory: Directory | None) -> None:
         """Take the servers' parameters into memory that they reach."""
+        settled = settled.timed(self._shards.steps_per_epoch, self._shards.agents)
         self._server = self._world.connect(settled, self._executor.parameters, communication, directory)
         self._executor.use_buffers(self._server.allocate)
         self._server.pull(into=self._executor.parameters)
@@ -318,7 +319,7 @@ class TrainingAgent:
         with self._blaming("while its distributed optimizer started"):
             self._optimizer.bind(
                 executor=self._executor,
-                base=experiment.optimizer,
+                base=experiment.optimizer.timed(self._shards.steps_per_epoch),
                 communication=communication,
                 rng=np.random.default_rng([experiment.seed, self.rank]),
                 shared_rng=np.random.default_rng([experiment.seed, communication.size]),

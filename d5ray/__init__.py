@@ -177,6 +177,7 @@ if TYPE_CHECKING:
     from d5ray.training.optimizers.optimizer import Optimizer as Optimizer
     from d5ray.training.optimizers.scaled import AdaGrad as AdaGrad
     from d5ray.training.optimizers.scaled import RMSProp as RMSProp
+    from d5ray.training.optimizers.scheduled import Scheduled as Scheduled
     from d5ray.training.optimizers.shampoo import Shampoo as Shampoo
     from d5ray.training.optimizers.three_steps import ThreeStepOptimizer as ThreeStepOptimizer
     from d5ray.training.optimizers.three_steps import UpdateRuleOptimizer as UpdateRuleOptimizer
@@ -189,6 +190,13 @@ if TYPE_CHECKING:
     from d5ray.training.samplers import OrderedSampler as OrderedSampler
     from d5ray.training.samplers import Sampler as Sampler
     from d5ray.training.samplers import ShuffleSampler as ShuffleSampler
+    from d5ray.training.schedules import Computed as Computed
+    from d5ray.training.schedules import Cosine as Cosine
+    from d5ray.training.schedules import OneCycle as OneCycle
+    from d5ray.training.schedules import Piecewise as Piecewise
+    from d5ray.training.schedules import Polynomial as Polynomial
+    from d5ray.training.schedules import Schedule as Schedule
+    from d5ray.training.schedules import WarmUp as WarmUp
 
 _NAMES = {
     "Experiment": "d5ray.experiment",
@@ -265,6 +273,14 @@ _NAMES = {
     "ClipValue": "d5ray.training.optimizers.wrapped",
     "ThreeStepOptimizer": "d5ray.training.optimizers.three_steps",
     "UpdateRuleOptimizer": "d5ray.training.optimizers.three_steps",
+    "Schedule": "d5ray.training.schedules",
+    "Piecewise": "d5ray.training.schedules",
+    "Cosine": "d5ray.training.schedules",
+    "Polynomial": "d5ray.training.schedules",
+    "OneCycle": "d5ray.training.schedules",
+    "WarmUp": "d5ray.training.schedules",
+    "Computed": "d5ray.training.schedules",
+    "Scheduled": "d5ray.training.optimizers.scheduled",
     "Batch": "d5ray.training.batch",
     "Sampler": "d5ray.training.samplers",
     "OrderedSampler": "d5ray.training.samplers",

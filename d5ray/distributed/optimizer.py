@@ -68,6 +68,7 @@ class DistributedOptimizer(ABC):
     shared_rng: np.random.Generator
     loss: float = float("nan")
     update_ns: int = 0
+    _moment: int = 0  # the step of the run that is under way
 
     @abstractmethod
     def step(self, batch: Batch) -> None:
@@ -149,8 +150,8 @@ class DistributedOptimizer(ABC):
 
     @property
     def learning_rate(self) -> float:
-        """The base optimizer's learning rate."""
-        return self.base.learning_rate
+        """The base optimizer's learning rate, at the step under way."""
+        return self.base.at(self._moment).learning_rate
 
     @final
     def buckets(self, bucket_bytes: int) -> None:
@@ -168,7 +169,7 @@ class DistributedOptimizer(ABC):
         it is complete, while the backward pass goes on: in the same order on every agent, with or without
         samples. From then on the bucket is the callee's.
         """
-        gradients, weight = self._executor.gradients, batch.weight
+        gradients, weight, self._moment = self._executor.gradients, batch.weight, batch.step
         if self.base.prepares:
             self.base.prepare(self._executor.parameters, self._state_of(slice(0, len(gradients))))
 
@@ -215,6 +216,7 @@ class DistributedOptimizer(ABC):
                     "choose an element-wise rule such as SGD or Adam, or AllreduceSGD"
                 )
             self._states[own] = self.base.state_for(x[part], self._executor.slots)
+            self.base.begin_at(self._states[own], self._moment)
         return self._states[own]
 
     @final

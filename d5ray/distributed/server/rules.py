@@ -81,8 +81,11 @@ class StalenessAware(ServerRule):
 
     def update(self, held: Held, pushes: Sequence[Request]) -> None:
         staleness = max(1, *(push.staleness for push in pushes))
-        rate = held.base.learning_rate / staleness
-        held.base.with_rate(rate).step(held.x, mean(pushes), held.state)
+        held.base.advance(held.state)
+        now = held.base.current(held.state)
+        now = now.with_rate(now.learning_rate / staleness)
+        for block, state in held.base.blocks(held.x, held.state):
+            now.update(held.x[block], mean(pushes, block), state)
 
 
 @final

@@ -1,5 +1,6 @@
 """The parameter servers of an experiment, as data: how many shards, how consistent, by which rule"""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -122,6 +123,12 @@ class Settled:
                 "not: choose an element-wise rule such as SGD or Adam, or agents without servers"
             )
         self.consistency.check(len(self.members(None, agents)))
+
+    def timed(self, steps_per_epoch: int, agents: int) -> "Settled":
+        """The same for a run whose epochs have so many steps: schedules count the run's."""
+        waits = isinstance(self.consistency, Synchronous)
+        updates = 1 if waits else len(self.members(None, agents))
+        return dataclasses.replace(self, base=self.base.timed(steps_per_epoch, updates))
 
     @property
     def within(self) -> Consistency:

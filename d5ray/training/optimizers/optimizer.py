@@ -7,6 +7,7 @@ from typing import Any, Self, final
 
 from d5ray.networks.executor import Slot
 from d5ray.training.arrays import in_host_memory
+from d5ray.training.schedules import Schedule
 
 State = dict[str, Any]
 Slots = tuple[Slot, ...]
@@ -80,6 +81,26 @@ class Optimizer(ABC):
         for begin in range(0, len(x), BLOCK):
             block = slice(begin, begin + BLOCK)
             yield block, {name: v if isinstance(v, (int, float)) else v[block] for name, v in state.items()}
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Those by which its hyperparameters change."""
+        return ()
+
+    def timed(self, steps_per_epoch: int, updates_per_step: int = 1) -> Self:
+        """The rule for a run whose epochs have so many steps, and whose steps so many updates."""
+        return self
+
+    def at(self, step: int) -> "Optimizer":
+        """The rule as it is at a step of the run, from 0; always the same but for a schedule."""
+        return self
+
+    def current(self, state: State) -> "Optimizer":
+        """The rule as it is in the step that began with `advance`."""
+        return self
+
+    def begin_at(self, state: State, step: int) -> None:  # noqa: B027 - few count the run's steps
+        """Let a new state go on at this step of the run."""
 
     def with_rate(self, learning_rate: float) -> Self:
         """The same rule with another learning rate; its states can be exchanged with this one's."""

@@ -9,11 +9,12 @@ from d5ray.checks import check_rate
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import clipped, norm
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
+from d5ray.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class Wrapped(Optimizer):
-    """Another rule, which gets a changed gradient; it has the state."""
+class Around(Optimizer):
+    """What stands around another rule, which has the state."""
 
     rule: Optimizer
 
@@ -53,12 +54,33 @@ class Wrapped(Optimizer):
     def prepare(self, x: Any, state: State) -> None:
         self.rule.prepare(x, state)
 
-    @final
-    def update(self, x: Any, gradient: Any, state: State) -> None:
-        self.rule.update(x, self.changed(gradient, x), state)
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        return self.rule.schedules
+
+    def timed(self, steps_per_epoch: int, updates_per_step: int = 1) -> Self:
+        return dataclasses.replace(self, rule=self.rule.timed(steps_per_epoch, updates_per_step))
+
+    def at(self, step: int) -> Optimizer:
+        return dataclasses.replace(self, rule=self.rule.at(step))
+
+    def current(self, state: State) -> Optimizer:
+        return dataclasses.replace(self, rule=self.rule.current(state))
+
+    def begin_at(self, state: State, step: int) -> None:
+        self.rule.begin_at(state, step)
 
     def with_rate(self, learning_rate: float) -> Self:
         return dataclasses.replace(self, rule=self.rule.with_rate(learning_rate))
+
+
+@dataclass(frozen=True)
+class Wrapped(Around):
+    """Another rule, which gets a changed gradient."""
+
+    @final
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        self.rule.update(x, self.changed(gradient, x), state)
 
     @abstractmethod
     def changed(self, gradient: Any, x: Any) -> Any:

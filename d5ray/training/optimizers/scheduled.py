@@ -1,0 +1,104 @@
+"""A rule whose hyperparameters change while it trains"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, final
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
+from d5ray.training.optimizers.wrapped import Around
+from d5ray.training.schedules import Schedule
+
+MOMENT = "moment"  # in a state: the update of the run, from 0, that is under way
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Scheduled(Around):
+    """Scheduled(Momentum(0.1, 0.9), learning_rate=Cosine(0.1, 90)): a rule, and how some numbers change
+
+    The fields that are named have their schedules' numbers at every step of the run, the others those of the
+    rule. With parameter servers that do not wait, a step of the run is as many updates as there are agents.
+    """
+
+    changing: Mapping[str, Schedule] = field(default_factory=dict)
+    steps_per_epoch: int | None = None
+    updates_per_step: int = 1
+
+    def __init__(self, rule: Optimizer, **schedules: Schedule) -> None:
+        self._set(rule=rule, changing=schedules, steps_per_epoch=None, updates_per_step=1)
+        super().__post_init__()
+        made: Any = rule
+        known: list[str] = (
+            [each.name for each in dataclasses.fields(made)] if dataclasses.is_dataclass(rule) else []
+        )
+        if not schedules:
+            raise ConfigurationError(
+                f"no schedule for {rule!r}: give one, as in learning_rate=Cosine(0.1, 90)"
+            )
+        for name, schedule in schedules.items():
+            if name not in known:
+                raise ConfigurationError(
+                    f"{rule!r} has no {name!r} that could change: {nearest(name, known)}"
+                )
+            if not isinstance(schedule, Schedule):
+                raise ConfigurationError(
+                    f"{name} is {schedule!r}: it must be a Schedule such as Cosine(0.1, 90)"
+                )
+        self._rule(0, 1)
+
+    def __repr__(self) -> str:
+        changing = ", ".join(f"{name}={schedule!r}" for name, schedule in self.changing.items())
+        return f"Scheduled({self.rule!r}, {changing})"
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        return (*self.changing.values(), *self.rule.schedules)
+
+    def timed(self, steps_per_epoch: int, updates_per_step: int = 1) -> Self:
+        timed = type(self)(self.rule.timed(steps_per_epoch, updates_per_step), **self.changing)
+        timed._set(steps_per_epoch=steps_per_epoch, updates_per_step=updates_per_step)
+        return timed
+
+    def at(self, step: int) -> Optimizer:
+        by_epoch = [schedule for schedule in self.changing.values() if schedule.unit == "epoch"]
+        if self.steps_per_epoch is None and by_epoch:
+            raise ConfigurationError(
+                f"{by_epoch[0]!r} counts epochs, and nobody said how many steps one has: train an "
+                "Experiment, or call timed(steps_per_epoch)"
+            )
+        return self._rule(step, self.steps_per_epoch or 1)
+
+    def current(self, state: State) -> Optimizer:
+        return self.at(state[MOMENT] // self.updates_per_step).current(state)
+
+    def begin_at(self, state: State, step: int) -> None:
+        state[MOMENT] = step * self.updates_per_step - 1
+        super().begin_at(state, step)
+
+    def state(self, x: Any) -> State:
+        return super().state(x) | {MOMENT: -1}
+
+    def state_for(self, x: Any, slots: Slots) -> State:
+        return super().state_for(x, slots) | {MOMENT: -1}
+
+    def advance(self, state: State) -> None:
+        state[MOMENT] += 1
+        self.at(state[MOMENT] // self.updates_per_step).advance(state)
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        self.current(state).update(x, gradient, state)
+
+    def with_rate(self, learning_rate: float) -> Self:
+        raise ConfigurationError(f"the learning rate of {self!r} is that of a step: ask for at(step) first")
+
+    def _rule(self, step: int, steps_per_epoch: int) -> Optimizer:
+        numbers = {name: schedule.at(step, steps_per_epoch) for name, schedule in self.changing.items()}
+        rule: Any = self.rule
+        changed: Optimizer = dataclasses.replace(rule, **numbers)
+        return changed
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)

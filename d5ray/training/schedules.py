@@ -1,0 +1,218 @@
+"""Numbers that change while a model is trained, by step or by epoch"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from d5ray.checks import check_count, check_number, check_rate
+from d5ray.errors import ConfigurationError
+
+UNITS: Final = ("epoch", "step")
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """A hyperparameter as a function of time, counted from 0 in whole epochs, or in steps.
+
+    unit: "epoch" or "step".
+    """
+
+    unit: str = field(default="epoch", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ConfigurationError(f"unit is {self.unit!r}: it must be 'epoch' or 'step'")
+
+    @final
+    def at(self, step: int, steps_per_epoch: int) -> float:
+        """The number at a step of the training, from 0."""
+        return float(self.value(step // steps_per_epoch if self.unit == "epoch" else step))
+
+    @abstractmethod
+    def value(self, time: int) -> float:
+        """The number at a time, from 0, in the schedule's unit."""
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Times at which something is planned to happen; what lies behind the end of a run never does."""
+        return ()
+
+
+@final
+@dataclass(frozen=True)
+class Piecewise(Schedule):
+    """`start`, then from each of the times on the number that stands there: Piecewise(0.1, {30: 0.01})"""
+
+    start: float
+    values: Mapping[int, float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("start", self.start, zero=True)
+        if not isinstance(self.values, Mapping) or not self.values:
+            raise ConfigurationError(
+                f"values is {self.values!r}: it must be times and numbers, such as {{30: 0.01, 60: 0.001}}"
+            )
+        for time, value in self.values.items():
+            check_count("a time of values", time)
+            check_rate(f"values[{time}]", value, zero=True)
+
+    def value(self, time: int) -> float:
+        passed = [at for at in self.values if at <= time]
+        return self.values[max(passed)] if passed else self.start
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return tuple(sorted(self.values))
+
+
+@final
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """final + ½ (start − final) (1 + cos(π t / length)), and final afterwards   (arXiv:1608.03983)"""
+
+    start: float
+    length: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_way(self.start, self.length, self.final)
+
+    def value(self, time: int) -> float:
+        share = min(time, self.length) / self.length
+        return self.final + 0.5 * (self.start - self.final) * (1 + math.cos(math.pi * share))
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return (self.length,)
+
+
+@final
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """final + (start − final) (1 − t / length)^power, and final afterwards; power 1 is a straight line"""
+
+    start: float
+    length: int
+    final: float = 0.0
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_way(self.start, self.length, self.final)
+        check_rate("power", self.power)
+
+    def value(self, time: int) -> float:
+        left = 1 - min(time, self.length) / self.length
+        return self.final + (self.start - self.final) * math.pow(left, self.power)
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return (self.length,)
+
+
+@final
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    """From peak / `start_divisor` to peak in `rise` of the length, then down to that start / `final_divisor`
+
+    Both ways are half a cosine (Smith and Topin, arXiv:1708.07120, as in PyTorch). By steps, unless the unit
+    says otherwise.
+    """
+
+    peak: float
+    length: int
+    rise: float = 0.3
+    start_divisor: float = 25.0
+    final_divisor: float = 1e4
+    unit: str = field(default="step", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("peak", self.peak)
+        check_count("length", self.length, low=2)
+        check_number("rise", self.rise, low=0.0, low_included=False, high=1.0)
+        check_rate("start_divisor", self.start_divisor)
+        check_rate("final_divisor", self.final_divisor)
+
+    def value(self, time: int) -> float:
+        start, top, last = self.peak / self.start_divisor, self.rise * self.length - 1, self.length - 1
+        if time <= top:
+            return _half_cosine(start, self.peak, time / top)
+        return _half_cosine(self.peak, start / self.final_divisor, min(1.0, (time - top) / (last - top)))
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return (self.length,)
+
+
+@final
+@dataclass(frozen=True)
+class WarmUp(Schedule):
+    """In a straight line from `start` to what follows: a number, or a schedule that goes on from there
+
+    t / length of the way at time t; `after` counts its own time from the beginning of the run, as warm-ups of
+    large batches do (Goyal et al., arXiv:1706.02677).
+    """
+
+    after: float | Schedule
+    length: int
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.after, Schedule):
+            check_rate("after", self.after)
+        elif self.after.unit != self.unit:
+            raise ConfigurationError(
+                f"{self.after!r} counts by {self.after.unit}, its warm-up by {self.unit}: give both the same "
+                "unit"
+            )
+        check_count("length", self.length)
+        check_rate("start", self.start, zero=True)
+
+    def value(self, time: int) -> float:
+        after = self.after.value(time) if isinstance(self.after, Schedule) else self.after
+        if time >= self.length:
+            return after
+        target = self.after.value(self.length) if isinstance(self.after, Schedule) else self.after
+        return self.start + (target - self.start) * time / self.length
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return (self.length, *(self.after.changes if isinstance(self.after, Schedule) else ()))
+
+
+@final
+@dataclass(frozen=True)
+class Computed(Schedule):
+    """function(t), whatever it is"""
+
+    function: Callable[[int], float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise ConfigurationError(f"function is {self.function!r}: it must be one of the time")
+
+    def value(self, time: int) -> float:
+        return self.function(time)
+
+
+def never(schedule: Schedule, steps: int, steps_per_epoch: int) -> tuple[int, ...]:
+    """The planned changes that a run of so many steps does not reach."""
+    last = (steps - 1) // steps_per_epoch if schedule.unit == "epoch" else steps - 1
+    return tuple(time for time in schedule.changes if time > last + 1)
+
+
+def _check_way(start: float, length: int, final: float) -> None:
+    check_rate("start", start, zero=True)
+    check_count("length", length)
+    check_rate("final", final, zero=True)
+
+
+def _half_cosine(begin: float, end: float, share: float) -> float:
+    return end + 0.5 * (begin - end) * (1 + math.cos(math.pi * share))
