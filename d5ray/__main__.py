@@ -1,11 +1,12 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `replay`, `sql`, `doctor`."""
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `doctor`."""
 
+import dataclasses
 from typing import Annotated
 
 import typer
 
 from d5ray.recipes import command, library
-from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL
+from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 
 app = typer.Typer(
     name="d5ray",
@@ -57,6 +58,38 @@ def show(run: Name, json: command.Json = False) -> None:
         terminal.as_json({**found.row, "folder": str(found.folder), "criteria": rows})
     else:
         terminal.verdict(found, [Verdict(**row) for row in rows], found.row["verdict"])
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A run, or several: a,b or a*.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="What is compared with it, likewise.")],
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="Only this metric; may be given several times.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Ratios this near to 1 are the same.")] = 0.02,
+    json: command.Json = False,
+) -> None:
+    """Which of two runs, or groups of runs, is better, metric by metric. Exit code 1: B is worse in one.
+
+    Runs are paired in the order in which they started; fewer than six pairs decide nothing. Exit code 2: they
+    are incomparable, since what is FIXED differs, or nothing is decided.
+    """
+    from d5ray.dashboards import compared, terminal  # noqa: PLC0415
+    from d5ray.metrics import comparison  # noqa: PLC0415
+    from d5ray.metrics.definitions import CATALOGUE  # noqa: PLC0415
+
+    sides = comparison.runs_named(first), comparison.runs_named(second)
+    found = comparison.compare(*sides, tolerance, metric or CATALOGUE)
+    if json:
+        terminal.as_json(dataclasses.asdict(found))
+    else:
+        compared.show(found)
+    verdicts = {each.verdict for each in found.differences}
+    if verdicts & set(comparison.BAD):
+        raise typer.Exit(EXIT_CODES[FAIL])
+    if not verdicts - {"inconclusive"}:
+        raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
 
 
 @app.command()
