@@ -1,4 +1,4 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `doctor`."""
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `check`, `compare`, `replay`, `sql`, `doctor`."""
 
 import dataclasses
 from typing import Annotated
@@ -90,6 +90,26 @@ def compare(
         raise typer.Exit(EXIT_CODES[FAIL])
     if not verdicts - {"inconclusive"}:
         raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
+
+
+@app.command()
+def check(run: Name, json: command.Json = False) -> None:
+    """Whether a run's folder keeps the rules: complete, consistent, its verdict what its rows say.
+
+    Nothing in the folder is executed. Exit code 1: a rule is broken.
+    """
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.recipes import checker  # noqa: PLC0415
+
+    found = Run.find(run)
+    broken = checker.violations(found)
+    if json:
+        terminal.as_json({"run_id": found.name, "violations": broken})
+    else:
+        terminal.checked(found, broken)
+    if broken:
+        raise typer.Exit(EXIT_CODES[FAIL])
 
 
 @app.command()

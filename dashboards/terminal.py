@@ -94,6 +94,14 @@ def replay(result: "Replay") -> None:
     )
 
 
+def checked(run: Run, broken: Sequence[str]) -> None:
+    """SUCCESS, or a line for every rule that is broken."""
+    word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
+    out().print(f"d5ray check  {run.name}", Text(f"  {word}", style=colour))
+    for text in broken:
+        out().print(f"! {text}", markup=False)
+
+
 def criteria(verdicts: Sequence[Verdict]) -> Table:
     """One line a criterion."""
     table = Table(box=None, pad_edge=False, header_style="bold")

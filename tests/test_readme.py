@@ -45,7 +45,8 @@ def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "command", sorted(set(re.findall(r"d5ray (run|list|runs|show|compare|replay|sql|doctor)\b", README)))
+    "command",
+    sorted(set(re.findall(r"d5ray (run|list|runs|show|check|compare|replay|sql|doctor)\b", README))),
 )
 def test_the_commands_exist(command: str) -> None:
     """Each has a help text."""
