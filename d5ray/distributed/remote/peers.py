@@ -184,15 +184,18 @@ class RemotePeers(Peers):
     # -- letters ---------------------------------------------------------------------------------------
 
     def _post(self, to: int, letter: Letter) -> None:
-        if to in self.gone:
-            self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
+        if to in self.gone and (to not in self._outboxes or self._outboxes[to].idle):
+            self._give_back(letter)
             return
-        if to not in self._outboxes:
+        if to not in self._outboxes:  # it also gives back: what is under way comes back first
             self._outboxes[to] = _Outbox(lambda posted: self._send(to, posted))
         self._outboxes[to].put(letter, self.timeout_seconds)
 
     def _send(self, to: int, letter: Letter) -> None:
         """Runs in the outbox's thread."""
+        if to in self.gone:
+            self._give_back(letter)
+            return
         sizes = [array.nbytes for array in letter.arrays]
         described = json.dumps([letter.number, [(a.dtype.name, a.size) for a in letter.arrays]]).encode()
         payload = np.empty(len(described) + sum(sizes), np.uint8)
@@ -204,7 +207,10 @@ class RemotePeers(Peers):
             self._ask(to, POST, (len(described),), payload)
         except PeerLost:
             self.lose(to)
-            self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
+            self._give_back(letter)
+
+    def _give_back(self, letter: Letter) -> None:
+        self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
 
     def _take_in(self, source: int, client: Connection, frame: Frame) -> None:
         payload = np.empty(frame.payload_bytes, np.uint8)
@@ -283,6 +289,12 @@ class _Outbox:
         with self._idle:
             self._under_way += 1
         self._queue.put(letter)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        with self._idle:
+            return not self._under_way
 
     def drain(self, seconds: float) -> None:
         with self._idle:
