@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from d5ray.errors import AgentError, D5Error
+from d5ray.errors import AgentError, D5Error, first_line
 
 CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
 MORE_SECONDS = 1.0  # in which other actors fail for the same reason
@@ -44,9 +44,3 @@ def _take_note(references: list[Any]) -> None:
 def _readable(error: RayTaskError) -> D5Error:
     cause = error.cause
     return cause if isinstance(cause, D5Error) else AgentError(str(error))
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

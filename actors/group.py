@@ -13,7 +13,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, first_line, get
+from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.outcome import Outcome
@@ -23,7 +23,7 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
-from d5ray.errors import AgentError, StorageError
+from d5ray.errors import AgentError, D5Error, StorageError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters
 from d5ray.metrics.schema import VERDICTS, table_of
@@ -40,6 +40,8 @@ class TrainingGroup(Training):
 
     agents: actor handles, by rank; None: it comes late.
     """
+
+    closing_errors = (D5Error, RayActorError)
 
     def __init__(
         self,

@@ -9,25 +9,21 @@ import numpy as np
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, ActorDied, first_line, get
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topology import Topology
-from d5ray.errors import AgentError
+from d5ray.errors import AgentError, first_line
 from d5ray.experiment import Experiment
 
 SETUP_SECONDS = 300.0
 
 
 class AgentDied(Exception):
-    """An agent died before it had joined the others."""
-
-    def __init__(self, rank: int, reason: str) -> None:
-        super().__init__(reason)
-        self.rank = rank
+    """An agent died before it had joined the others; the text says why."""
 
 
 class Maker(Protocol):
@@ -217,13 +213,6 @@ class Recovery:
             get(failed, 0.0, "form a new group")  # raises what people can read
         return died
 
-    def _ask_new(self, rank: int, call: Any, seconds: float, doing: str) -> Any:
-        """What an agent answers that others wait for; `AgentDied` if it died."""
-        try:
-            return get([call], seconds, doing)[0]
-        except ActorDied as error:
-            raise AgentDied(rank, str(error)) from None
-
     def _let_in(self, rank: int, step: int, *, begins: bool = False) -> None:
         """Let an agent that is ready join those that are there, at this step.
 
@@ -242,10 +231,10 @@ class Recovery:
             self._parameters() if peers and not begins else None,
             tuple(self.gone - {rank}),
         )
-        self._ask_new(rank, self.agents[rank].join_late.remote(entry), SETUP_SECONDS, "join")
+        _ask_new(self.agents[rank].join_late.remote(entry), SETUP_SECONDS, "join")
         if peers:
             call = self.agents[rank].peer_address.remote()
-            address = self._ask_new(rank, call, CALL_SECONDS, "say where it is")
+            address = _ask_new(call, CALL_SECONDS, "say where it is")
             for other in self.left:
                 self._tell(other, "admit", rank, address)
         self.gone.discard(rank)
@@ -260,9 +249,9 @@ class Recovery:
         try:
             self.agents[rank] = self._maker.agent(rank, self.attempts[rank])
         except ActorDied as error:
-            raise AgentDied(rank, str(error)) from None
+            raise AgentDied(str(error)) from None
         call = self.agents[rank].__ray_call__.remote(self._place_of)
-        self.places[rank] = self._ask_new(rank, call, SETUP_SECONDS, "answer")
+        self.places[rank] = _ask_new(call, SETUP_SECONDS, "answer")
 
     def _tell(self, rank: int, method: str, *arguments: Any) -> None:
         """A call to an agent that trains; one that dies meanwhile is noticed elsewhere."""
@@ -286,3 +275,11 @@ class Recovery:
         if not given:
             raise AgentError("no agent is left that could give a new one its parameters")
         return np.asarray(next(iter(given.values())))
+
+
+def _ask_new(call: Any, seconds: float, doing: str) -> Any:
+    """What an agent answers that others wait for; `AgentDied` if it died."""
+    try:
+        return get([call], seconds, doing)[0]
+    except ActorDied as error:
+        raise AgentDied(str(error)) from None

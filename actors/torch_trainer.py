@@ -5,8 +5,7 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from d5ray.actors.calls import first_line
-from d5ray.errors import AgentError
+from d5ray.errors import AgentError, first_line
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.peers import Task, Trained

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.training_agent import Built
 from d5ray.checks import check_count
-from d5ray.errors import AgentError
+from d5ray.errors import AgentError, D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.training.schedules import never
 
@@ -32,6 +32,7 @@ class Training(ABC):
     agents: list[Any]
     built: Built
     communicator: str
+    closing_errors: ClassVar[tuple[type[Exception], ...]] = (D5Error,)
 
     def __init__(self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin) -> None:
         self.experiment = experiment
@@ -113,8 +114,8 @@ class Training(ABC):
             return
         if self._outcome.completed:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            self._outcome = Outcome(status, self._outcome.step, str(error).strip().partition("\n")[0])
-        with contextlib.suppress(Exception):  # the error under way matters more
+            self._outcome = Outcome(status, self._outcome.step, first_line(error))
+        with contextlib.suppress(*self.closing_errors):  # the error under way matters more
             self.close()
 
     # -- what a kind of agents fills -------------------------------------------------------------------

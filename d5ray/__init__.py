@@ -162,10 +162,10 @@ if TYPE_CHECKING:
     from d5ray.training.optimizers.accelegrad import AcceleGrad as AcceleGrad
     from d5ray.training.optimizers.adafactor import Adafactor as Adafactor
     from d5ray.training.optimizers.adam import Adam as Adam
+    from d5ray.training.optimizers.adam import AdaMax as AdaMax
     from d5ray.training.optimizers.adam import AdamW as AdamW
     from d5ray.training.optimizers.adam import AMSGrad as AMSGrad
     from d5ray.training.optimizers.adam import NAdam as NAdam
-    from d5ray.training.optimizers.adamax import AdaMax as AdaMax
     from d5ray.training.optimizers.gradient_descent import SGD as SGD
     from d5ray.training.optimizers.gradient_descent import Momentum as Momentum
     from d5ray.training.optimizers.gradient_descent import Nesterov as Nesterov
@@ -259,7 +259,7 @@ _NAMES = {
     "AdamW": "d5ray.training.optimizers.adam",
     "AMSGrad": "d5ray.training.optimizers.adam",
     "NAdam": "d5ray.training.optimizers.adam",
-    "AdaMax": "d5ray.training.optimizers.adamax",
+    "AdaMax": "d5ray.training.optimizers.adam",
     "Adafactor": "d5ray.training.optimizers.adafactor",
     "LARS": "d5ray.training.optimizers.layerwise",
     "LAMB": "d5ray.training.optimizers.layerwise",

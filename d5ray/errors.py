@@ -55,3 +55,13 @@ def nearest(name: object, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {lowered[close[0]]!r}?"
     return f"known: {', '.join(names)}" if names else "none are known"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something; its type where none does.
+
+    >>> first_line(ValueError("\\n no such file\\n")), first_line(KeyboardInterrupt())
+    ('no such file', 'KeyboardInterrupt')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -9,6 +9,8 @@ from d5ray.training.arrays import norm, sqrt, zeros_like
 from d5ray.training.optimizers.optimizer import State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
+TINY = 1e-30  # so that a gradient of 0 moves nothing
+
 
 @final
 @dataclass(frozen=True)
@@ -53,9 +55,6 @@ class Adafactor(TensorwiseOptimizer):
             variance += fresh * (squared - variance)
         u = gradient / (sqrt(variance) + TINY)
         w -= alpha / max(1.0, _rms(u) / self.threshold) * u
-
-
-TINY = 1e-30  # so that a gradient of 0 moves nothing
 
 
 def _rms(array: Any) -> float:

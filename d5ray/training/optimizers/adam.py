@@ -10,11 +10,8 @@ from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
 
 
 @dataclass(frozen=True)
-class Moments(Optimizer):
-    """m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  then x moves by what both say
-
-    m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) at step t, from 1. ε stands outside the root.
-    """
+class Betas(Optimizer):
+    """What Adam's kin are told: how quickly each moment forgets, and ε."""
 
     elementwise = True
     learning_rate: float = 0.001
@@ -27,6 +24,20 @@ class Moments(Optimizer):
         check_share("beta1", self.beta1)
         check_share("beta2", self.beta2)
         check_rate("epsilon", self.epsilon)
+
+    @final
+    def rate(self, state: State) -> float:
+        """η / (1 − β₁ᵗ)"""
+        steps: int = state[STEPS]
+        return float(self.learning_rate / (1 - self.beta1**steps))
+
+
+@dataclass(frozen=True)
+class Moments(Betas):
+    """m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  then x moves by what both say
+
+    m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) at step t, from 1. ε stands outside the root.
+    """
 
     def state(self, x: Any) -> State:
         return {STEPS: 0, "mean": zeros_like(x), "squares": zeros_like(x)}
@@ -51,12 +62,6 @@ class Moments(Optimizer):
         root *= (1 - self.beta2 ** state[STEPS]) ** -0.5
         root += self.epsilon
         return root
-
-    @final
-    def rate(self, state: State) -> float:
-        """η / (1 − β₁ᵗ)"""
-        steps: int = state[STEPS]
-        return float(self.learning_rate / (1 - self.beta1**steps))
 
 
 @final
@@ -130,3 +135,25 @@ class NAdam(Moments):
 
     def _mu(self, step: int) -> float:
         return float(self.beta1 * (1 - 0.5 * 0.96 ** (step * self.momentum_decay)))
+
+
+@final
+@dataclass(frozen=True)
+class AdaMax(Betas):
+    """m ← β₁ m + (1 − β₁) g;  u ← max(β₂ u, |g| + ε);  x ← x − η / (1 − β₁ᵗ) m / u
+
+    (Kingma and Ba, arXiv:1412.6980, section 7.1; ε as in PyTorch, so that u is never 0.)
+    """
+
+    learning_rate: float = 0.002
+
+    def state(self, x: Any) -> State:
+        return {STEPS: 0, "mean": zeros_like(x), "largest": zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        mean, largest = state["mean"], state["largest"]
+        mean *= self.beta1
+        mean += (1 - self.beta1) * gradient
+        largest *= self.beta2
+        largest[...] = maximum(largest, abs(gradient) + self.epsilon)
+        x -= self.rate(state) * mean / largest

@@ -23,10 +23,9 @@ class SGD(Optimizer):
         x -= self.learning_rate * gradient
 
 
-@final
 @dataclass(frozen=True)
-class Momentum(Optimizer):
-    """v ← μ v + g;  x ← x − η v   (Polyak's heavy ball, doi 10.1016/0041-5553(64)90137-5, as in PyTorch)"""
+class WithVelocity(Optimizer):
+    """A rule that remembers a velocity."""
 
     elementwise = True
     learning_rate: float
@@ -38,6 +37,12 @@ class Momentum(Optimizer):
 
     def state(self, x: Any) -> State:
         return {"velocity": zeros_like(x)}
+
+
+@final
+@dataclass(frozen=True)
+class Momentum(WithVelocity):
+    """v ← μ v + g;  x ← x − η v   (Polyak's heavy ball, doi 10.1016/0041-5553(64)90137-5, as in PyTorch)"""
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         velocity = state["velocity"]
@@ -48,22 +53,11 @@ class Momentum(Optimizer):
 
 @final
 @dataclass(frozen=True)
-class Nesterov(Optimizer):
+class Nesterov(WithVelocity):
     """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov's momentum as Sutskever et al. write it, PMLR 28(3):1139)
 
     x stands at the point where the next gradient is taken, as in PyTorch with nesterov=True.
     """
-
-    elementwise = True
-    learning_rate: float
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("momentum", self.momentum)
-
-    def state(self, x: Any) -> State:
-        return {"velocity": zeros_like(x)}
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         velocity = state["velocity"]

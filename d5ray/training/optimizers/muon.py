@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_count, check_rate, check_share
-from d5ray.training.arrays import norm, sqrt, zeros_like
+from d5ray.training.arrays import norm, zeros_like
+from d5ray.training.optimizers.adam import AdamW
 from d5ray.training.optimizers.optimizer import State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
@@ -36,13 +37,17 @@ class Muon(TensorwiseOptimizer):
         check_count("iterations", self.iterations)
 
     def tensor_state(self, w: Any) -> State:
-        return {"mean": zeros_like(w)} | ({} if w.ndim > 1 else {"squares": zeros_like(w)})
+        return {"mean": zeros_like(w)} if w.ndim > 1 else self._vectors.state(w)
 
     def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
         if w.ndim > 1:
             self._update_matrix(w, gradient, state)
         else:
-            self._update_vector(w, gradient, state, step)
+            self._vectors.step(w, gradient, state)
+
+    @property
+    def _vectors(self) -> AdamW:
+        return AdamW(self.vector_rate, weight_decay=self.weight_decay)
 
     def _update_matrix(self, w: Any, gradient: Any, state: State) -> None:
         mean = state["mean"]
@@ -54,16 +59,6 @@ class Muon(TensorwiseOptimizer):
         w *= 1 - self.learning_rate * self.weight_decay
         rate = self.learning_rate * max(1.0, rows / columns) ** 0.5
         w -= rate * orthogonal(matrix, self.iterations).reshape(w.shape)
-
-    def _update_vector(self, w: Any, gradient: Any, state: State, step: int) -> None:
-        mean, squares = state["mean"], state["squares"]
-        mean *= 0.9
-        mean += (1 - 0.9) * gradient
-        squares *= 0.999
-        squares += (1 - 0.999) * gradient * gradient
-        w *= 1 - self.vector_rate * self.weight_decay
-        deviation = sqrt(squares / (1 - 0.999**step)) + 1e-8
-        w -= self.vector_rate / (1 - 0.9**step) * mean / deviation
 
 
 def orthogonal(matrix: Any, iterations: int) -> Any:
