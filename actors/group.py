@@ -23,6 +23,7 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError, D5Error, StorageError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters
@@ -115,6 +116,10 @@ class TrainingGroup(Training):
 
     # --------------------------------------------------------------------------------------------------
 
+    def _resume(self, checkpoint: Checkpoints) -> None:
+        calls = [agent.resume.remote(checkpoint.path, checkpoint.step) for agent in self.agents]
+        get(calls, self.experiment.timeout_seconds + CALL_SECONDS, "take over its checkpoint")
+
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
         left = self._recovery.left
         self._recovery.wake()
@@ -134,6 +139,8 @@ class TrainingGroup(Training):
                         if outcome.completed:
                             self._steps[rank] = outcome.step
                             self._recovery.rest(rank)
+                            if outcome.reason and self.asynchronous:
+                                self._end_early(pending, outcome.reason)
                 if any(not outcome.completed for outcome in outcomes.values()):
                     self._stop(pending, outcomes)
                 elif bar.visible:
@@ -372,6 +379,12 @@ class TrainingGroup(Training):
             except RayError:
                 get([call], CALL_SECONDS, what)  # raises what people can read
         return died
+
+    def _end_early(self, pending: dict[Any, int], reason: str) -> None:
+        """An event of one agent has ended the training of agents that do not wait for each other."""
+        for rank in pending.values():
+            with contextlib.suppress(RayActorError):
+                self.agents[rank].stop.options(concurrency_group="control").remote(reason)
 
     def _stop(self, pending: dict[Any, int], outcomes: dict[int, Outcome]) -> None:
         """Stop the agents that still train; one that does not end its step in time is given up."""

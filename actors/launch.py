@@ -27,8 +27,10 @@ from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
+from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed import cost
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
@@ -60,11 +62,13 @@ def launch(
     origin: RunOrigin | None = None,
     quiet: bool = False,
     root: Path | None = None,
+    resume: str | Path | None = None,
 ) -> TrainingGroup:
     """Start the experiment's agents as Ray actors, ready to train. Use it as a context manager.
 
     address: a Ray cluster, 'HOST:PORT' or 'auto'; otherwise RAY_ADDRESS, otherwise an embedded Ray.
     root: the folder in which the run's own is made, by default `runs_root()`.
+    resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one.
     Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and
     `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
     error nothing is left running and no folder of the run exists.
@@ -72,6 +76,7 @@ def launch(
     origin = origin or RunOrigin(recipe=experiment.name)
     pickled = ship(experiment)
     root = store.runs_root() if root is None else root
+    checkpoint = None if resume is None else found_for(experiment, resume, root)
     store.check_writable(root)
     run_id = new_run_id(origin.recipe or experiment.name)
     timings = Timings()
@@ -92,7 +97,7 @@ def launch(
         timings.lap("ray.init")
         launcher = _Launcher(experiment, pickled, run_id, root, timings)
         try:
-            return launcher.start(dataset, environment, ray_session, origin)
+            return launcher.start(dataset, environment, ray_session, origin, checkpoint)
         except BaseException:
             launcher.undo()
             raise
@@ -123,6 +128,7 @@ class _Launcher:
         environment: "Future[dict[str, str]]",
         ray_session: session.Session,
         origin: RunOrigin,
+        checkpoint: Checkpoints | None,
     ) -> TrainingGroup:
         experiment = self.experiment
         self.bundles = reserve(experiment.agents or 1, experiment.cpus_per_agent)
@@ -173,6 +179,8 @@ class _Launcher:
             release=self.undo,
             recovery=recovery,
         )
+        if checkpoint is not None:
+            group.resume(checkpoint)
         environments = {platform.node(): environment.result()} | self._environments(agents, places)
         group.open({node: facts | {"communicator": backend} for node, facts in environments.items()})
         if group.asynchronous:
@@ -249,7 +257,8 @@ class _Launcher:
             scheduling_strategy=strategy(self.bundles, rank),
         )
         sink = AggregatorSink(self.aggregator)
-        made = actor.remote(rank, self.experiment, self.run_id, None, sink, None, attempt)
+        folder = str((self.root / self.run_id).absolute())
+        made = actor.remote(rank, self.experiment, self.run_id, None, sink, None, attempt, folder)
         self.actors.append(made)
         return made
 

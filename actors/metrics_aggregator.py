@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from d5ray.metrics.columns import expand
 from d5ray.metrics.definitions import catalogue_rows
+from d5ray.metrics.keepsakes import keep_file
 from d5ray.metrics.store import Run, RunWriter
 
 
@@ -47,6 +48,10 @@ class MetricsAggregator:
     def append_events(self, batch: pa.RecordBatch) -> int:
         """Keep event rows."""
         return self._writer.append_events(batch)
+
+    def keep_file(self, name: str, data: bytes) -> None:
+        """Keep a file of an event's in the run's folder; see `d5ray.metrics.keepsakes.keep_file`."""
+        keep_file(self._folder, name, data)
 
     def received(self) -> dict[tuple[str, int], int]:
         """Sample rows received of each (agent, attempt)."""

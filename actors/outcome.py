@@ -9,7 +9,10 @@ FAILURES = ("failed", "nan_loss", "died")  # of one agent; they end the run for 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call of `train` ended: completed, stopped, nan_loss, peer_lost, failed or died."""
+    """How a call of `train` ended: completed, stopped, nan_loss, peer_lost, failed or died.
+
+    One that is completed has a reason where an event ended it.
+    """
 
     status: str
     step: int  # steps done since the start of the run
@@ -27,4 +30,5 @@ def worst(outcomes: Mapping[int, Outcome]) -> Outcome:
             if outcome.status == status:
                 step = max(other.step for other in outcomes.values())
                 return Outcome(status, outcome.step or step, outcome.reason)
-    return outcomes[min(outcomes)]
+    stopped = [outcome for outcome in outcomes.values() if outcome.reason]  # by an event, as it was meant
+    return stopped[0] if stopped else outcomes[min(outcomes)]

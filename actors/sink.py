@@ -25,6 +25,9 @@ class AggregatorSink:
     def events(self, batch: Any) -> None:
         self._sent(self._aggregator.append_events.remote(batch))
 
+    def file(self, name: str, data: bytes) -> None:
+        self._sent(self._aggregator.keep_file.remote(name, data))
+
     def drain(self) -> None:
         while self._pending:
             get([self._pending.popleft()], CALL_SECONDS, "keep the rows")

@@ -17,7 +17,8 @@ from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.training_agent import Built
 from d5ray.checks import check_count
-from d5ray.errors import AgentError, D5Error, first_line
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.training.schedules import never
 
@@ -43,6 +44,7 @@ class Training(ABC):
         self._started = datetime.now(UTC)
         self._outcome = Outcome("completed", 0)
         self._closed = False
+        self._resumed = 0  # the step of the checkpoint, until the training has gone on from it
         self._environment: Mapping[str, str] = {}
         self._cluster: Mapping[str, str | None] = {}  # ray_address and dashboard, if there is one
 
@@ -58,6 +60,7 @@ class Training(ABC):
     def train(self, steps: int | None = None, *, epochs: int | None = None, progress: bool = True) -> Outcome:
         """Let all agents do `steps` further steps, or `epochs` (default: the experiment's); wait for them.
 
+        A run that was resumed goes on to the end of the experiment's epochs when it is first called so.
         Shows a progress bar on a terminal. A NaN loss ends the run with the outcome 'nan_loss'; an agent
         that dies or fails raises `AgentError`, after the others were stopped; Ctrl-C stops all and is
         raised again. What was measured until then is kept.
@@ -69,6 +72,7 @@ class Training(ABC):
             check_count("epochs", wanted, 1)
             steps = wanted * self.built.steps_per_epoch
             if epochs is None:
+                steps = self._left_of(steps)
                 self._warn_of_changes_behind(self._outcome.step + steps)
         check_count("steps", steps, 1)
         first = self._outcome.step
@@ -78,6 +82,13 @@ class Training(ABC):
         if self._outcome.status not in ("completed", "nan_loss"):
             raise AgentError(self._outcome.reason)
         return self._outcome
+
+    @final
+    def resume(self, checkpoint: Checkpoints) -> None:
+        """Go on from a checkpoint, before the first training."""
+        self._resume(checkpoint)
+        self._outcome = Outcome("completed", checkpoint.step)
+        self._resumed = checkpoint.step
 
     @abstractmethod
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
@@ -121,6 +132,10 @@ class Training(ABC):
     # -- what a kind of agents fills -------------------------------------------------------------------
 
     @abstractmethod
+    def _resume(self, checkpoint: Checkpoints) -> None:
+        """Let all agents take over what was saved of them."""
+
+    @abstractmethod
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
         """Let all agents go on from step `first` to `last`; how it ended for each.
 
@@ -136,6 +151,16 @@ class Training(ABC):
         """End the agents."""
 
     # --------------------------------------------------------------------------------------------------
+
+    def _left_of(self, steps: int) -> int:
+        """The experiment's steps that a run which was resumed has still to do."""
+        done, self._resumed = self._resumed, 0
+        if done >= steps:
+            raise ConfigurationError(
+                f"the checkpoint is of step {done}, the experiment ends after {steps}: set more epochs, or "
+                "say how many steps to train"
+            )
+        return steps - done
 
     def _warn_of_changes_behind(self, end: int) -> None:
         """Say which planned changes of a hyperparameter a run of so many steps does not reach."""
@@ -176,3 +201,10 @@ class Training(ABC):
             "rows": rows,
             "parameters_sha256": parameters_sha256,
         }
+
+
+def found_for(experiment: Experiment, path: str | Path, root: Path) -> Checkpoints:
+    """The complete checkpoint that a path names; `ConfigurationError` if it is of another experiment."""
+    found = Checkpoints.find(path, root)
+    found.check(experiment.describe())
+    return found

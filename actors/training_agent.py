@@ -22,6 +22,14 @@ import numpy as np
 
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.absent import Absent
+from d5ray.distributed.checkpoints.checkpoint import (
+    Checkpoints,
+    Saved,
+    agents_that,
+    comparable,
+    restore,
+    save,
+)
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.cost import Network
 from d5ray.distributed.peers import Peers
@@ -32,7 +40,7 @@ from d5ray.distributed.server.remote import RemoteServer
 from d5ray.distributed.server.servers import Settled
 from d5ray.distributed.topology import Topology
 from d5ray.distributed.world import Directory, RealWorld, World
-from d5ray.errors import AgentError, D5Error, PeerLost
+from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.asynchrony import PROBED
 from d5ray.metrics.recorder import Recorder
@@ -40,6 +48,8 @@ from d5ray.networks.executor import Allocate
 from d5ray.training.arrays import copy_of, like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
+from d5ray.training.events.event import Hook, Hooks
+from d5ray.training.events.moment import Moment
 from d5ray.training.samplers import Shards
 
 T = TypeVar("T")
@@ -54,6 +64,7 @@ NO_NETWORKS: Mapping[str, Network] = {}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
 LINGER_SECONDS = 1e-4  # of a round without gradients, at least
 PROBE_STEPS = 20  # between two looks at how far the agents are apart
+AGREE_STEPS = 10  # between two times that the agents agree whether an event ends the training
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
@@ -66,6 +77,9 @@ class Sink(Protocol):
         """Rows of a frame in their compact form, see `d5ray.metrics.columns.expand`."""
 
     def events(self, batch: Any) -> None: ...
+
+    def file(self, name: str, data: bytes) -> None:
+        """A file in the run's folder."""
 
     def drain(self) -> None:
         """Return when everything sent has been acknowledged."""
@@ -114,13 +128,15 @@ class TrainingAgent:
         sink: Sink,
         world: World | None = None,
         attempt: int = 0,
+        folder: str | None = None,
     ) -> None:
         # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
-        # often an agent with this rank was started before
+        # often an agent with this rank was started before; folder: the run's
         self._world = world or RealWorld()
         self.rank = rank
         self.experiment = experiment
         self._sink = sink
+        self._run_id, self._folder = run_id, folder
         self._recorder = Recorder(
             run_id=run_id,
             agent=repr(self),
@@ -138,6 +154,9 @@ class TrainingAgent:
         self._peer_steps = self._recorder.frame(PEER_METRICS, scope="agent", level=3)
         self._probed: np.ndarray[Any, Any] | None = None
         self._stop = threading.Event()
+        self._stop_reason = ""  # why the run is complete now, if an event of another agent has ended it
+        self._between_epochs = True
+        self._warmup_ends = experiment.warmup_steps
         self._over = self._world.scheduler.event()  # when no agent trains any more
         self._step_seconds = 0.0  # of the last training, on average
         self._progress = Progress(step=0, epoch=0, loss=math.nan, accuracy=None)
@@ -146,6 +165,7 @@ class TrainingAgent:
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
         self._settled = False  # whether the parameters are those to be evaluated
+        self._aside = False  # whether time has passed that belongs to no step
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"
@@ -188,6 +208,7 @@ class TrainingAgent:
             seed=experiment.seed,
         )
         self._draws = self._shards.draws(self.rank)
+        self._prepare_events(dataset)
         parameters = self._executor.parameters
         experiment.rule.check(int(parameters.shape[0]))
         if experiment.settled is not None:
@@ -196,6 +217,23 @@ class TrainingAgent:
             parameters=int(parameters.shape[0]),
             parameter_bytes=int(parameters.nbytes),
             steps_per_epoch=self._shards.steps_per_epoch,
+        )
+
+    def _prepare_events(self, dataset: Dataset) -> None:
+        experiment = self.experiment
+        assert isinstance(experiment.events, tuple)
+        self._events = copy.deepcopy(experiment.events)  # what they remember is this agent's own
+        self._hooks = Hooks(self._events)
+        self._stopping = any(event.stops for event in self._events)
+        self._moment = Moment(
+            rank=self.rank,
+            agents=experiment.agents or 1,
+            steps_per_epoch=self._shards.steps_per_epoch,
+            executor=self._executor,
+            dataset=dataset,
+            keeper=self,
+            now=self._world.scheduler.now,
+            stops=self._stopping,
         )
 
     def join(
@@ -333,6 +371,20 @@ class TrainingAgent:
         epoch, done = divmod(step, self._shards.steps_per_epoch)
         self._draws = itertools.islice(self._shards.draws(index, epoch), done, None)
         self._progress.step = step
+        self._between_epochs = done == 0
+
+    def resume(self, path: str, step: int) -> None:
+        """Go on from this checkpoint; called when the agents have joined each other."""
+        assert self._communication is not None
+        with self._blaming("while it took over its checkpoint"):
+            saved = restore(Checkpoints(path, step), self._optimizer, self._executor, self._events)
+        self._start_at(saved.step, self._shards.agents, self.rank)
+        self._warmup_ends = saved.step + self.experiment.warmup_steps
+        self._settled = saved.settled
+        self._progress.epoch = saved.epoch
+        self._moment.step, self._moment.epoch = saved.step, saved.epoch
+        self._moment.continued(saved.elapsed_seconds)
+        self._recorder.event("resumed", step=saved.step, checkpoint=str(Checkpoints(path, step)))
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -345,8 +397,13 @@ class TrainingAgent:
             self._recorder.event("train", step=self._progress.step, steps=steps)
         self._over = self._world.scheduler.event()
         begin = self._world.scheduler.now()
+        self._moment.begin()
         try:
+            self._happens(self._hooks.before_run)
             outcome = self._loop(steps)
+            if not self._optimizer.asynchronous:
+                self._moment.completed = outcome.completed
+                self._happens(self._hooks.after_run)
         except PeerLost as error:
             status = "stopped" if self._stop.is_set() else "peer_lost"
             outcome = Outcome(status, self._progress.step, str(error))
@@ -357,6 +414,7 @@ class TrainingAgent:
         if not outcome.completed:
             self._recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
             self.leave()
+        self._moment.end()
         self._step_seconds = (self._world.scheduler.now() - begin) * NS / max(1, steps)
         self._record_links()
         try:
@@ -372,7 +430,7 @@ class TrainingAgent:
         clock, server, peers = self._world.scheduler.now, self._server, self._peers
         traffic, network = communication.traffic, self._network
         recorder, frame = self._recorder, self._steps
-        warmup = self.experiment.warmup_steps
+        hooks, moment = self._hooks, self._moment
         progress = self._progress
         last = progress.step + steps
         self._resume()
@@ -380,10 +438,21 @@ class TrainingAgent:
         while progress.step < last:
             step = progress.step
             if self._stop.is_set():
-                return Outcome("stopped", step, "stopped on request")
+                return self._stopped(step)
+            moment.step = step
+            if self._between_epochs:
+                self._between_epochs = False
+                self._happens(hooks.before_epoch)
+            for hook in hooks.before_sampling:
+                hook(moment)
             drawing = clock()
             batch = self._next_batch(step)
             data_ns = clock() - drawing
+            moment.batch, moment.epoch = batch, batch.epoch
+            for hook in hooks.after_sampling:
+                hook(moment)
+            for hook in hooks.before_step:
+                hook(moment)
             forward_ns, backward_ns = executor.forward_ns, executor.backward_ns
             update_ns, exchange_ns = optimizer.update_ns, traffic.nanoseconds
             sent, received, messages = traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent
@@ -412,7 +481,7 @@ class TrainingAgent:
             )
             if network is not None:
                 values += (network.predict(traffic.rounds - rounds, traffic.bytes_received - received),)
-            phase = "warmup" if step < warmup else "train"
+            phase = "warmup" if step < self._warmup_ends else "train"
             frame.append(step, batch.epoch, phase, values, now)
             if server is not None or peers is not None:
                 self._record_operations(step, batch.epoch, phase)
@@ -422,13 +491,47 @@ class TrainingAgent:
                 return Outcome("nan_loss", step + 1, f"the loss became {loss} at step {step} on {self!r}")
             mark = now
             record_ns = clock() - now
-            if batch.ends_epoch and self._evaluates and progress.step < last:
-                self._settle()
-                self._resume()
-                mark, record_ns = clock(), 0
-        if not optimizer.asynchronous:
+            moment.step, moment.loss = step + 1, optimizer.loss
+            for hook in hooks.after_step:
+                hook(moment)
+            if batch.ends_epoch:
+                self._end_epoch(progress.step == last)
+            moment.batch = None
+            if self._stopping and self._agreed_to_stop(batch.ends_epoch):
+                break
+            if self._aside:  # an evaluation or a checkpoint, which belongs to no step
+                if progress.step < last:
+                    self._resume()
+                mark, record_ns, self._aside = clock(), 0, False
+        if not optimizer.asynchronous and not self._settled:
             self._settle()
-        return Outcome("completed", last)
+        return Outcome("completed", progress.step, moment.stop_reason if progress.step < last else "")
+
+    def _end_epoch(self, ends_run: bool) -> None:
+        """What follows an epoch's last step."""
+        if self._evaluates and not (ends_run and self._optimizer.asynchronous):
+            self._settle()
+        self._happens(self._hooks.after_epoch)
+        self._between_epochs = True
+
+    def _agreed_to_stop(self, ends_epoch: bool) -> bool:
+        """Whether the training ends here, because an event of any agent asks for it."""
+        asked = bool(self._moment.stop_reason)
+        assert self._communication is not None
+        if self._optimizer.asynchronous or self._communication.size == 1:
+            return asked
+        if self._progress.step % AGREE_STEPS and not ends_epoch:
+            return False
+        return agents_that(asked, self._communication, self._executor.parameters) > 0
+
+    def _stopped(self, step: int) -> Outcome:
+        if self._stop_reason:
+            return Outcome("completed", step, self._stop_reason)
+        return Outcome("stopped", step, "stopped on request")
+
+    def _happens(self, hooks: tuple[Hook, ...]) -> None:
+        for hook in hooks:
+            hook(self._moment)
 
     def linger(self, rounds: int | None = None) -> None:
         """Take part without gradients, at the pace of the steps, until `over`; so many rounds in a replay."""
@@ -455,12 +558,14 @@ class TrainingAgent:
         """Evaluate what all agents of an asynchronous training made together; called when all have ended."""
         self._settle()
         self._record_operations(self._progress.step - 1)
+        self._moment.completed = True
+        self._happens(self._hooks.after_run)
         self._recorder.flush()
         self._sink.drain()
 
     def _settle(self) -> None:
         self._optimizer.settle()
-        self._settled = True
+        self._settled = self._aside = True
         if self._evaluates:
             self._evaluate(self._progress.epoch)
 
@@ -524,6 +629,7 @@ class TrainingAgent:
 
     def _evaluate(self, epoch: int) -> None:
         clock = self._world.scheduler.now
+        self._happens(self._hooks.before_test)
         begin = clock()
         test = self._dataset.test
         result = self._executor.evaluate(test.inputs, test.labels)
@@ -532,11 +638,44 @@ class TrainingAgent:
         self._evaluations.append(step, epoch, "test", (result.loss, result.accuracy, seconds))
         self._recorder.poll()
         self._progress.accuracy = result.accuracy
+        self._moment.evaluation = result
+        self._happens(self._hooks.after_test)
+
+    # -- what events ask for ---------------------------------------------------------------------------
+
+    def record(self, metric: str, value: float | None, unit: str, moment: Moment) -> None:
+        """A row of an event of the user's."""
+        self._recorder.declare(metric, unit)
+        self._recorder.record(metric, value, step=moment.step, epoch=moment.epoch, phase="event")
+
+    def note(self, name: str, moment: Moment, detail: dict[str, Any]) -> None:
+        """A row of `events`."""
+        self._recorder.event(name, step=moment.step, epoch=moment.epoch, **detail)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """A file in the run's folder."""
+        self._sink.file(name, data)
+
+    def checkpoint(self, path: str | None, keep: int) -> None:
+        """Save all agents, at the same step."""
+        if path is None and self._folder is None:
+            raise ConfigurationError(f"{self!r} has no folder of a run: give Checkpoint a path")
+        self._aside = True
+        place = path or f"{self._folder}/checkpoints"
+        moment, begin = self._moment, self._world.scheduler.now()
+        now = Saved(moment.step, moment.epoch, self._settled, moment.elapsed_seconds)
+        facts = {"run_id": self._run_id, "experiment": comparable(self.experiment.describe())}
+        saved = save(place, keep, self._optimizer, self._executor, self._events, now, facts)
+        seconds = (self._world.scheduler.now() - begin) * NS
+        self._recorder.event(
+            "checkpoint", step=now.step, epoch=now.epoch, duration=seconds, path=place, bytes=saved
+        )
 
     # -- asked from outside ----------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Let the running `train` end after its step."""
+    def stop(self, reason: str = "") -> None:
+        """Let the running `train` end after its step; reason: why the run is complete then, if it is."""
+        self._stop_reason = reason
         self._stop.set()
 
     def lost(self, rank: int, agents: int, index: int) -> None:

@@ -159,6 +159,16 @@ if TYPE_CHECKING:
     from d5ray.training.datasets import Dataset as Dataset
     from d5ray.training.datasets import Split as Split
     from d5ray.training.datasets import load_dataset as load_dataset
+    from d5ray.training.events.checkpoint import Checkpoint as Checkpoint
+    from d5ray.training.events.curves import LearningCurves as LearningCurves
+    from d5ray.training.events.event import Event as Event
+    from d5ray.training.events.moment import Moment as Moment
+    from d5ray.training.events.stopping import StopAfterSeconds as StopAfterSeconds
+    from d5ray.training.events.stopping import StopAfterSteps as StopAfterSteps
+    from d5ray.training.events.stopping import StopAtAccuracy as StopAtAccuracy
+    from d5ray.training.events.stopping import StopAtNaN as StopAtNaN
+    from d5ray.training.events.stopping import StopAtPlateau as StopAtPlateau
+    from d5ray.training.events.wrong_samples import SaveWrongSamples as SaveWrongSamples
     from d5ray.training.optimizers.accelegrad import AcceleGrad as AcceleGrad
     from d5ray.training.optimizers.adafactor import Adafactor as Adafactor
     from d5ray.training.optimizers.adam import Adam as Adam
@@ -281,6 +291,16 @@ _NAMES = {
     "WarmUp": "d5ray.training.schedules",
     "Computed": "d5ray.training.schedules",
     "Scheduled": "d5ray.training.optimizers.scheduled",
+    "Event": "d5ray.training.events.event",
+    "Moment": "d5ray.training.events.moment",
+    "StopAtAccuracy": "d5ray.training.events.stopping",
+    "StopAfterSeconds": "d5ray.training.events.stopping",
+    "StopAfterSteps": "d5ray.training.events.stopping",
+    "StopAtPlateau": "d5ray.training.events.stopping",
+    "StopAtNaN": "d5ray.training.events.stopping",
+    "Checkpoint": "d5ray.training.events.checkpoint",
+    "LearningCurves": "d5ray.training.events.curves",
+    "SaveWrongSamples": "d5ray.training.events.wrong_samples",
     "Batch": "d5ray.training.batch",
     "Sampler": "d5ray.training.samplers",
     "OrderedSampler": "d5ray.training.samplers",

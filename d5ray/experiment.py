@@ -22,6 +22,7 @@ from d5ray.networks.executor import Executor
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.datasets import Dataset, check_dataset_name, load_dataset
+from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Pace, Slowness, check_slownesses
 from d5ray.training.samplers import Sampler, ShuffleSampler
@@ -51,6 +52,7 @@ class Experiment:
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
     orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' from the next epoch on
     slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
+    events         what happens around the training, such as `(StopAtAccuracy(0.98), Checkpoint())`
     late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
     """
 
@@ -78,6 +80,7 @@ class Experiment:
     servers: Servers | None = None
     slow: tuple[Slowness, ...] | Slowness = ()
     late: tuple[Late, ...] | Late = ()
+    events: tuple[Event, ...] | Event = ()
     on_failure: str = "stop"
     orphans: str = "left_out"
     name: str = "experiment"
@@ -99,6 +102,7 @@ class Experiment:
         assert self.agents is not None
         object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
         object.__setattr__(self, "late", check_late(self.late, self.agents))
+        self._check_events()
         check_for_agents(self.communicator)
         assert isinstance(self.topology, Topology)
         check_topology(self.topology, self.rule.needs, type(self.distributed).__name__)
@@ -141,6 +145,14 @@ class Experiment:
             )
         if self.settled is not None:
             self.settled.check(self.agents)
+
+    def _check_events(self) -> None:
+        events = (self.events,) if isinstance(self.events, Event) else self.events
+        if not isinstance(events, (tuple, list)) or not all(isinstance(event, Event) for event in events):
+            raise _wrong_kind("events", self.events, "Events such as (StopAtAccuracy(0.98), Checkpoint())")
+        object.__setattr__(self, "events", tuple(events))
+        for event in events:
+            event.check(self)
 
     def _check_late(self) -> None:
         if not self.later:

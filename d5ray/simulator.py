@@ -13,8 +13,9 @@ from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id
-from d5ray.actors.training import Training
+from d5ray.actors.training import Training, found_for
 from d5ray.actors.training_agent import LateEntry, TrainingAgent
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
 from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime
@@ -44,6 +45,7 @@ def simulate(
     root: Path | None = None,
     order: Order | None = None,
     failures: Iterable[Failure] = (),
+    resume: str | Path | None = None,
 ) -> "SimulatedGroup":
     """The experiment's agents in this process, ready to train. Use it as a context manager, like `launch`.
 
@@ -54,6 +56,7 @@ def simulate(
     root: the folder in which the run's own is made, by default `runs_root()`. order: of what agents ask of
     servers and of each other, by default as it arrives.
     failures: agents that die by plan; with on_failure='continue' the others go on without them.
+    resume: a checkpoint to go on from, as for `launch`; the virtual clock begins at 0 again.
     Raises `ConfigurationError` and `DataError` for what does not fit, `StorageError` where the run cannot
     be written.
     """
@@ -74,11 +77,12 @@ def simulate(
             "for each other's steps"
         )
     root = store.runs_root() if root is None else root
+    checkpoint = None if resume is None else found_for(experiment, resume, root)
     store.check_writable(root)
     simulation = Simulation.of(network, compute, experiment.seed, order)
     group = SimulatedGroup(experiment, simulation, root, origin, planned)
     try:
-        group.open()
+        group.open(checkpoint)
     except BaseException:
         group.abandon()
         raise
@@ -114,7 +118,13 @@ class SimulatedGroup(Training):
         assert experiment.agents is not None
         self.agents = [
             TrainingAgent(
-                rank, experiment, self.run_id, f"agent-{rank}", sink, SimulatedWorld(simulation, rank)
+                rank,
+                experiment,
+                self.run_id,
+                f"agent-{rank}",
+                sink,
+                SimulatedWorld(simulation, rank),
+                folder=str(self.folder),
             )
             for rank in range(experiment.agents)
         ]
@@ -124,14 +134,16 @@ class SimulatedGroup(Training):
         """The virtual time that has passed."""
         return self._simulation.clock.seconds
 
-    def open(self) -> None:
-        """Build the models, form the group, and begin the run's folder."""
+    def open(self, checkpoint: Checkpoints | None = None) -> None:
+        """Build the models, form the group, go on from a checkpoint, and begin the run's folder."""
         dataset = self.experiment.load_dataset()
         self.built, *_ = [agent.build(dataset) for agent in self.agents]
         if self._late:
             self._begin_without()
         else:
             self._together(lambda rank: self.agents[rank].join(self._group(0, rank, len(self.agents))))
+        if checkpoint is not None:
+            self.resume(checkpoint)
         self._environment = capture()
         facts = self._environment | {"communicator": self.communicator}
         rows = [
@@ -157,6 +169,9 @@ class SimulatedGroup(Training):
     def left(self) -> list[int]:
         """The ranks of the agents that are there."""
         return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    def _resume(self, checkpoint: Checkpoints) -> None:
+        self._together(lambda rank: self.agents[rank].resume(checkpoint.path, checkpoint.step))
 
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
         def watch() -> None:
@@ -212,6 +227,9 @@ class SimulatedGroup(Training):
         if self._simulation.servers is not None:
             self._simulation.servers.leave(rank)
         self._ended(rank)
+        if outcome.completed and outcome.reason and self.experiment.rule.asynchronous:
+            for other in self._training:
+                self.agents[other].stop(outcome.reason)
         if self.experiment.rule.lingers and outcome.completed:
             self.agents[rank].linger(self._simulation.order.rounds(rank))
         return outcome
@@ -315,6 +333,9 @@ class _Sink:
 
     def events(self, batch: Any) -> None:
         self._aggregator.append_events(batch)
+
+    def file(self, name: str, data: bytes) -> None:
+        self._aggregator.keep_file(name, data)
 
     def drain(self) -> None:
         pass

@@ -16,6 +16,7 @@ from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.loss import Loss
 from d5ray.ops import softmax_cross_entropy_loss
+from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowness
 from d5ray.training.samplers import Sampler
@@ -30,6 +31,7 @@ COMPONENTS: dict[str, type] = {
     "servers": Servers,
     "slow": Slowness,
     "late": Late,
+    "events": Event,
 }
 # Keys whose arguments are passed on, since the agents use them.
 PASSED_ON = ("model", "dataset", "executor")
@@ -151,8 +153,11 @@ def written(key: str, kind: type, text: str) -> Any:
             f"{key}={text} cannot be made: {error}; write a name of d5ray with its arguments, such as "
             "topology=Torus(2, 3)"
         ) from error
-    if not isinstance(made, kind):
-        raise ConfigurationError(f"{key}={text} is a {type(made).__name__}: it must be a {kind.__name__}")
+    for part in made if isinstance(made, tuple) else (made,):
+        if not isinstance(part, kind):
+            raise ConfigurationError(
+                f"{key}={text} has a {type(part).__name__}: it must be a {kind.__name__}"
+            )
     return made
 
 

@@ -28,6 +28,7 @@ class Rows:
         self.batches: list[pa.RecordBatch] = []
         self.sent_events: list[dict[str, Any]] = []
         self.drained = 0
+        self.files: dict[str, bytes] = {}
 
     def samples(self, batch: pa.RecordBatch) -> None:
         self.batches.append(batch)
@@ -37,6 +38,9 @@ class Rows:
 
     def events(self, batch: pa.RecordBatch) -> None:
         self.sent_events += batch.to_pylist()
+
+    def file(self, name: str, data: bytes) -> None:
+        self.files[name] = data
 
     def drain(self) -> None:
         self.drained += 1

@@ -30,6 +30,7 @@ from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split
+from d5ray.training.events.stopping import StopAfterSteps
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.pace import Slowdown
 from d5ray.training.samplers import OrderedSampler, ShuffleSampler
@@ -211,6 +212,7 @@ OTHER_VALUES: dict[str, object] = {
     "servers": Servers(shards=2),
     "slow": (Slowdown(agent=1, factor=4),),
     "late": (Late(agent=1, seconds=5),),
+    "events": (StopAfterSteps(5),),
     "on_failure": "restart",
     "orphans": "taken_over",
 }
@@ -391,6 +393,7 @@ WRONG: list[Wrong] = [
     ({"slow": 3}, ("slow is 3", "a tuple such as (Slowdown(agent=3, factor=4),)")),
     ({"slow": (4.0,)}, ("slow has 4.0", "Slowdown(agent=3, factor=4)")),
     ({"slow": Slowdown(2, 4)}, ("Slowdown(agent=2, factor=4)", "agents are 0 to 1")),
+    ({"events": "stop"}, ("events is 'stop'", "it must be Events such as")),
     ({"late": 3}, ("late is 3", "a tuple such as (Late(agent=3, seconds=5),)")),
     ({"late": Late(1, 5)}, ("late is (Late(agent=1, seconds=5),)", "take an optimizer such as ASGD()")),
     ({"on_failure": "retry"}, ("on_failure is 'retry'", "'stop', 'continue', 'restart'")),

@@ -84,6 +84,13 @@ class Executor(ABC):
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
 
+    def random_state(self) -> np.ndarray[Any, Any]:
+        """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""
+        return np.empty(0, np.uint8)
+
+    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:  # noqa: B027 - see `random_state`
+        """Go on with the random numbers from this state."""
+
     @abstractmethod
     def use_buffers(self, allocate: Allocate) -> None:
         """Move `parameters` and `gradients` (n,) into memory of the caller's; their values are kept.

@@ -35,6 +35,7 @@ class PacedExecutor(Executor):
     def __init__(self, inner: Executor, stretch: Stretch) -> None:
         self._inner = inner
         self._stretch = stretch
+        self._random = inner.random_state()  # its own, whoever computes in between
         self._adopt()
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -45,7 +46,9 @@ class PacedExecutor(Executor):
     ) -> float:
         stretch = self._stretch
         stretch.begin()
+        self._inner.set_random_state(self._random)
         loss = self._inner.inference_and_backprop(inputs, labels)
+        self._random = self._inner.random_state()
         if on_ready is None:
             whole = stretch.pass_time(1.0)
             forward = round(whole * FORWARD_SHARE)
@@ -69,6 +72,12 @@ class PacedExecutor(Executor):
 
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         return self._inner.named_state()
+
+    def random_state(self) -> np.ndarray[Any, Any]:
+        return self._random
+
+    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
+        self._random = state
 
     def use_buffers(self, allocate: Allocate) -> None:
         self._inner.use_buffers(allocate)

@@ -134,3 +134,13 @@ def clipped(array: Any, limit: float) -> Any:
     array([-1. ,  0.5])
     """
     return array.clip(-limit, limit)
+
+
+def is_finite(array: Any) -> bool:
+    """Whether no element is NaN or infinite.
+
+    >>> import numpy
+    >>> is_finite(numpy.array([1.0, numpy.inf]))
+    False
+    """
+    return bool(library_of(array).isfinite(array).all())

@@ -102,6 +102,18 @@ class TorchExecutor(Executor):
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         return self._state.named()
 
+    def random_state(self) -> np.ndarray[Any, Any]:
+        states = [torch.get_rng_state()]
+        if not self._on_cpu:
+            states.append(torch.cuda.get_rng_state(self.device))
+        return np.concatenate([state.numpy() for state in states])
+
+    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
+        own = len(torch.get_rng_state())
+        torch.set_rng_state(torch.from_numpy(state[:own].copy()))
+        if not self._on_cpu:
+            torch.cuda.set_rng_state(torch.from_numpy(state[own:].copy()), self.device)
+
     def use_buffers(self, allocate: Allocate) -> None:
         if not self._on_cpu:
             return

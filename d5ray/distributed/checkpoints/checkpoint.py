@@ -1,0 +1,265 @@
+"""Saving all agents of a training at one step, and going on from there as if it had never stopped"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from d5ray.canonical import canonical
+from d5ray.distributed.checkpoints.folder import Folder, step_name
+from d5ray.distributed.checkpoints.state import Packed, native, pack, unpack_into
+from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
+from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.errors import ConfigurationError, D5Error, StorageError
+from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.metrics.folders import runs_root
+from d5ray.networks.executor import Executor
+from d5ray.training.arrays import zeros_like
+from d5ray.training.events.event import Event
+
+FORMAT: Final = 1
+FREE: Final = frozenset({  # what a training that goes on may have otherwise: it does not change its numbers
+    "name", "epochs", "evaluate", "events", "timeout_seconds", "communicator", "cpus_per_agent",
+    "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds", "prefetch",
+})  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Checkpoints:
+    """A complete checkpoint: its folder and its step."""
+
+    path: str
+    step: int
+
+    @classmethod
+    def find(cls, path: str | Path, root: Path | None = None) -> "Checkpoints":
+        """The one that a path names: itself, a folder of several (then the last), or a run.
+
+        Raises `ConfigurationError` where there is none that is complete.
+        """
+        text = str(path)
+        parent, _, last = text.rstrip("/").rpartition("/")
+        if last.startswith("step-") and last[5:].isdigit():
+            if int(last[5:]) in Folder(parent or ".").steps():
+                return cls(parent or ".", int(last[5:]))
+            raise ConfigurationError(f"{text} is no complete checkpoint: its checkpoint.json is missing")
+        root = runs_root() if root is None else root
+        places = [text] if "://" in text else [text, f"{text}/checkpoints", str(root / text / "checkpoints")]
+        for place in places:
+            if steps := Folder(place).steps():
+                return cls(place, steps[-1])
+        raise ConfigurationError(
+            f"{text!r} has no complete checkpoint: give a folder that Checkpoint() wrote, one of its "
+            "step-… folders, or the name of a run"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.path}/{step_name(self.step)}"
+
+    def check(self, described: Mapping[str, Any]) -> None:
+        """Raise unless an experiment, as `describe` gives it, is the one that was saved."""
+        manifest = Folder(self.path).manifest(self.step)
+        if manifest.get("format", FORMAT) > FORMAT:
+            raise ConfigurationError(
+                f"{self} was written by d5ray {manifest.get('d5ray')} in format {manifest['format']}, this "
+                f"d5ray reads format {FORMAT}: take the newer d5ray"
+            )
+        before, now = manifest["experiment"], comparable(described)
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) != now.get(name):
+                raise ConfigurationError(
+                    f"{self} is of another experiment: its {name} was {_short(before.get(name))}, here it is "
+                    f"{_short(now.get(name))}; resume with the same, or begin anew"
+                )
+
+
+def comparable(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an experiment's description must be equal for a training to go on bit for bit."""
+    kept = {name: value for name, value in described.items() if name not in FREE}
+    loaded: dict[str, Any] = json.loads(json.dumps(kept))
+    return loaded
+
+
+@final
+@dataclass(frozen=True)
+class Saved:
+    """Where a training stood."""
+
+    step: int
+    epoch: int
+    settled: bool  # whether the parameters were those to be evaluated
+    elapsed_seconds: float
+
+
+def save(
+    path: str,
+    keep: int,
+    optimizer: DistributedOptimizer,
+    executor: Executor,
+    events: Sequence[Event],
+    now: Saved,
+    facts: Mapping[str, Any],
+) -> int:
+    """One checkpoint of all agents, who call this at the same step; returns the bytes that this one wrote.
+
+    keep: complete checkpoints of this run in the folder, older ones are removed; 0: all. facts: of the
+    manifest. Raises `StorageError` on all agents if one of them cannot write.
+    """
+    communication = optimizer.communication
+    folder, first = Folder(path), communication.rank == 0
+    with _Together(communication, executor) as together:
+        together.do(lambda: folder.begin(now.step) if first else None)
+    packed = _packed(optimizer, executor, events, now)
+    name = _file(communication.rank)
+    with _Together(communication, executor) as together:
+        together.do(lambda: folder.write(now.step, name, pieces(packed.arrays, json.dumps(packed.data))))
+    with _Together(communication, executor) as together:
+        if first:
+            names = [_file(rank) for rank in range(communication.size)]
+            described = _manifest(executor, communication.size) | {"epoch": now.epoch} | dict(facts)
+            together.do(lambda: folder.complete(now.step, names, described))
+    if first and keep:
+        _forget_all_but(folder, keep, facts.get("run_id"))
+    return sum(array.nbytes for array in packed.arrays.values())
+
+
+def restore(
+    found: Checkpoints, optimizer: DistributedOptimizer, executor: Executor, events: Sequence[Event]
+) -> Saved:
+    """Bring an agent, made anew and bound, to where it was. Raises `StorageError` for what does not fit."""
+    folder, rank = Folder(found.path), optimizer.communication.rank
+    manifest = folder.manifest(found.step)
+    _check_model(found, manifest, executor)
+    name = _file(rank)
+    arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
+    data = json.loads(text)
+    _take(executor.parameters, arrays["parameters"], "parameters")
+    if len(executor.untrained):
+        _take(executor.untrained, arrays["untrained"], "untrained")
+    for at, counter in enumerate(executor.counters):
+        _take(counter.reshape(-1), arrays[f"counter.{at}"], f"counter.{at}")
+    x = executor.parameters
+    unpack_into(optimizer, Packed(data["optimizer"], arrays), x, type(optimizer).__name__)
+    for event, own in zip(events, data["events"], strict=False):
+        if own["class"] == type(event).__qualname__:
+            unpack_into(event, Packed(own["state"], arrays), x, repr(event))
+    executor.set_random_state(arrays["random"])
+    return Saved(**data["now"])
+
+
+def _packed(
+    optimizer: DistributedOptimizer, executor: Executor, events: Sequence[Event], now: Saved
+) -> Packed:
+    whole = pack(optimizer, "optimizer")
+    arrays = whole.arrays
+    arrays["parameters"] = _in_host_memory(executor.parameters)
+    if len(executor.untrained):
+        arrays["untrained"] = _in_host_memory(executor.untrained)
+    for at, counter in enumerate(executor.counters):
+        arrays[f"counter.{at}"] = _in_host_memory(counter.reshape(-1))
+    arrays["random"] = executor.random_state()
+    states = []
+    for at, event in enumerate(events):
+        own = pack(event, f"event.{at}")
+        arrays |= own.arrays
+        states.append({"class": type(event).__qualname__, "state": own.data})
+    return Packed({"optimizer": whole.data, "events": states, "now": vars(now)}, arrays)
+
+
+class _Together:
+    """Something that all agents do; if one of them fails, all raise a `StorageError`."""
+
+    def __init__(self, communication: Communicator, executor: Executor) -> None:
+        self._communication, self._executor = communication, executor
+        self._error: D5Error | None = None
+
+    def do(self, action: Any) -> None:
+        try:
+            action()
+        except D5Error as error:
+            self._error = error
+
+    def __enter__(self) -> "_Together":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        failed = agents_that(self._error is not None, self._communication, self._executor.parameters)
+        if self._error is not None:
+            raise self._error
+        if failed:
+            raise StorageError("the checkpoint is not complete: another agent could not write its part")
+
+
+def agents_that(agree: bool, communication: Communicator, like: Any) -> int:
+    """How many agents call this with True; all of them call it. like: an array that they can exchange."""
+    if communication.size == 1:
+        return int(agree)
+    flag = zeros_like(like[:1])
+    flag[0] = float(agree)
+    communication.allreduce(flag)
+    return round(float(flag[0]))
+
+
+def _forget_all_but(folder: Folder, keep: int, run_id: object) -> None:
+    own = [step for step in folder.steps() if folder.manifest(step).get("run_id") == run_id]
+    for step in own[:-keep]:
+        folder.forget(step)
+
+
+def _manifest(executor: Executor, agents: int) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "d5ray": metadata.version("d5ray"),
+        "written": datetime.now(UTC).isoformat(),
+        "agents": agents,
+        "tensors": [[slot.name, slot.offset, list(slot.shape)] for slot in executor.slots],
+    }
+
+
+def _check_model(found: Checkpoints, manifest: Mapping[str, Any], executor: Executor) -> None:
+    here = [[slot.name, slot.offset, list(slot.shape)] for slot in executor.slots]
+    there = manifest["tensors"]
+    mine: Any
+    for mine, saved in zip(here, there, strict=False):
+        if mine != saved:
+            raise ConfigurationError(
+                f"{found} is of another model: it has {saved[0]} {tuple(saved[2])} where this one has "
+                f"{mine[0]} {tuple(mine[2])}: resume with the model that was saved"
+            )
+    if len(here) != len(there):
+        raise ConfigurationError(
+            f"{found} is of another model: it has {len(there)} tensors, this one {len(here)}: resume with "
+            "the model that was saved"
+        )
+
+
+def _take(own: Any, values: Array, name: str) -> None:
+    """own (n,) ← values (n,), to the last bit."""
+    if len(own) != len(values):
+        raise StorageError(f"the checkpoint's {name} are {len(values)} numbers, the model has {len(own)}")
+    if isinstance(own, np.ndarray):
+        own[...] = values
+    elif on_device(own):
+        own[...] = native(values, own)
+    else:
+        host_view(own)[...] = values
+
+
+def _in_host_memory(array: Any) -> Array:
+    return host_copy(array) if on_device(array) else host_view(array)
+
+
+def _file(rank: int) -> str:
+    return f"agent-{rank}.safetensors"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(canonical(value))
+    return text if len(text) <= 100 else text[:97] + "…"

@@ -1,0 +1,70 @@
+"""The event that saves, now and then, all that is needed to go on with a training"""
+
+from os import PathLike
+from typing import Any, final
+
+from d5ray.checks import check_count
+from d5ray.errors import ConfigurationError
+from d5ray.training.events.event import Event
+from d5ray.training.events.moment import Moment
+
+
+@final
+class Checkpoint(Event):
+    """Saves every so many epochs, or steps, and at the end; `launch(…, resume=…)` goes on from there.
+
+    Parameters, state that is not trained, the state of both optimizers, error feedback, random streams, the
+    place in the epoch, and what the events remember: the training that goes on has the numbers of one that
+    was never stopped, bit for bit.
+
+    path         a folder, or a URI that pyarrow knows, such as s3://bucket/folder; by default `checkpoints`
+                 in the run's own folder. All nodes must reach it.
+    every_epochs between two checkpoints
+    every_steps  instead of epochs
+    keep         the last so many of a run are kept; 0: all
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        every_epochs: int = 1,
+        every_steps: int | None = None,
+        keep: int = 2,
+    ) -> None:
+        check_count("every_epochs", every_epochs)
+        if every_steps is not None:
+            check_count("every_steps", every_steps)
+        check_count("keep", keep, low=0)
+        self.path = None if path is None else str(path)
+        self.every_epochs = every_epochs
+        self.every_steps = every_steps
+        self.keep = keep
+
+    def check(self, experiment: Any) -> None:
+        rule = experiment.rule
+        if rule.asynchronous or rule.one_sided:
+            raise ConfigurationError(
+                f"Checkpoint saves agents that meet at every step, but those of {experiment.distributed!r} "
+                "do not, or keep their parameters at servers: take an optimizer such as AllreduceSGD, or "
+                "leave the checkpoints out"
+            )
+
+    def before_run(self, moment: Moment) -> None:
+        self._last = moment.step
+
+    def after_step(self, moment: Moment) -> None:
+        if self.every_steps is not None and moment.step % self.every_steps == 0:
+            self._save(moment)
+
+    def after_epoch(self, moment: Moment) -> None:
+        if self.every_steps is None and (moment.epoch + 1) % self.every_epochs == 0:
+            self._save(moment)
+
+    def after_run(self, moment: Moment) -> None:
+        if moment.completed and moment.step != self._last:
+            self._save(moment)
+
+    def _save(self, moment: Moment) -> None:
+        self._last = moment.step
+        moment.checkpoint(self.path, self.keep)

@@ -1,0 +1,110 @@
+"""What an event is: methods that the trainer calls at its hook points, with the moment they happen at"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from d5ray.training.events.moment import Moment
+
+POINTS: Final = (
+    "before_run", "after_run", "before_epoch", "after_epoch", "before_sampling", "after_sampling",
+    "before_step", "after_step", "before_test", "after_test",
+)  # fmt: skip
+
+
+class Hook(Protocol):
+    def __call__(self, moment: Moment) -> None: ...
+
+
+class Event:
+    """Subclass it, override the hooks you need, and give it to an `Experiment` as one of its `events`.
+
+    Every agent has a copy of its own. A hook that is not overridden costs nothing. In the order of a run:
+
+      before_run       a call of `train` begins
+      before_epoch     an epoch of the training set begins
+      before_sampling  the batch is about to be fetched
+      after_sampling   it is there, as moment.batch
+      before_step      the distributed optimizer's step is about to begin
+      after_step       it is over: moment.loss, moment.step steps are done
+      before_test      an evaluation on the test set begins; parameters are those to be evaluated
+      after_test       it is over: moment.evaluation
+      after_epoch      the epoch is over, with its evaluation if there is one
+      after_run        the call of `train` ends, whatever the reason; with agents that do not wait for each
+                       other, after the evaluation of what all have made
+
+    An `__init__` argument, kept under its name, is a hyperparameter; what changes is made in `before_run`.
+
+    stops: whether it may call `moment.stop`. Then the agents agree from time to time whether to go on, so
+    that all end after the same step.
+    """
+
+    stops = False
+
+    def before_run(self, moment: Moment) -> None:
+        """A call of `train` begins."""
+
+    def after_run(self, moment: Moment) -> None:
+        """A call of `train` ends."""
+
+    def before_epoch(self, moment: Moment) -> None:
+        """An epoch begins."""
+
+    def after_epoch(self, moment: Moment) -> None:
+        """An epoch is over."""
+
+    def before_sampling(self, moment: Moment) -> None:
+        """A batch is about to be fetched."""
+
+    def after_sampling(self, moment: Moment) -> None:
+        """The batch is there."""
+
+    def before_step(self, moment: Moment) -> None:
+        """A step is about to begin."""
+
+    def after_step(self, moment: Moment) -> None:
+        """A step is over."""
+
+    def before_test(self, moment: Moment) -> None:
+        """An evaluation begins."""
+
+    def after_test(self, moment: Moment) -> None:
+        """An evaluation is over."""
+
+    def check(self, experiment: Any) -> None:
+        """Raise `ConfigurationError` if this cannot be an event of this `Experiment`."""
+
+    def __repr__(self) -> str:
+        own = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_"))
+        return f"{type(self).__name__}({own})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+class Hooks:
+    """The overridden methods of some events, by hook point; each is called in the order of the events."""
+
+    before_run: tuple[Hook, ...]
+    after_run: tuple[Hook, ...]
+    before_epoch: tuple[Hook, ...]
+    after_epoch: tuple[Hook, ...]
+    before_sampling: tuple[Hook, ...]
+    after_sampling: tuple[Hook, ...]
+    before_step: tuple[Hook, ...]
+    after_step: tuple[Hook, ...]
+    before_test: tuple[Hook, ...]
+    after_test: tuple[Hook, ...]
+
+    def __init__(self, events: tuple[Event, ...]) -> None:
+        for point in POINTS:
+            overridden = [
+                getattr(event, point)
+                for event in events
+                if getattr(type(event), point) is not getattr(Event, point)
+            ]
+            setattr(self, point, tuple(overridden))

@@ -1,0 +1,121 @@
+"""What an event sees of its agent at a hook point, and what it may do there"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+from d5ray.errors import ConfigurationError
+from d5ray.networks.executor import Evaluation, Executor
+from d5ray.training.batch import Batch
+from d5ray.training.datasets import Dataset
+
+
+class Keeper(Protocol):
+    """Where an agent's rows, events, files and checkpoints go."""
+
+    def record(self, metric: str, value: float | None, unit: str, moment: "Moment") -> None: ...
+
+    def note(self, name: str, moment: "Moment", detail: dict[str, Any]) -> None: ...
+
+    def keep(self, name: str, data: bytes) -> None: ...
+
+    def checkpoint(self, path: str | None, keep: int) -> None: ...
+
+
+@final
+class Moment:
+    """One object an agent, whose values change as the training goes on.
+
+    rank, agents     which agent this is, of how many
+    step             steps done since the beginning of the run; within a step, its number from 0
+    epoch            the epoch under way, or just over, from 0
+    steps_per_epoch  of this run
+    batch            this agent's share of the step, from after_sampling to after_step
+    loss             of the last step, on this agent's samples; NaN where it had none
+    evaluation       the last one on the test set; None before the first
+    completed        in after_run: whether the training came to its end, and nothing failed
+    executor         the network: parameters, gradients, slots, inference
+    dataset          what is trained and tested on
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        agents: int,
+        steps_per_epoch: int,
+        executor: Executor,
+        dataset: Dataset,
+        keeper: Keeper,
+        now: Callable[[], int],
+        stops: bool,
+    ) -> None:
+        self.rank = rank
+        self.agents = agents
+        self.steps_per_epoch = steps_per_epoch
+        self.executor = executor
+        self.dataset = dataset
+        self.step = 0
+        self.epoch = 0
+        self.batch: Batch | None = None
+        self.loss = float("nan")
+        self.evaluation: Evaluation | None = None
+        self.completed = False
+        self.stop_reason = ""
+        self._keeper = keeper
+        self._now = now
+        self._stops = stops
+        self._begun: int | None = None
+        self._before = 0  # ns of training in calls that are over
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The time that this agent has trained, evaluations included, over all calls of `train`."""
+        running = 0 if self._begun is None else self._now() - self._begun
+        return (self._before + running) * 1e-9
+
+    def stop(self, reason: str) -> None:
+        """Ask that the training end: for all agents after the same step, at most ten steps later.
+
+        Agents that do not wait for each other end as soon as each hears of it. The run is complete, with
+        this as its `stop_reason`.
+        """
+        if not self._stops:
+            raise ConfigurationError(
+                "an event called moment.stop, but none of the experiment's events says that it does: "
+                "write `stops = True` in its class"
+            )
+        self.stop_reason = self.stop_reason or reason
+
+    def record(self, metric: str, value: float | None, unit: str = "1") -> None:
+        """A row of `samples`; unit: in SI (s, B, J, W, 1)."""
+        self._keeper.record(metric, value, unit, self)
+
+    def note(self, name: str, **detail: Any) -> None:
+        """A row of `events`."""
+        self._keeper.note(name, self, detail)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """A file of this name in the run's folder; one that is there is replaced as a whole."""
+        self._keeper.keep(name, data)
+
+    def checkpoint(self, path: str | None = None, keep: int = 1) -> None:
+        """Save all that is needed to go on from here, see `Checkpoint`; all agents call it at one step."""
+        self._keeper.checkpoint(path, keep)
+
+    # -- for the trainer -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A call of `train` begins."""
+        self._begun = self._now()
+        self.completed = False
+        self.stop_reason = ""
+
+    def end(self) -> None:
+        """It is over."""
+        if self._begun is not None:
+            self._before += self._now() - self._begun
+            self._begun = None
+
+    def continued(self, elapsed_seconds: float) -> None:
+        """The training goes on that took so long before."""
+        self._before = round(elapsed_seconds * 1e9)

@@ -1,0 +1,299 @@
+"""A training that goes on from a checkpoint has the numbers of one that was never stopped, bit for bit"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+import torch
+from torch import nn
+
+import d5ray as d5
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.errors import AgentError, ConfigurationError, StorageError
+from d5ray.training.batch import Batch
+from d5ray.training.datasets import Dataset, Split
+from tests.agents import agents_in_threads
+from tests.distributed.every_optimizer import EVERY
+from tests.together import together
+
+MEETING = {name: entry for name, entry in EVERY.items() if not entry.rule.one_sided}
+RNG = np.random.default_rng(7)
+DATA = Dataset(
+    "noise",
+    Split(RNG.standard_normal((101, 1, 4, 4)).astype(np.float32), RNG.integers(0, 3, 101)),
+    Split(RNG.standard_normal((20, 1, 4, 4)).astype(np.float32), RNG.integers(0, 3, 20)),
+    ("a", "b", "c"),
+)
+RULES = {
+    repr(rule): rule
+    for rule in (
+        d5.SGD(0.1), d5.Momentum(0.05, 0.9), d5.Nesterov(0.05, 0.9), d5.AdaGrad(0.05), d5.RMSProp(0.01),
+        d5.Adam(0.01), d5.AdamW(0.01), d5.AMSGrad(0.01), d5.NAdam(0.01), d5.AdaMax(0.01), d5.Lion(0.003),
+        d5.Adafactor(0.01), d5.LARS(0.1), d5.LAMB(0.01), d5.Muon(0.02), d5.Shampoo(0.1), d5.LBFGS(0.1),
+        d5.AcceleGrad(0.1, 5.0), d5.ClipNorm(d5.WeightDecay(d5.Momentum(0.05, 0.9), 0.01), 1.0),
+        d5.Scheduled(d5.Momentum(0.05, 0.9), learning_rate=d5.Cosine(0.1, 4)),
+    )
+}  # fmt: skip
+
+
+class HeavyBall(d5.UpdateRuleOptimizer):
+    """A rule of the user's own, that keeps a tensor by name."""
+
+    def __init__(self, learning_rate: float) -> None:
+        super().__init__(learning_rate)
+        self.velocity: dict[str, Any] = {}
+
+    def update_rule(self, grad: Any, old_param: Any, param_name: str) -> Any:
+        self.velocity[param_name] = 0.9 * self.velocity.get(param_name, 0) + grad
+        return old_param - self.learning_rate * self.velocity[param_name]
+
+
+class Noisy(d5.DistributedOptimizer):
+    """An optimizer of the user's own with random numbers, an object and another optimizer within."""
+
+    def start(self) -> None:
+        self.inner = d5.CompressedSGD(d5.ErrorFeedback(d5.TopK(0.2)))
+        self.own = np.random.default_rng(self.communication.rank)
+        self.inner.bind(
+            executor=self._executor, base=self.base, communication=self.communication, rng=self.rng
+        )
+
+    def step(self, batch: Batch) -> None:
+        self.inner.step(batch)
+        self.loss = self.inner.loss
+        noise = self.shared_rng.standard_normal(len(self.x)) + self.rng.standard_normal()
+        self.x += 1e-3 * torch.from_numpy(noise + self.own.standard_normal()).float()
+
+
+def experiment(**changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "mlp", "model_kwargs": {"hidden": (8,)}, "dataset": DATA,
+        "optimizer": d5.Momentum(0.05, 0.9), "agents": 4, "batch_size": 4, "epochs": 4, "seed": 3,
+        "warmup_steps": 0,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+def course(group: Any) -> list[Any]:
+    """Everything that a run measures but its times, and the bits of all parameters."""
+    samples = group.metrics()
+    kept = samples.filter(
+        pc.is_in(samples["metric"], pc.cast(["loss", "test_loss", "test_accuracy"], "string"))
+    )
+    rows = [(r["agent"], r["metric"], r["step"], r["epoch"], r["value"]) for r in kept.to_pylist()]
+    bits = [agent.flat_parameters().tobytes() for agent in group.agents]
+    return [sorted(row for row in rows), bits]
+
+
+def check_goes_on(wanted: d5.Experiment, tmp_path: Path, step: int, steps: int) -> None:
+    """One run of `steps`, and one that is stopped after `step` and goes on elsewhere."""
+    event = d5.Checkpoint(tmp_path / "saved", every_steps=step, keep=0)
+    with d5.simulate(replace(wanted, events=(event,))) as group:
+        group.train(steps, progress=False)
+        whole = course(group)
+    found = Checkpoints(str(tmp_path / "saved"), step)
+    with d5.simulate(wanted, resume=str(found)) as group:
+        group.train(steps - step, progress=False)
+        rest = course(group)
+    assert rest[1] == whole[1]
+    assert rest[0] == [row for row in whole[0] if row[2] >= step]
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_every_distributed_optimizer_goes_on(name: str, tmp_path: Path) -> None:
+    """Stopped in the middle of the second epoch of seven steps, in the middle of every optimizer's period."""
+    entry = MEETING[name]
+    wanted = experiment(distributed=entry.rule, topology=entry.topology, agents=None, optimizer=entry.base)
+    check_goes_on(wanted, tmp_path, step=11, steps=20)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_goes_on(name: str, tmp_path: Path) -> None:
+    check_goes_on(experiment(optimizer=RULES[name], agents=2), tmp_path, step=9, steps=16)
+
+
+def test_rules_and_optimizers_of_the_users_own_go_on(tmp_path: Path) -> None:
+    wanted = experiment(optimizer=HeavyBall(0.05), distributed=Noisy, agents=3)
+    check_goes_on(wanted, tmp_path, step=9, steps=16)
+
+
+def test_statistics_and_random_numbers_of_a_network_go_on(tmp_path: Path) -> None:
+    """BatchNorm's running mean, variance and count, and dropout's random numbers."""
+    network = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(12, 3)
+    )
+    check_goes_on(experiment(model=network), tmp_path, step=9, steps=16)
+
+
+@pytest.mark.parametrize("step", [7, 14, 26])
+def test_at_the_end_of_an_epoch_it_goes_on_behind_the_evaluation(step: int, tmp_path: Path) -> None:
+    """Push-sum evaluates other numbers than it trains with; 26 steps end the run."""
+    wanted = experiment(
+        distributed=d5.StochasticGradientPush(), topology=d5.DirectedRing(4), agents=None, epochs=2
+    )
+    event = d5.Checkpoint(tmp_path, keep=0)
+    with d5.simulate(replace(wanted, events=(event,))) as group:
+        group.train(26, progress=False)
+        group.train(9, progress=False)
+        whole = course(group)
+    with d5.simulate(wanted, resume=str(Checkpoints(str(tmp_path), step))) as group:
+        if step < 26:
+            group.train(26 - step, progress=False)
+        group.train(9, progress=False)
+        assert course(group)[1] == whole[1]
+
+
+def test_agents_that_exchange_through_shared_memory_go_on(tmp_path: Path) -> None:
+    """The buffers are the communicator's own, and stay so."""
+    wanted = experiment(
+        agents=2, communicator="shared_memory", events=(d5.Checkpoint(tmp_path, every_steps=9),)
+    )
+    with agents_in_threads(wanted, DATA) as (agents, _):
+        together(lambda rank: agents[rank].train(16), 2)
+        whole = [agent.flat_parameters().tobytes() for agent in agents]
+    with agents_in_threads(replace(wanted, events=()), DATA) as (agents, _):
+        together(lambda rank: agents[rank].resume(str(tmp_path), 9), 2)
+        outcomes = together(lambda rank: agents[rank].train(7), 2)
+        assert [(o.status, o.step) for o in outcomes] == [("completed", 16)] * 2
+        assert [agent.flat_parameters().tobytes() for agent in agents] == whole
+
+
+def test_a_run_goes_on_to_the_end_of_its_epochs(tmp_path: Path) -> None:
+    wanted = experiment(events=(d5.Checkpoint(every_steps=10),))
+    with d5.simulate(wanted, root=tmp_path) as group:
+        group.train(12, progress=False)
+        name = group.run_id
+    with d5.simulate(wanted, root=tmp_path, resume=name) as group:
+        assert group.train(progress=False).step == 28  # of 4 epochs of 7 steps, from the last, of step 12
+        events = group.tables()["events"].to_pylist()
+        assert [e["step"] for e in events if e["name"] == "resumed" and e["rank"] == 0] == [12]
+
+
+def test_the_last_few_are_kept(tmp_path: Path) -> None:
+    with d5.simulate(experiment(events=(d5.Checkpoint(tmp_path, every_steps=5, keep=2),))) as group:
+        group.train(21, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000021"]
+
+
+def test_a_resumed_training_counts_the_time_before(tmp_path: Path) -> None:
+    """StopAfterSeconds is a budget of the training, not of the process; a virtual step takes 1 ms or more."""
+    budget = d5.StopAfterSeconds(0.0205)
+    with d5.simulate(experiment(agents=1, events=(d5.Checkpoint(tmp_path, every_steps=15),))) as group:
+        group.train(15, progress=False)
+        per_step = group.seconds / 15
+    with d5.simulate(experiment(agents=1, events=(budget,)), resume=tmp_path) as group:
+        outcome = group.train(50, progress=False)
+    assert outcome.step == int(np.ceil(0.0205 / per_step))
+
+
+# -- what does not fit ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved")
+    with d5.simulate(experiment(events=(d5.Checkpoint(path, every_steps=3),))) as group:
+        group.train(3, progress=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_kwargs": {"hidden": (9,)}}, "model_kwargs was"),
+        ({"agents": 2}, "agents was 4, here it is 2"),
+        ({"optimizer": d5.SGD(0.1)}, "optimizer was"),
+        ({"batch_size": 8}, "batch_size was 4, here it is 8"),
+        ({"seed": 4}, "seed was 3, here it is 4"),
+    ],
+)
+def test_another_experiment_is_refused(changes: dict[str, Any], named: str, saved: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"of another experiment: its {named}"):
+        d5.simulate(experiment(**changes), resume=saved)
+
+
+def test_what_does_not_change_the_numbers_may_differ(saved: Path) -> None:
+    with d5.simulate(experiment(epochs=9, evaluate=False, name="other"), resume=saved) as group:
+        assert group.train(4, progress=False).step == 7
+
+
+class Growing(nn.Sequential):
+    """A network whose layers depend on something else than its arguments."""
+
+    width = 8
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(16, self.width), nn.Linear(self.width, 3))
+
+
+def test_another_model_is_refused_by_its_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = experiment(model=Growing, model_kwargs={})
+    with d5.simulate(replace(wanted, events=(d5.Checkpoint(tmp_path, every_steps=3),))) as group:
+        group.train(3, progress=False)
+    monkeypatch.setattr(Growing, "width", 9)
+    with pytest.raises(ConfigurationError, match=r"another model: it has 1\.weight \(8, 16\) where this one"):
+        d5.simulate(wanted, resume=tmp_path)
+
+
+def test_a_newer_format_is_refused(saved: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "step-00000003"
+    newer.mkdir()
+    manifest = json.loads((saved / "step-00000003" / "checkpoint.json").read_text())
+    (newer / "checkpoint.json").write_text(json.dumps(manifest | {"format": 9, "d5ray": "7.0"}))
+    with pytest.raises(ConfigurationError, match=r"by d5ray 7\.0 in format 9, this d5ray reads format 1"):
+        d5.simulate(experiment(), resume=tmp_path)
+
+
+def test_a_truncated_one_is_refused_and_leaves_no_run(saved: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut" / "step-00000003"
+    cut.mkdir(parents=True)
+    for path in (saved / "step-00000003").iterdir():
+        data = path.read_bytes()
+        (cut / path.name).write_bytes(data[: len(data) // 2] if path.name == "agent-2.safetensors" else data)
+    with pytest.raises(StorageError, match=r"agent-2\.safetensors is damaged.*there is no other one"):
+        d5.simulate(experiment(), resume=cut.parent, root=tmp_path / "runs")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["nothing-here", "step-00000009"])
+def test_what_is_no_checkpoint_is_refused(name: str, saved: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no complete checkpoint"):
+        d5.simulate(experiment(), resume=saved / name)
+
+
+def test_agents_that_do_not_meet_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"Checkpoint saves agents that meet .* those of ASGD"):
+        experiment(distributed=d5.ASGD(), events=(d5.Checkpoint(),))
+
+
+class Locked(d5.DistributedOptimizer):
+    """Something in it cannot be kept."""
+
+    def start(self) -> None:
+        self.file = (line for line in "abc")
+
+    def step(self, batch: Batch) -> None:
+        self.apply(self.gradient(batch))
+
+
+def test_a_state_that_cannot_be_kept_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    wanted = experiment(distributed=Locked, events=(d5.Checkpoint(tmp_path, every_steps=2),))
+    with (
+        pytest.raises(AgentError, match=r"optimizer\.file is a generator, which a checkpoint cannot keep"),
+        d5.simulate(wanted) as group,
+    ):
+        group.train(5, progress=False)
+
+
+def test_a_path_that_cannot_be_written_fails_on_all_agents(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    wanted = experiment(events=(d5.Checkpoint(tmp_path / "file" / "inside", every_steps=2),))
+    with (
+        pytest.raises(AgentError, match=r"cannot be written"),
+        d5.simulate(wanted) as group,
+    ):
+        group.train(5, progress=False)

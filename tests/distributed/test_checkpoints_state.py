@@ -1,0 +1,135 @@
+"""What a checkpoint keeps of an object: everything that is its own, exactly, and in the places it was in"""
+
+import random
+import threading
+from collections import Counter, deque
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
+from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
+from d5ray.errors import ConfigurationError, StorageError
+
+LIKE = torch.zeros(1)
+
+
+class Thing(SimpleNamespace):
+    """An object of the user's own, with any attributes."""
+
+
+def through_a_file(given: Thing, fresh: Thing) -> Thing:
+    packed = pack(given, "thing")
+    written = np.frombuffer(b"".join(pieces(packed.arrays, "")), np.uint8)
+    unpack_into(fresh, Packed(packed.data, parsed(written, "file")[0]), LIKE, "thing")
+    return fresh
+
+
+numbers = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none() | st.text(max_size=4)
+values = st.recursive(
+    numbers,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.integers() | st.text(max_size=3) | st.tuples(st.integers()), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_plain_values_come_back_equal_and_of_the_same_types(value: Any) -> None:
+    found = through_a_file(Thing(value=value), Thing()).value
+    assert repr(found) == repr(value)
+
+
+@given(
+    arrays_of.arrays(
+        st.sampled_from(["float32", "float64", "float16", "int64", "uint8", "bool"]),
+        arrays_of.array_shapes(min_dims=0, max_dims=3, max_side=4),
+    )
+)
+def test_arrays_come_back_bit_for_bit(array: np.ndarray[Any, Any]) -> None:
+    found = through_a_file(Thing(array=array), Thing()).array
+    assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_tensors_come_back_bit_for_bit(kind: torch.dtype) -> None:
+    tensor = (torch.arange(12).reshape(3, 4) * 37).to(kind)
+    found = through_a_file(Thing(tensor=tensor), Thing()).tensor
+    assert found.dtype == kind and torch.equal(found, tensor)
+
+
+def test_arrays_that_are_there_are_filled_in_place() -> None:
+    """So that a view, such as one into a shared buffer, still is one afterwards."""
+    buffer = torch.zeros(10)
+    fresh = Thing(part=buffer[2:5], slots={"a": np.zeros(2)})
+    inner = fresh.slots["a"]
+    through_a_file(Thing(part=torch.tensor([1.0, 2.0, 3.0]), slots={"a": np.ones(2)}), fresh)
+    assert buffer.tolist() == [0, 0, 1, 2, 3, 0, 0, 0, 0, 0]
+    assert inner.tolist() == [1, 1]
+
+
+def test_one_array_in_two_places_stays_one_and_two_stay_two() -> None:
+    shared = np.array([1.0, 2.0])
+    fresh = Thing(first=np.zeros(2), second=np.zeros(2), third=np.zeros(2))
+    fresh.third = fresh.second  # in the object made anew they are one
+    found = through_a_file(Thing(first=shared, second=shared, third=np.array([3.0, 4.0])), fresh)
+    assert found.first is found.second
+    assert (found.first.tolist(), found.third.tolist()) == ([1, 2], [3, 4])
+
+
+def test_containers_keep_their_kind() -> None:
+    value = Thing(tally=Counter({3: 2}), recent=deque([1, 2]), seen={4}, fixed=frozenset({5}))
+    found = through_a_file(value, Thing())
+    assert vars(found) == vars(value)
+    assert [type(each) for each in vars(found).values()] == [Counter, deque, set, frozenset]
+
+
+@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_generators_go_on_where_they_were(bits: Any) -> None:
+    generator, plain = np.random.Generator(bits(5)), random.Random(5)
+    generator.standard_normal(3), plain.gauss(0, 1)
+    fresh = Thing(generator=np.random.Generator(bits(0)), plain=random.Random(0))
+    held = fresh.generator
+    through_a_file(Thing(generator=generator, plain=plain), fresh)
+    assert held.standard_normal(4).tolist() == generator.standard_normal(4).tolist()
+    assert fresh.plain.gauss(0, 1) == plain.gauss(0, 1)
+
+
+def test_objects_with_a_state_dict_take_it() -> None:
+    """Such as an optimizer of PyTorch."""
+    weights = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))]
+    first, second = (torch.optim.Adam([weight], lr=0.1) for weight in weights)
+    for _ in range(3):
+        weights[0].grad = torch.tensor([1.0, -2.0, 3.0])
+        first.step()
+    fresh = through_a_file(Thing(native=first), Thing(native=second))
+    assert fresh.native is second
+    assert second.state_dict()["state"][0]["step"] == 3
+    assert torch.equal(second.state_dict()["state"][0]["exp_avg"], first.state_dict()["state"][0]["exp_avg"])
+
+
+def test_objects_within_objects_are_changed_in_place() -> None:
+    fresh = Thing(inner=Thing(count=0))
+    inner = fresh.inner
+    through_a_file(Thing(inner=Thing(count=7, more=[1])), fresh)
+    assert (inner.count, inner.more) == (7, [1])
+
+
+@pytest.mark.parametrize(("name", "value"), [("lock", threading.Lock()), ("objects", np.array([{}]))])
+def test_what_cannot_be_kept_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"thing.{name}.* which a checkpoint cannot keep"):
+        pack(Thing(**{name: value}), "thing")
+
+
+def test_an_object_that_is_not_there_any_more_is_named() -> None:
+    with pytest.raises(StorageError, match=r"thing\.inner is a Thing, but here stands None"):
+        through_a_file(Thing(inner=Thing(count=1)), Thing(inner=None))
