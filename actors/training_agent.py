@@ -20,16 +20,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.absent import Absent
-from d5ray.distributed.checkpoints.checkpoint import (
-    Checkpoints,
-    Saved,
-    agents_that,
-    comparable,
-    restore,
-    save,
-)
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.cost import Network
 from d5ray.distributed.peers import Peers
@@ -40,7 +33,7 @@ from d5ray.distributed.server.remote import RemoteServer
 from d5ray.distributed.server.servers import Settled
 from d5ray.distributed.topology import Topology
 from d5ray.distributed.world import Directory, RealWorld, World
-from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost
+from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.asynchrony import PROBED
 from d5ray.metrics.recorder import Recorder
@@ -48,8 +41,6 @@ from d5ray.networks.executor import Allocate
 from d5ray.training.arrays import copy_of, like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
-from d5ray.training.events.event import Hook, Hooks
-from d5ray.training.events.moment import Moment
 from d5ray.training.samplers import Shards
 
 T = TypeVar("T")
@@ -64,7 +55,6 @@ NO_NETWORKS: Mapping[str, Network] = {}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
 LINGER_SECONDS = 1e-4  # of a round without gradients, at least
 PROBE_STEPS = 20  # between two looks at how far the agents are apart
-AGREE_STEPS = 10  # between two times that the agents agree whether an event ends the training
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
@@ -164,8 +154,6 @@ class TrainingAgent:
         self._server: Server | None = None
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
-        self._settled = False  # whether the parameters are those to be evaluated
-        self._aside = False  # whether time has passed that belongs to no step
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"
@@ -208,7 +196,18 @@ class TrainingAgent:
             seed=experiment.seed,
         )
         self._draws = self._shards.draws(self.rank)
-        self._prepare_events(dataset)
+        self._around = AgentEvents(
+            experiment,
+            rank=self.rank,
+            steps_per_epoch=self._shards.steps_per_epoch,
+            executor=self._executor,
+            dataset=dataset,
+            recorder=self._recorder,
+            files=self._sink,
+            now=self._world.scheduler.now,
+            run_id=self._run_id,
+            folder=self._folder,
+        )
         parameters = self._executor.parameters
         experiment.rule.check(int(parameters.shape[0]))
         if experiment.settled is not None:
@@ -217,23 +216,6 @@ class TrainingAgent:
             parameters=int(parameters.shape[0]),
             parameter_bytes=int(parameters.nbytes),
             steps_per_epoch=self._shards.steps_per_epoch,
-        )
-
-    def _prepare_events(self, dataset: Dataset) -> None:
-        experiment = self.experiment
-        assert isinstance(experiment.events, tuple)
-        self._events = copy.deepcopy(experiment.events)  # what they remember is this agent's own
-        self._hooks = Hooks(self._events)
-        self._stopping = any(event.stops for event in self._events)
-        self._moment = Moment(
-            rank=self.rank,
-            agents=experiment.agents or 1,
-            steps_per_epoch=self._shards.steps_per_epoch,
-            executor=self._executor,
-            dataset=dataset,
-            keeper=self,
-            now=self._world.scheduler.now,
-            stops=self._stopping,
         )
 
     def join(
@@ -364,6 +346,7 @@ class TrainingAgent:
                 server=self._server,
                 peers=self._peers,
             )
+        self._around.bind(self._optimizer)
 
     def _start_at(self, step: int, agents: int, index: int) -> None:
         """Go on with this step's share of the data, as the index-th of so many agents."""
@@ -377,14 +360,10 @@ class TrainingAgent:
         """Go on from this checkpoint; called when the agents have joined each other."""
         assert self._communication is not None
         with self._blaming("while it took over its checkpoint"):
-            saved = restore(Checkpoints(path, step), self._optimizer, self._executor, self._events)
+            saved = self._around.resume(path, step)
         self._start_at(saved.step, self._shards.agents, self.rank)
         self._warmup_ends = saved.step + self.experiment.warmup_steps
-        self._settled = saved.settled
         self._progress.epoch = saved.epoch
-        self._moment.step, self._moment.epoch = saved.step, saved.epoch
-        self._moment.continued(saved.elapsed_seconds)
-        self._recorder.event("resumed", step=saved.step, checkpoint=str(Checkpoints(path, step)))
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -397,13 +376,13 @@ class TrainingAgent:
             self._recorder.event("train", step=self._progress.step, steps=steps)
         self._over = self._world.scheduler.event()
         begin = self._world.scheduler.now()
-        self._moment.begin()
+        self._around.moment.begin()
         try:
-            self._happens(self._hooks.before_run)
+            self._around.happen(self._around.hooks.before_run)
             outcome = self._loop(steps)
             if not self._optimizer.asynchronous:
-                self._moment.completed = outcome.completed
-                self._happens(self._hooks.after_run)
+                self._around.moment.completed = outcome.completed
+                self._around.happen(self._around.hooks.after_run)
         except PeerLost as error:
             status = "stopped" if self._stop.is_set() else "peer_lost"
             outcome = Outcome(status, self._progress.step, str(error))
@@ -414,7 +393,7 @@ class TrainingAgent:
         if not outcome.completed:
             self._recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
             self.leave()
-        self._moment.end()
+        self._around.moment.end()
         self._step_seconds = (self._world.scheduler.now() - begin) * NS / max(1, steps)
         self._record_links()
         try:
@@ -430,7 +409,8 @@ class TrainingAgent:
         clock, server, peers = self._world.scheduler.now, self._server, self._peers
         traffic, network = communication.traffic, self._network
         recorder, frame = self._recorder, self._steps
-        hooks, moment = self._hooks, self._moment
+        around = self._around
+        hooks, moment = around.hooks, around.moment
         progress = self._progress
         last = progress.step + steps
         self._resume()
@@ -442,7 +422,7 @@ class TrainingAgent:
             moment.step = step
             if self._between_epochs:
                 self._between_epochs = False
-                self._happens(hooks.before_epoch)
+                around.happen(hooks.before_epoch)
             for hook in hooks.before_sampling:
                 hook(moment)
             drawing = clock()
@@ -497,13 +477,13 @@ class TrainingAgent:
             if batch.ends_epoch:
                 self._end_epoch(progress.step == last)
             moment.batch = None
-            if self._stopping and self._agreed_to_stop(batch.ends_epoch):
+            if around.stops and around.agree_to_stop(batch.ends_epoch):
                 break
-            if self._aside:  # an evaluation or a checkpoint, which belongs to no step
+            if around.aside:  # an evaluation or a checkpoint, which belongs to no step
                 if progress.step < last:
                     self._resume()
-                mark, record_ns, self._aside = clock(), 0, False
-        if not optimizer.asynchronous and not self._settled:
+                mark, record_ns, around.aside = clock(), 0, False
+        if not optimizer.asynchronous and not around.settled:
             self._settle()
         return Outcome("completed", progress.step, moment.stop_reason if progress.step < last else "")
 
@@ -511,27 +491,13 @@ class TrainingAgent:
         """What follows an epoch's last step."""
         if self._evaluates and not (ends_run and self._optimizer.asynchronous):
             self._settle()
-        self._happens(self._hooks.after_epoch)
+        self._around.happen(self._around.hooks.after_epoch)
         self._between_epochs = True
-
-    def _agreed_to_stop(self, ends_epoch: bool) -> bool:
-        """Whether the training ends here, because an event of any agent asks for it."""
-        asked = bool(self._moment.stop_reason)
-        assert self._communication is not None
-        if self._optimizer.asynchronous or self._communication.size == 1:
-            return asked
-        if self._progress.step % AGREE_STEPS and not ends_epoch:
-            return False
-        return agents_that(asked, self._communication, self._executor.parameters) > 0
 
     def _stopped(self, step: int) -> Outcome:
         if self._stop_reason:
             return Outcome("completed", step, self._stop_reason)
         return Outcome("stopped", step, "stopped on request")
-
-    def _happens(self, hooks: tuple[Hook, ...]) -> None:
-        for hook in hooks:
-            hook(self._moment)
 
     def linger(self, rounds: int | None = None) -> None:
         """Take part without gradients, at the pace of the steps, until `over`; so many rounds in a replay."""
@@ -558,21 +524,21 @@ class TrainingAgent:
         """Evaluate what all agents of an asynchronous training made together; called when all have ended."""
         self._settle()
         self._record_operations(self._progress.step - 1)
-        self._moment.completed = True
-        self._happens(self._hooks.after_run)
+        self._around.moment.completed = True
+        self._around.happen(self._around.hooks.after_run)
         self._recorder.flush()
         self._sink.drain()
 
     def _settle(self) -> None:
         self._optimizer.settle()
-        self._settled = self._aside = True
+        self._around.settled = self._around.aside = True
         if self._evaluates:
             self._evaluate(self._progress.epoch)
 
     def _resume(self) -> None:
-        if self._settled:
+        if self._around.settled:
             self._optimizer.resume()
-            self._settled = False
+            self._around.settled = False
 
     def _record_operations(self, step: int, epoch: int | None = None, phase: str = "run") -> None:
         """What became of this agent's operations at servers and peers: the run's schedule, and metrics."""
@@ -629,7 +595,7 @@ class TrainingAgent:
 
     def _evaluate(self, epoch: int) -> None:
         clock = self._world.scheduler.now
-        self._happens(self._hooks.before_test)
+        self._around.happen(self._around.hooks.before_test)
         begin = clock()
         test = self._dataset.test
         result = self._executor.evaluate(test.inputs, test.labels)
@@ -638,38 +604,8 @@ class TrainingAgent:
         self._evaluations.append(step, epoch, "test", (result.loss, result.accuracy, seconds))
         self._recorder.poll()
         self._progress.accuracy = result.accuracy
-        self._moment.evaluation = result
-        self._happens(self._hooks.after_test)
-
-    # -- what events ask for ---------------------------------------------------------------------------
-
-    def record(self, metric: str, value: float | None, unit: str, moment: Moment) -> None:
-        """A row of an event of the user's."""
-        self._recorder.declare(metric, unit)
-        self._recorder.record(metric, value, step=moment.step, epoch=moment.epoch, phase="event")
-
-    def note(self, name: str, moment: Moment, detail: dict[str, Any]) -> None:
-        """A row of `events`."""
-        self._recorder.event(name, step=moment.step, epoch=moment.epoch, **detail)
-
-    def keep(self, name: str, data: bytes) -> None:
-        """A file in the run's folder."""
-        self._sink.file(name, data)
-
-    def checkpoint(self, path: str | None, keep: int) -> None:
-        """Save all agents, at the same step."""
-        if path is None and self._folder is None:
-            raise ConfigurationError(f"{self!r} has no folder of a run: give Checkpoint a path")
-        self._aside = True
-        place = path or f"{self._folder}/checkpoints"
-        moment, begin = self._moment, self._world.scheduler.now()
-        now = Saved(moment.step, moment.epoch, self._settled, moment.elapsed_seconds)
-        facts = {"run_id": self._run_id, "experiment": comparable(self.experiment.describe())}
-        saved = save(place, keep, self._optimizer, self._executor, self._events, now, facts)
-        seconds = (self._world.scheduler.now() - begin) * NS
-        self._recorder.event(
-            "checkpoint", step=now.step, epoch=now.epoch, duration=seconds, path=place, bytes=saved
-        )
+        self._around.moment.evaluation = result
+        self._around.happen(self._around.hooks.after_test)
 
     # -- asked from outside ----------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def test_the_hooks_are_called_in_their_order() -> None:
     """57 samples, 20 a step: three steps an epoch, the last with 9 samples for the first of two agents."""
     with d5.simulate(experiment(Diary())) as group:
         group.train(4, progress=False)
-        entries = group.agents[0]._events[0].entries  # type: ignore[attr-defined]
+        entries = group.agents[0]._around._events[0].entries  # type: ignore[attr-defined]
     step = ["before_sampling", "after_sampling", "before_step", "after_step"]
     test = ["before_test", "after_test"]
     assert [entry[0] for entry in entries] == [
@@ -88,7 +88,7 @@ def test_every_agent_has_a_copy_of_its_own() -> None:
     with d5.simulate(experiment(given)) as group:
         group.train(1, progress=False)
         assert given.entries == []
-        assert len({id(agent._events[0]) for agent in group.agents}) == 2
+        assert len({id(agent._around._events[0]) for agent in group.agents}) == 2
 
 
 def test_events_do_not_change_the_numbers() -> None:

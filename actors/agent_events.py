@@ -1,0 +1,139 @@
+"""An agent's events: calls their hooks, does what they ask for, and knows when they end the training"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+from d5ray.distributed.checkpoints.checkpoint import (
+    Checkpoints,
+    Saved,
+    agents_that,
+    comparable,
+    restore,
+    save,
+)
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.metrics.recorder import Recorder
+from d5ray.networks.executor import Executor
+from d5ray.training.datasets import Dataset
+from d5ray.training.events.event import Hook, Hooks
+from d5ray.training.events.moment import Moment
+
+NS = 1e-9
+AGREE_STEPS = 10  # between two times that the agents agree whether an event ends the training
+
+
+class Files(Protocol):
+    """Where the files of events go."""
+
+    def file(self, name: str, data: bytes) -> None: ...
+
+
+@final
+class AgentEvents:
+    """The experiment's events on one agent, which remember what is their own.
+
+    hooks      what to call, by hook point
+    moment     what the hooks see
+    settled    whether the parameters are those to be evaluated; the agent says so
+    aside      whether time has passed that belongs to no step: in an evaluation or a checkpoint
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        rank: int,
+        steps_per_epoch: int,
+        executor: Executor,
+        dataset: Dataset,
+        recorder: Recorder,
+        files: Files,
+        now: Callable[[], int],
+        run_id: str,
+        folder: str | None,
+    ) -> None:
+        assert isinstance(experiment.events, tuple)
+        self._experiment = experiment
+        self._events = copy.deepcopy(experiment.events)
+        self._executor = executor
+        self._recorder, self._files, self._now = recorder, files, now
+        self._run_id, self._folder = run_id, folder
+        self._optimizer: DistributedOptimizer | None = None
+        self.stops = any(event.stops for event in self._events)
+        self.settled = self.aside = False
+        self.hooks = Hooks(self._events)
+        self.moment = Moment(
+            rank=rank,
+            agents=experiment.agents or 1,
+            steps_per_epoch=steps_per_epoch,
+            executor=executor,
+            dataset=dataset,
+            keeper=self,
+            now=now,
+            stops=self.stops,
+        )
+
+    def bind(self, optimizer: DistributedOptimizer) -> None:
+        """The agent's optimizer, whose state is saved, and whose communicator joins the agents."""
+        self._optimizer = optimizer
+
+    def happen(self, hooks: tuple[Hook, ...]) -> None:
+        """Call these hooks, one after the other."""
+        for hook in hooks:
+            hook(self.moment)
+
+    def agree_to_stop(self, ends_epoch: bool) -> bool:
+        """Whether the training ends after this step, because an event of any agent asks for it."""
+        asked = bool(self.moment.stop_reason)
+        assert self._optimizer is not None
+        communication = self._optimizer.communication
+        if self._optimizer.asynchronous or communication.size == 1:
+            return asked
+        if self.moment.step % AGREE_STEPS and not ends_epoch:
+            return False
+        return agents_that(asked, communication, self._executor.parameters) > 0
+
+    def resume(self, path: str, step: int) -> Saved:
+        """Bring the executor, the optimizer and the events to where they were."""
+        assert self._optimizer is not None
+        found = Checkpoints(path, step)
+        saved = restore(found, self._optimizer, self._executor, self._events)
+        self.settled = saved.settled
+        self.moment.step, self.moment.epoch = saved.step, saved.epoch
+        self.moment.continued(saved.elapsed_seconds)
+        self._recorder.event("resumed", step=saved.step, checkpoint=str(found))
+        return saved
+
+    # -- what events ask for: see `Keeper` -------------------------------------------------------------
+
+    def record(self, metric: str, value: float | None, unit: str, moment: Moment) -> None:
+        self._recorder.declare(metric, unit)
+        self._recorder.record(metric, value, step=moment.step, epoch=moment.epoch, phase="event")
+
+    def note(self, name: str, moment: Moment, detail: dict[str, Any]) -> None:
+        self._recorder.event(name, step=moment.step, epoch=moment.epoch, **detail)
+
+    def keep(self, name: str, data: bytes) -> None:
+        self._files.file(name, data)
+
+    def checkpoint(self, path: str | None, keep: int) -> None:
+        assert self._optimizer is not None
+        if path is None and self._folder is None:
+            raise ConfigurationError("the run has no folder: give Checkpoint a path")
+        self.aside = True
+        place = path or f"{self._folder}/checkpoints"
+        moment, begin = self.moment, self._now()
+        here = Saved(moment.step, moment.epoch, self.settled, moment.elapsed_seconds)
+        facts = {"run_id": self._run_id, "experiment": comparable(self._experiment.describe())}
+        saved = save(place, keep, self._optimizer, self._executor, self._events, here, facts)
+        self._recorder.event(
+            "checkpoint",
+            step=here.step,
+            epoch=here.epoch,
+            duration=(self._now() - begin) * NS,
+            path=place,
+            bytes=saved,
+        )
