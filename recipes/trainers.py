@@ -13,6 +13,7 @@ from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.metrics.definitions import Loss, StepTime, TestAccuracy, Throughput
 from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.step_times import StepTimes
+from d5ray.training.events.event import Event
 
 if TYPE_CHECKING:
     from d5ray.actors.training_agent import TrainingAgent
@@ -26,17 +27,20 @@ TRAINING_SECONDS = 3600.0  # for a loop in plain PyTorch, which shows no sign of
 class Agents(Contender[StepTimes]):
     """d5ray's agents, launched and recorded as every experiment is.
 
-    apart  each trains a model of its own and hears nothing of the others: what computing side by side costs
+    apart   each trains a model of its own and hears nothing of the others: what computing side by side costs
+    events  what happens around the training
     """
 
     processes: int
     communicator: str = "auto"
     apart: bool = False
+    events: tuple[Event, ...] = ()
 
     @property
     def name(self) -> str:
         by = "" if self.communicator == "auto" else f" {self.communicator}"
-        return f"d5ray{by}{' apart' if self.apart else ''}[{self.processes}]"
+        how = " apart" * self.apart + " with events" * bool(self.events)
+        return f"d5ray{by}{how}[{self.processes}]"
 
     def missing(self) -> str:
         return ""
@@ -46,6 +50,8 @@ class Agents(Contender[StepTimes]):
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
         experiment = job.experiment(job.data, self.processes, self.communicator)
+        if self.events:
+            experiment = replace(experiment, events=self.events)
         if self.apart:
             experiment = replace(experiment, distributed=LocalSGD(period=job.all_steps + 1))
         with launch(experiment, quiet=True, root=folder) as group:

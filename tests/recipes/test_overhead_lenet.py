@@ -204,10 +204,10 @@ SHORT = ("--set", "warmup_steps=5", "--set", "steps=20")
 
 @pytest.mark.slow
 def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -> None:
-    """One run, with the steps of six processes; without an interval nothing is decided: exit code 2."""
+    """One run, with the steps of seven processes; without an interval nothing is decided: exit code 2."""
     done = d5ray("run", "overhead_lenet", *SHORT, "--set", "pairs=1", "--json", seconds=250)
     assert (done.code, done.json["verdict"]) == (2, "INCONCLUSIVE"), done
-    assert [row["n"] for row in done.json["criteria"]] == [1, 1, 1, 1]
+    assert [row["n"] for row in done.json["criteria"]] == [1, 1, 1, 1, 1]
     assert all(row["value"] > 0 for row in done.json["criteria"])
     (run,) = list_runs(own_home)
     assert {path.suffix for path in run.folder.iterdir()} == {".parquet"}
@@ -215,7 +215,7 @@ def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -
         run, "select scope, phase, count(*) n from samples where metric = 'step_time' group by all"
     ).to_pylist()
     found = {(row["scope"], row["phase"]): row["n"] for row in rows}
-    ranks = {"d5ray[1]": 1, "pytorch[1]": 1, "d5ray gloo[2]": 2, "ddp[2]": 2}
+    ranks = {"d5ray[1]": 1, "d5ray with events[1]": 1, "pytorch[1]": 1, "d5ray gloo[2]": 2, "ddp[2]": 2}
     assert found == {(name, "train"): 20 * n for name, n in ranks.items()} | {
         (name, "warmup"): 5 * n for name, n in ranks.items()
     }
@@ -225,7 +225,7 @@ def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -
     )
     assert all(0.05 < accuracy <= 1 for accuracy in evaluated["value"].to_pylist())
     recorded = sql(run, "select distinct scope from samples where metric = 'record_time'")
-    assert sorted(recorded["scope"].to_pylist()) == ["d5ray gloo[2]", "d5ray[1]"]
+    assert sorted(recorded["scope"].to_pylist()) == ["d5ray gloo[2]", "d5ray with events[1]", "d5ray[1]"]
     assert not done.left()
 
 
