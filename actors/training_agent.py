@@ -184,6 +184,7 @@ class TrainingAgent:
                 threads=experiment.threads,
                 **experiment.executor_kwargs,
             )
+        executor.draw_from(experiment.seed, self.rank)
         self._executor = self._world.paced(executor, experiment.pace(self.rank))
         self._dataset = dataset
         self._evaluates = experiment.evaluate and len(dataset.test) > 0

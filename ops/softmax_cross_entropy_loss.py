@@ -1,5 +1,6 @@
 """SoftmaxCrossEntropyLoss: −log softmax(scores)[label], mean over the batch."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -13,36 +14,56 @@ if TYPE_CHECKING:
 
 @final
 class SoftmaxCrossEntropyLoss(Loss):
-    """L = −(1/B) Σ_b log( exp s[b, l_b] / Σ_k exp s[b, k] )   (ONNX operator SoftmaxCrossEntropyLoss)
+    """L = −(1/N) Σ_n log( exp s[n, l_n] / Σ_k exp s[n, k] )   (ONNX operator SoftmaxCrossEntropyLoss)
 
-    Scores (batch, classes), labels (batch,) in 0..classes-1.
+    Scores (batch, classes), labels (batch,) in 0..classes-1; or for sequences scores (batch, T, classes) and
+    labels (batch, T), and so on: n goes over all labels, and L is in nats a label. The classes are the last
+    axis, as a network's last layer gives them; ONNX has them at axis 1, (batch, classes, T).
     """
 
     name = "SoftmaxCrossEntropyLoss"
 
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
-        if len(output_shape) != 2 or output_shape[1] != classes:
+        if len(output_shape) < 2 or output_shape[-1] != classes:
             shown = "(" + ", ".join(["batch", *map(str, output_shape[1:])]) + ")"
             raise ConfigurationError(
                 f"the model's output has the shape {shown}, but {self.name} over {classes} classes needs "
-                f"(batch, {classes}): let the model's last layer give {classes} scores per sample"
+                f"(batch, {classes}), or (batch, length, {classes}) for sequences: let the model's last "
+                f"layer give {classes} scores per label"
             )
 
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
-        shifted = scores - scores.max(axis=1, keepdims=True)  # (batch, classes)
-        log_sum = np.log(np.exp(shifted).sum(axis=1))  # (batch,)
-        return float((log_sum - shifted[np.arange(len(labels)), labels]).mean())
+        _check_labels(self, scores.shape, labels.shape)
+        shifted = scores - scores.max(axis=-1, keepdims=True)  # (batch, ..., classes)
+        log_sum = np.log(np.exp(shifted).sum(axis=-1))  # (batch, ...)
+        own = np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
+        return float((log_sum - own).mean())
 
     def numpy_gradient(
         self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        gradient: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=1, keepdims=True)
-        gradient[np.arange(len(labels)), labels] -= 1.0
-        gradient /= len(labels)
+        _check_labels(self, scores.shape, labels.shape)
+        exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        gradient: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=-1, keepdims=True)
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        flat[np.arange(labels.size), labels.ravel()] -= 1.0
+        gradient /= labels.size
         return gradient
 
     def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         from torch.nn.functional import cross_entropy  # noqa: PLC0415 - loaded when asked for
 
-        return cross_entropy(scores, labels)
+        _check_labels(self, scores.shape, labels.shape)
+        if scores.ndim == 2:
+            return cross_entropy(scores, labels)
+        return cross_entropy(scores.flatten(end_dim=-2), labels.flatten())
+
+
+def _check_labels(loss: Loss, scores: Sequence[int], labels: Sequence[int]) -> None:
+    """Raise `ConfigurationError` unless there is a row of scores for every label."""
+    if scores[:-1] != labels:
+        raise ConfigurationError(
+            f"the model's output has the shape {tuple(scores)} for labels of shape {tuple(labels)}, but "
+            f"{loss.name} needs scores for every label: choose a model whose output has the labels' shape "
+            "and the classes as one more axis at its end"
+        )

@@ -3,21 +3,9 @@
 from collections.abc import Callable
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.layers import (
-    BatchNorm,
-    Conv,
-    Flatten,
-    GlobalAveragePool,
-    Layer,
-    Linear,
-    MaxPool,
-    Relu,
-    Residual,
-    Shape,
-    chain_shape,
-)
-
-Layers = tuple[Layer, ...]
+from d5ray.networks import resnets
+from d5ray.networks.layers import Conv, Flatten, Layers, Linear, MaxPool, Relu, Shape, chain_shape
+from d5ray.networks.transformers import transformer
 
 
 def lenet(
@@ -43,57 +31,13 @@ def mlp(classes: int, *, hidden: tuple[int, ...] = (64,)) -> Layers:
     return (Flatten(), *inner, Linear(classes))
 
 
-def resnet8(classes: int, *, width: int = 16) -> Layers:
-    """The residual network of eight layers for small images, as in the MLPerf Tiny benchmark; see `resnet20`.
-
-    That benchmark's (Banbury et al., arXiv:2106.07597) has biases, and no normalization on its shortcuts.
-    """
-    return _resnet(classes, blocks=1, width=width)
-
-
-def resnet20(classes: int, *, width: int = 16) -> Layers:
-    """The residual network of 6n + 2 layers for small images, here with n = 3 blocks in each of three stages.
-
-    He, Zhang, Ren, Sun: Deep residual learning for image recognition, arXiv:1512.03385, section 4.2. Where
-    a stage halves the image and doubles the channels, the shortcut is a normalized 1 × 1 convolution, the
-    paper's option B; the paper's own networks for CIFAR-10 have option A, which pads with zeros.
-    """
-    return _resnet(classes, blocks=3, width=width)
-
-
-def _resnet(classes: int, *, blocks: int, width: int) -> Layers:
-    stages = (
-        layer
-        for channels, stride in ((width, 1), (2 * width, 2), (4 * width, 2))
-        for block in range(blocks)
-        for layer in _basic_block(channels, stride if block == 0 else 1)
-    )
-    return (
-        *_normalized_conv(width, kernel=3), Relu(),
-        *stages,
-        GlobalAveragePool(), Flatten(), Linear(classes),
-    )  # fmt: skip
-
-
-def _basic_block(channels: int, stride: int) -> Layers:
-    body = (
-        *_normalized_conv(channels, kernel=3, stride=stride), Relu(),
-        *_normalized_conv(channels, kernel=3),
-    )  # fmt: skip
-    shortcut = () if stride == 1 else _normalized_conv(channels, kernel=1, stride=stride)
-    return Residual(body, shortcut), Relu()
-
-
-def _normalized_conv(channels: int, *, kernel: int, stride: int = 1) -> Layers:
-    """The normalization subtracts the mean, so that the convolution needs no bias."""
-    return Conv(channels, kernel, padding=kernel // 2, stride=stride, bias=False), BatchNorm()
-
-
+RESNETS = (
+    resnets.resnet8, resnets.resnet20, resnets.resnet32, resnets.resnet44, resnets.resnet56,
+    resnets.resnet110, resnets.resnet18, resnets.resnet34, resnets.resnet50, resnets.resnet101,
+    resnets.resnet152,
+)  # fmt: skip
 NETWORKS: dict[str, Callable[..., Layers]] = {
-    "lenet": lenet,
-    "mlp": mlp,
-    "resnet8": resnet8,
-    "resnet20": resnet20,
+    made.__name__: made for made in (lenet, mlp, transformer, *RESNETS)
 }
 
 

@@ -103,6 +103,13 @@ class Executor(ABC):
         On a GPU nothing is moved, and allocate is not called.
         """
 
+    def draw_from(self, seed: int, rank: int) -> None:  # noqa: B027 - few networks draw anything
+        """Let what the network draws at random in training, such as Dropout's masks, follow from these.
+
+        What is drawn in the k-th training pass from now on depends on (seed, rank, k) alone: every agent
+        draws its own, whoever else computes in the same process.
+        """
+
     @final
     def buckets(self, bucket_bytes: int) -> tuple[Range, ...]:
         """Set, and give, the ranges [begin, end) that are announced to on_ready, in their order.

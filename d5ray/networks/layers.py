@@ -2,71 +2,46 @@
 
 from dataclasses import dataclass
 
+from d5ray.checks import check_share
 from d5ray.errors import ConfigurationError
-
-Shape = tuple[int, ...]  # of one sample, without the batch
-
-
-@dataclass(frozen=True)
-class Conv:
-    """A 2-d convolution over (channels, height, width), followed by nothing."""
-
-    channels: int
-    kernel: int
-    padding: int
-    stride: int = 1
-    bias: bool = True  # one number per output channel is added
-
-    def __post_init__(self) -> None:
-        for name, least in (("channels", 1), ("kernel", 1), ("padding", 0), ("stride", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ConfigurationError(f"{name} of {self} must be a whole number from {least} up")
-
-    def output_shape(self, shape: Shape) -> Shape:
-        _check_image(self, shape)
-        height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[1:])
-        return _positive(self, shape, (self.channels, height, width))
-
-
-@dataclass(frozen=True)
-class BatchNorm:
-    """γ (x − mean) / √(variance + epsilon) + β for every channel (Ioffe and Szegedy, arXiv:1502.03167).
-
-    In training mean and variance are the batch's, and `momentum` is the weight with which they enter the
-    running ones, by which the network is evaluated. The running ones are state that is not trained.
-    """
-
-    epsilon: float = 1e-5
-    momentum: float = 0.1
-
-    def output_shape(self, shape: Shape) -> Shape:
-        _check_image(self, shape)
-        return shape
-
-
-@dataclass(frozen=True)
-class MaxPool:
-    """The largest of every `size` × `size` square."""
-
-    size: int
-
-    def output_shape(self, shape: Shape) -> Shape:
-        return _positive(self, shape, (shape[0], shape[1] // self.size, shape[2] // self.size))
-
-
-@dataclass(frozen=True)
-class GlobalAveragePool:
-    """The mean of every channel, as (channels, 1, 1)."""
-
-    def output_shape(self, shape: Shape) -> Shape:
-        _check_image(self, shape)
-        return (shape[0], 1, 1)
+from d5ray.networks.images import BatchNorm as BatchNorm
+from d5ray.networks.images import Conv as Conv
+from d5ray.networks.images import GlobalAveragePool as GlobalAveragePool
+from d5ray.networks.images import MaxPool as MaxPool
+from d5ray.networks.sequences import CausalSelfAttention as CausalSelfAttention
+from d5ray.networks.sequences import Embedding as Embedding
+from d5ray.networks.sequences import LayerNorm as LayerNorm
+from d5ray.networks.sequences import Positions as Positions
+from d5ray.networks.shapes import Shape as Shape
 
 
 @dataclass(frozen=True)
 class Relu:
     """max(0, x)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+
+@dataclass(frozen=True)
+class Gelu:
+    """x Φ(x), Φ the normal distribution function (Hendrycks and Gimpel, arXiv:1606.08415)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """In training every number is 0 with this probability, else divided by 1 − share (arXiv:1207.0580).
+
+    Which ones is drawn anew at every step, by every agent for itself (`Executor.draw_from`).
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        check_share("share", self.share)
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
@@ -85,12 +60,12 @@ class Flatten:
 
 @dataclass(frozen=True)
 class Linear:
-    """W x + b with `features` outputs."""
+    """W x + b with `features` outputs, along the last axis: for a sequence, at every position by itself."""
 
     features: int
 
     def output_shape(self, shape: Shape) -> Shape:
-        return (self.features,)
+        return (*shape[:-1], self.features)
 
 
 @dataclass(frozen=True)
@@ -110,10 +85,15 @@ class Residual:
         return after
 
 
-Layer = Conv | BatchNorm | MaxPool | GlobalAveragePool | Relu | Flatten | Linear | Residual
+Layer = (
+    Conv | BatchNorm | MaxPool | GlobalAveragePool
+    | Embedding | Positions | LayerNorm | CausalSelfAttention
+    | Relu | Gelu | Dropout | Flatten | Linear | Residual
+)  # fmt: skip
+Layers = tuple[Layer, ...]
 
 
-def chain_shape(layers: tuple[Layer, ...], shape: Shape) -> Shape:
+def chain_shape(layers: Layers, shape: Shape) -> Shape:
     """The shape of one sample behind these layers; raises `ConfigurationError` where one does not fit.
 
     >>> chain_shape((Conv(8, kernel=3, padding=1, stride=2), GlobalAveragePool(), Flatten()), (3, 32, 32))
@@ -122,19 +102,3 @@ def chain_shape(layers: tuple[Layer, ...], shape: Shape) -> Shape:
     for layer in layers:
         shape = layer.output_shape(shape)
     return shape
-
-
-def _check_image(layer: Layer, shape: Shape) -> None:
-    if len(shape) != 3:
-        raise ConfigurationError(
-            f"{layer} needs samples of shape (channels, height, width), found {shape}: "
-            "choose a model without convolutions, such as 'mlp'"
-        )
-
-
-def _positive(layer: Layer, before: Shape, after: Shape) -> Shape:
-    if min(after) < 1:
-        raise ConfigurationError(
-            f"{layer} makes {after} of samples of shape {before}: the samples are too small"
-        )
-    return after

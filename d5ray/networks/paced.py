@@ -83,6 +83,9 @@ class PacedExecutor(Executor):
         self._inner.use_buffers(allocate)
         self._adopt()
 
+    def draw_from(self, seed: int, rank: int) -> None:
+        self._inner.draw_from(seed, rank)
+
     def _adopt(self) -> None:
         inner = self._inner
         self.parameters, self.gradients, self.slots = inner.parameters, inner.gradients, inner.slots

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 class Loss(ABC):
     """A mean over the batch, under every framework; `name` is the ONNX operator type.
 
-    Sizes: scores (batch, ...), labels (batch,). Implementations stand in the catalogue, `d5ray.ops`.
+    Sizes: scores (batch, ..., classes), labels (batch, ...). Implementations stand in the catalogue,
+    `d5ray.ops`.
     """
 
     name: ClassVar[str]

@@ -308,7 +308,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], tuple[str, ...]]] = 
     "too few scores": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
         {},
-        ("the shape (batch, 3)", "needs (batch, 4)", "give 4 scores per sample"),
+        ("the shape (batch, 3)", "needs (batch, 4)", "give 4 scores per label"),
     ),
     "an image": (lambda: nn.Conv1d(2, 4, 1), {}, ("the shape (batch, 4, 3)", "needs (batch, 4)")),
     "other samples": (

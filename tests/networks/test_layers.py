@@ -17,6 +17,7 @@ from d5ray.networks.layers import (
     Flatten,
     GlobalAveragePool,
     Layer,
+    LayerNorm,
     Linear,
     MaxPool,
     Relu,
@@ -106,6 +107,39 @@ def test_a_normalization_has_the_papers_numbers_by_default() -> None:
     expected = by_formula(inputs, mean, variance, np.ones(3), np.zeros(3), 1e-5)
     np.testing.assert_allclose(outputs(module, inputs), expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(module.get_buffer("0.running_mean").numpy(), 0.1 * mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [(2, None, 0), (3, 2, 1), (2, 1, 0), (3, 3, 1), (1, 2, 0), (4, 1, 2)]
+)
+def test_a_maximum_is_that_of_every_square(size: int, stride: int | None, padding: int) -> None:
+    """Also of negative numbers: what is padded is never the largest."""
+    inputs = samples() - 9
+    padded = np.pad(inputs, ((0, 0), (0, 0), (padding,) * 2, (padding,) * 2), constant_values=-np.inf)
+    rows, columns = (range(0, extent - size + 1, stride or size) for extent in padded.shape[2:])
+    expected = [[padded[:, :, r : r + size, c : c + size].max(axis=(2, 3)) for c in columns] for r in rows]
+    found = outputs(built(MaxPool(size, stride, padding)), inputs)
+    np.testing.assert_array_equal(found, np.array(expected).transpose(2, 3, 0, 1))
+    assert found.shape[1:] == MaxPool(size, stride, padding).output_shape(IMAGE)
+
+
+def test_a_layer_norm_is_over_the_last_axis_alone() -> None:
+    """γ (x − mean) / √(variance + ε) + β, in float64."""
+    module = built(LayerNorm(epsilon=0.5), shape=(7, 6))
+    weight, bias = (tensor.detach().numpy() for tensor in module.parameters())
+    inputs = samples(shape=(7, 6))
+    mean, variance = inputs.mean(axis=2, keepdims=True), inputs.var(axis=2, keepdims=True)
+    expected = weight * (inputs - mean) / np.sqrt(variance + 0.5) + bias
+    np.testing.assert_allclose(outputs(module, inputs), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_linear_layer_acts_on_the_last_axis() -> None:
+    """At every position of a sequence by itself."""
+    module = built(Linear(5), shape=(7, 6))
+    weight, bias = (tensor.detach().numpy() for tensor in module.parameters())
+    inputs = samples(shape=(7, 6))
+    np.testing.assert_allclose(outputs(module, inputs), inputs @ weight.T + bias, rtol=1e-12, atol=1e-12)
+    assert Linear(5).output_shape((7, 6)) == (7, 5)
 
 
 def test_a_global_average_is_the_mean_of_every_channel() -> None:
@@ -236,3 +270,18 @@ def test_numbers_that_make_no_convolution_are_refused(options: dict[str, Any], w
         Conv(**{"channels": 2, "kernel": 3, "padding": 1, **options})
     assert words in str(caught.value)
     assert str(caught.value).endswith(f"must be a whole number from {0 if 'padding' in options else 1} up")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 0}, "size of MaxPool("),
+        ({"stride": 0}, "stride of MaxPool("),
+        ({"padding": -1}, "padding of MaxPool("),
+        ({"padding": 2}, "must be at most half of its size"),
+    ],
+)
+def test_numbers_that_make_no_pool_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        MaxPool(**{"size": 3, **options})
+    assert words in str(caught.value)

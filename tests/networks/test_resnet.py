@@ -1,4 +1,4 @@
-"""Claims about resnet8 and resnet20, against the network of He et al. written out by hand."""
+"""Claims about residual networks for small images, against that of He et al. written out by hand."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.build import chain
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.catalogue import network
 from d5ray.networks.layers import BatchNorm, Conv, Layer, Linear, Residual, chain_shape
@@ -17,6 +18,8 @@ from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Shape = tuple[int, int, int]
 BLOCKS = {"resnet8": 1, "resnet20": 3}  # in each of the three stages: n
+DEEP = {"resnet32": 5, "resnet44": 7, "resnet56": 9, "resnet110": 18}
+ALL = BLOCKS | DEEP
 DIGITS, MNIST, CIFAR = (1, 8, 8), (1, 28, 28), (3, 32, 32)
 
 
@@ -127,8 +130,20 @@ def test_it_has_the_parameters_of_the_closed_form(name: str, shape: Shape, width
 
 
 def test_the_parameters_are_as_many_as_in_the_paper() -> None:
-    """0.27 million for 20 layers (table 6 of arXiv:1512.03385); 78 thousand for 8."""
-    assert [count(3, BLOCKS[name], 16, 10) for name in ("resnet20", "resnet8")] == [272_474, 78_042]
+    """0.27 million for 20 layers, to 1.7 million for 110 (table 6 of arXiv:1512.03385); 78 thousand for 8."""
+    paper = {"resnet20": 0.27, "resnet32": 0.46, "resnet44": 0.66, "resnet56": 0.85, "resnet110": 1.7}
+    for name, millions in paper.items():
+        digits = 1 if millions > 1 else 2
+        assert round((count(3, ALL[name], 16, 10) - 2_752) / 1e6, digits) == millions  # it has no projections
+    assert count(3, 1, 16, 10) == 78_042 and count(3, 3, 16, 10) == 272_474
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_deep_one_has_the_parameters_of_the_closed_form(name: str) -> None:
+    """Built without memory, on PyTorch's device `meta`."""
+    with torch.device("meta"):
+        module = chain(network(name, CIFAR, 10), CIFAR)
+    assert sum(tensor.numel() for tensor in module.parameters()) == count(3, DEEP[name], 16, 10)
 
 
 def weighted(layers: tuple[Layer, ...]) -> int:
@@ -141,16 +156,16 @@ def weighted(layers: tuple[Layer, ...]) -> int:
     return depth
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", ALL)
 def test_its_depth_is_in_its_name(name: str) -> None:
     """6n + 2 layers; the image is halved twice, its channels doubled twice."""
     layers = network(name, CIFAR, 10)
-    assert weighted(layers) == 6 * BLOCKS[name] + 2 == int(name.removeprefix("resnet"))
+    assert weighted(layers) == 6 * ALL[name] + 2 == int(name.removeprefix("resnet"))
     shapes = [
         chain_shape(layers[: i + 1], CIFAR) for i, layer in enumerate(layers) if isinstance(layer, Residual)
     ]
     stages = [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
-    assert shapes == [shape for shape in stages for _ in range(BLOCKS[name])]
+    assert shapes == [shape for shape in stages for _ in range(ALL[name])]
     assert layers[1] == BatchNorm()
 
 

@@ -33,6 +33,39 @@ def test_pytorch_agrees_with_numpy(shape: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(LOSS.numpy_gradient(scores, labels), tensor.grad.numpy(), atol=1e-15)
 
 
+@given(shapes, st.integers(1, 4))
+def test_sequences_are_the_mean_over_all_their_labels(shape: tuple[int, int, int], length: int) -> None:
+    """Scores (batch, T, classes) with labels (batch, T) are batch · T samples, in loss and gradients."""
+    batch, classes, seed = shape
+    flat_scores, flat_labels = drawn(batch * length, classes, seed)
+    scores, labels = flat_scores.reshape(batch, length, classes), flat_labels.reshape(batch, length)
+    assert LOSS.numpy(scores, labels) == pytest.approx(LOSS.numpy(flat_scores, flat_labels), rel=1e-14)
+    gradient = LOSS.numpy_gradient(flat_scores, flat_labels).reshape(scores.shape)
+    np.testing.assert_allclose(LOSS.numpy_gradient(scores, labels), gradient, rtol=1e-14)
+    tensor = torch.tensor(scores, requires_grad=True)
+    loss = LOSS.torch(tensor, torch.tensor(labels))
+    assert loss.shape == () and loss.item() == pytest.approx(LOSS.numpy(scores, labels), rel=1e-12, abs=1e-14)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert tensor.grad is not None
+    np.testing.assert_allclose(gradient, tensor.grad.numpy(), atol=1e-15)
+
+
+@pytest.mark.parametrize(("scores", "labels"), [((4, 5, 3), (4,)), ((4, 3), (4, 5)), ((4, 5, 3), (4, 3))])
+def test_scores_that_are_not_one_row_a_label_are_refused(
+    scores: tuple[int, ...], labels: tuple[int, ...]
+) -> None:
+    """With both shapes, in NumPy and PyTorch alike: nothing is broadcast."""
+    given_scores, given_labels = np.zeros(scores), np.zeros(labels, np.int64)
+    for call, own in (
+        (LOSS.numpy, (given_scores, given_labels)),
+        (LOSS.numpy_gradient, (given_scores, given_labels)),
+        (LOSS.torch, (torch.tensor(given_scores), torch.tensor(given_labels))),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            call(*own)
+        assert f"output has the shape {scores} for labels of shape {labels}" in str(caught.value)
+
+
 @given(shapes)
 def test_the_loss_is_its_definition(shape: tuple[int, int, int]) -> None:
     """−(1/B) Σ log( exp s_l / Σ exp s ), written out."""
@@ -88,14 +121,15 @@ def test_an_output_that_does_not_fit_is_refused(shape: tuple[int, ...], shown: s
     for words in (
         f"the shape {shown}",
         "10 classes needs (batch, 10)",
-        "last layer give 10 scores per sample",
+        "last layer give 10 scores per label",
     ):
         assert words in str(caught.value)
 
 
 def test_an_output_that_fits_passes() -> None:
-    """(batch, classes), whatever the batch."""
+    """(batch, classes), whatever the batch, and sequences of it."""
     LOSS.check((2, 10), 10)
+    LOSS.check((2, 7, 10), 10)
     LOSS.check((1, 1), 1)
 
 

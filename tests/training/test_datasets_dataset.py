@@ -68,13 +68,13 @@ def test_fingerprint_survives_pickling() -> None:
         (
             images(2).astype(np.float64),
             labels(0, 0),
-            r"inputs: found .* of float64.*\(N, C, H, W\) of float32",
+            r"inputs: found .* of float64.*\(N, ...\) of float32 or int64",
         ),
-        (images(2)[:, 0], labels(0, 0), r"inputs: found \(2, 3, 4\)"),
+        (np.array(2, np.float32), labels(0, 0), r"inputs: found \(\) of float32"),
         (images(4)[::2], labels(0, 0), "inputs: .*not C-contiguous"),
         (images(2).tolist(), labels(0, 0), "inputs: found list"),
         (images(2), labels(0, 0).astype(np.int32), r"labels: found \(2,\) of int32.*of int64"),
-        (images(2), labels(0, 0)[:, None], r"labels: found \(2, 1\)"),
+        (images(2), np.array([[0, 0], [1, -7]]), r"labels\[1, 1\] is -7, expected 0 or more"),
         (images(2), labels(0, 0, 0), "found 2 inputs and 3 labels"),
         (images(2), labels(0, -7), r"labels\[1\] is -7, expected 0 or more"),
     ],
@@ -83,6 +83,15 @@ def test_split_refuses_what_does_not_fit(inputs: object, targets: object, messag
     """A wrong type, rank, order, length or sign is a DataError that says what was found."""
     with pytest.raises(DataError, match=message):
         Split(inputs, targets)  # type: ignore[arg-type]
+
+
+def test_tokens_with_a_label_each_are_samples() -> None:
+    """Inputs (N, T) and labels (N, T) of int64: as many samples as rows, of shape (T,)."""
+    tokens = np.arange(12).reshape(3, 4)
+    data = Dataset("tokens", Split(tokens, tokens), Split(tokens[:1], tokens[:1]), tuple(map(str, range(12))))
+    assert (data.sample_shape, len(data.train)) == ((4,), 3)
+    with pytest.raises(DataError, match=r"train.labels\[2, 3\] is 11, expected less than .* 11"):
+        replace(data, classes=data.classes[:11])
 
 
 def test_dataset_refuses_a_label_without_a_class() -> None:

@@ -29,7 +29,9 @@ def from_model(
     from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
 
     module = build.module(model, model_kwargs, sample_shape, classes, seed=seed, threads=threads)
-    return build.executor(module, sample_shape, classes, loss, device)
+    made = build.executor(module, sample_shape, classes, loss, device)
+    made.draw_from(seed, rank=0)
+    return made
 
 
 def load() -> None:

@@ -1,7 +1,7 @@
 """From a model as data to a checked executor on a device."""
 
 import copy
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,16 +9,23 @@ from torch import nn
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.frameworks.torch.modules import CausalAttention, PositionTable, Sum, embedding
 from d5ray.networks import catalogue
 from d5ray.networks.device import Device
 from d5ray.networks.layers import (
     BatchNorm,
+    CausalSelfAttention,
     Conv,
+    Dropout,
+    Embedding,
     Flatten,
+    Gelu,
     GlobalAveragePool,
     Layer,
+    LayerNorm,
     Linear,
     MaxPool,
+    Positions,
     Relu,
     Residual,
     Shape,
@@ -62,32 +69,30 @@ def _module(layer: Layer, shape: Shape) -> nn.Module:
             return nn.Conv2d(shape[0], channels, kernel, stride, padding, bias=bias)
         case BatchNorm(epsilon, momentum):
             return nn.BatchNorm2d(shape[0], epsilon, momentum)
-        case MaxPool(size):
-            return nn.MaxPool2d(size)
+        case MaxPool(size, stride, padding):
+            return nn.MaxPool2d(size, stride, padding)
         case GlobalAveragePool():
             return nn.AdaptiveAvgPool2d(1)
+        case Embedding(tokens, width):
+            return embedding(tokens, width)
+        case Positions(longest):
+            return PositionTable(shape[0] if longest is None else longest, shape[1])
+        case LayerNorm(epsilon):
+            return nn.LayerNorm(shape[-1], epsilon)
+        case CausalSelfAttention(heads):
+            return CausalAttention(shape[1], heads)
         case Relu():
             return nn.ReLU()
+        case Gelu():
+            return nn.GELU()
+        case Dropout(share):
+            return nn.Dropout(share)
         case Flatten():
             return nn.Flatten()
         case Linear(features):
-            return nn.Linear(shape[0], features)
+            return nn.Linear(shape[-1], features)
         case Residual(body, shortcut):
             return Sum(chain(body, shape), chain(shortcut, shape))
-
-
-@final
-class Sum(nn.Module):
-    """body(x) + shortcut(x)."""
-
-    def __init__(self, body: nn.Sequential, shortcut: nn.Sequential) -> None:
-        super().__init__()
-        self.body = body
-        self.shortcut = shortcut
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.body(inputs) + self.shortcut(inputs)
-        return outputs
 
 
 def executor(
@@ -100,12 +105,22 @@ def executor(
             "build of torch on a machine with a GPU"
         )
     made = TorchExecutor(network.to(str(device)), loss, torch.device(str(device)))
+    loss.check(_tried(made, network, sample_shape), classes)
+    return made
+
+
+def _tried(made: TorchExecutor, network: nn.Module, sample_shape: Shape) -> tuple[int, ...]:
+    """The shape of the output for two samples of numbers, or of tokens where a model takes nothing else."""
     probe = np.zeros((2, *sample_shape), dtype=np.float32)
     try:
-        output = made.inference(probe)
+        try:
+            output = made.inference(probe)
+        except RuntimeError:
+            if not any(isinstance(part, nn.Embedding) for part in network.modules()):
+                raise
+            output = made.inference(probe.astype(np.int64))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ConfigurationError(
             f"the model does not take samples of shape {sample_shape}: {error}"
         ) from error
-    loss.check(output.shape, classes)
-    return made
+    return tuple(output.shape)

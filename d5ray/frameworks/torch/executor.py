@@ -15,7 +15,9 @@ from d5ray.networks.buckets import OnReady
 from d5ray.networks.executor import Allocate, Evaluation, Executor
 from d5ray.operators.loss import Loss
 
-EVALUATION_BATCH = 1024  # samples at a time, so that a large test split fits the memory
+EVALUATION_BATCH = 1024  # labels at a time, so that a large test split fits the memory
+PASS_APART = 0x9E3779B97F4A7C15  # between the seeds of one pass and of the next; odd, so that none returns
+SEEDS = 2**64
 
 
 @final
@@ -39,6 +41,11 @@ class TorchExecutor(Executor):
         self._lay_into(values, torch.zeros_like(values))
         self._state = flat.State(module, like=self.parameters)
         self.untrained, self.counters = self._state.floating, self._state.counters
+        self._generator = _generator_of(device)
+        self._pass_seed = 0
+
+    def draw_from(self, seed: int, rank: int) -> None:
+        self._pass_seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with self._evaluating():
@@ -54,6 +61,8 @@ class TorchExecutor(Executor):
     ) -> float:
         self.gradients.zero_()
         begin = perf_counter_ns()
+        self._pass_seed = (self._pass_seed + PASS_APART) % SEEDS
+        self._generator.manual_seed(self._pass_seed)
         loss = self.loss.torch(self.module(self._tensor(inputs)), self._tensor(labels))
         self._synchronize()
         middle = perf_counter_ns()
@@ -88,13 +97,14 @@ class TorchExecutor(Executor):
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         total, right = 0.0, 0
+        batch = max(1, EVALUATION_BATCH * len(labels) // max(1, labels.size))
         with self._evaluating():
-            for start in range(0, len(labels), EVALUATION_BATCH):
-                truth = self._tensor(labels[start : start + EVALUATION_BATCH])
-                scores = self.module(self._tensor(inputs[start : start + EVALUATION_BATCH]))
+            for start in range(0, len(labels), batch):
+                truth = self._tensor(labels[start : start + batch])
+                scores = self.module(self._tensor(inputs[start : start + batch]))
                 total += self.loss.torch(scores, truth).item() * len(truth)
-                right += int((scores.argmax(dim=1) == truth).sum().item())
-        return Evaluation(loss=total / len(labels), accuracy=right / len(labels))
+                right += int((scores.argmax(dim=-1) == truth).sum().item())
+        return Evaluation(loss=total / len(labels), accuracy=right / labels.size)
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         return flat.numbers(self.parameters).copy()
@@ -157,3 +167,11 @@ class TorchExecutor(Executor):
     def _synchronize(self) -> None:
         if not self._on_cpu:
             torch.cuda.synchronize(self.device)
+
+
+def _generator_of(device: torch.device) -> torch.Generator:
+    """What PyTorch's own modules draw from on this device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]

@@ -15,8 +15,8 @@ class Split:
     """Samples and their labels.
 
     Args:
-        inputs: (N, C, H, W) float32, C-contiguous.
-        labels: (N,) int64, C-contiguous, the index of each sample's class, >= 0.
+        inputs: (N, ...) float32, or int64 for tokens, C-contiguous; images are (N, C, H, W).
+        labels: (N,) or (N, ...) int64, C-contiguous, the index of each label's class, >= 0.
 
     Raises:
         DataError: an array has another type, shape or length, or a label is negative.
@@ -25,21 +25,21 @@ class Split:
     5
     """
 
-    inputs: npt.NDArray[np.float32]
+    inputs: npt.NDArray[np.float32] | npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        _check_array("inputs", self.inputs, np.dtype(np.float32), axes="(N, C, H, W)")
-        _check_array("labels", self.labels, np.dtype(np.int64), axes="(N,)")
+        _check_array("inputs", self.inputs, (np.dtype(np.float32), np.dtype(np.int64)))
+        _check_array("labels", self.labels, (np.dtype(np.int64),))
         if len(self.inputs) != len(self.labels):
             raise DataError(
                 f"found {len(self.inputs)} inputs and {len(self.labels)} labels, expected as many of one as "
                 "of the other: give each sample one label"
             )
-        if len(self.labels) and self.labels.min() < 0:
-            at = int(self.labels.argmin())
+        if self.labels.size and self.labels.min() < 0:
+            at = _place(self.labels, self.labels.argmin())
             raise DataError(
-                f"labels[{at}] is {self.labels[at]}, expected 0 or more: number the classes from 0"
+                f"labels{at} is {self.labels.min()}, expected 0 or more: number the classes from 0"
             )
 
     def __len__(self) -> int:
@@ -73,18 +73,17 @@ class Dataset:
                 f"test samples of shape {self.test.inputs.shape[1:]}, expected one shape: make them equal"
             )
         for part, split in (("train", self.train), ("test", self.test)):
-            if len(split) and split.labels.max() >= len(self.classes):
-                at = int(split.labels.argmax())
+            if split.labels.size and split.labels.max() >= len(self.classes):
+                at = _place(split.labels, split.labels.argmax())
                 raise DataError(
-                    f"data set {self.name!r}: {part}.labels[{at}] is {split.labels[at]}, expected less than "
+                    f"data set {self.name!r}: {part}.labels{at} is {split.labels.max()}, expected less than "
                     f"the number of classes, {len(self.classes)}: name every class, or mend the label"
                 )
 
     @property
-    def sample_shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one sample."""
-        channels, height, width = self.train.inputs.shape[1:]
-        return channels, height, width
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, such as (C, H, W)."""
+        return self.train.inputs.shape[1:]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -102,14 +101,19 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _check_array(name: str, array: object, dtype: np.dtype[np.generic], axes: str) -> None:
-    expected = f"a C-contiguous array {axes} of {dtype}"
+def _place(labels: npt.NDArray[np.int64], flat: np.intp) -> list[int]:
+    """The indices of a label whose place in the flat array is known."""
+    return [int(index) for index in np.unravel_index(flat, labels.shape)]
+
+
+def _check_array(name: str, array: object, dtypes: tuple[np.dtype[np.generic], ...]) -> None:
+    kinds = " or ".join(map(str, dtypes))
+    expected = f"a C-contiguous array (N, ...) of {kinds}"
     if not isinstance(array, np.ndarray):
         raise DataError(f"{name}: found {type(array).__name__}, expected {expected}: convert with np.asarray")
-    rank = axes.count(",") + (not axes.endswith(",)"))
-    if array.dtype != dtype or array.ndim != rank or not array.flags.c_contiguous:
+    if array.dtype not in dtypes or array.ndim == 0 or not array.flags.c_contiguous:
         order = "C-contiguous" if array.flags.c_contiguous else "not C-contiguous"
         raise DataError(
             f"{name}: found {array.shape} of {array.dtype}, {order}, expected {expected}: "
-            f"reshape it and use np.ascontiguousarray(..., dtype=np.{dtype})"
+            f"reshape it and use np.ascontiguousarray(..., dtype=np.{dtypes[0]})"
         )

@@ -1,0 +1,62 @@
+"""The layers that PyTorch has no module for: sums of two chains, positions, and causal attention"""
+
+from typing import final
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+DEVIATION = 0.02  # of the vectors of tokens and positions at the start, as in GPT-2
+
+
+def embedding(tokens: int, width: int) -> nn.Embedding:
+    """A vector for each token."""
+    made = nn.Embedding(tokens, width)
+    nn.init.normal_(made.weight, std=DEVIATION)
+    return made
+
+
+@final
+class Sum(nn.Module):
+    """body(x) + shortcut(x)."""
+
+    def __init__(self, body: nn.Sequential, shortcut: nn.Sequential) -> None:
+        super().__init__()
+        self.body = body
+        self.shortcut = shortcut
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.body(inputs) + self.shortcut(inputs)
+        return outputs
+
+
+@final
+class PositionTable(nn.Module):
+    """x + p for x (batch, length, width), with a vector p for each of so many positions."""
+
+    def __init__(self, positions: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(positions, width))
+        nn.init.normal_(self.weight, std=DEVIATION)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.weight[: inputs.shape[1]]
+
+
+@final
+class CausalAttention(nn.Module):
+    """Attention of every position to those up to its own, (batch, length, width) to the same shape."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.into = nn.Linear(width, 3 * width)  # queries, keys and values, each head by head
+        self.out = nn.Linear(width, width)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        batch, length, width = inputs.shape
+        three = self.into(inputs).view(batch, length, 3, self.heads, width // self.heads)
+        queries, keys, values = three.permute(2, 0, 3, 1, 4)  # each (batch, heads, length, width / heads)
+        found = scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        mixed: torch.Tensor = self.out(found.transpose(1, 2).reshape(batch, length, width))
+        return mixed
