@@ -9,8 +9,8 @@ from d5ray.training.datasets import check_dataset_name, check_dataset_options, d
 
 
 def test_every_published_name_is_known() -> None:
-    """The five data sets are known by these names, and none is refused."""
-    assert set(dataset_names()) == {"digits", "mnist", "fashion_mnist", "cifar10", "cifar100"}
+    """The six data sets are known by these names, and none is refused."""
+    assert set(dataset_names()) == {"digits", "text", "mnist", "fashion_mnist", "cifar10", "cifar100"}
     for name in dataset_names():
         check_dataset_name(name)
 

@@ -10,9 +10,10 @@ from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.digits import load_digits
 from d5ray.training.datasets.files import default_root
 from d5ray.training.datasets.mnist import load_fashion_mnist, load_mnist
+from d5ray.training.datasets.text import load_text
 
-# Loaders of data that an installed package carries: called with the options alone.
-SHIPPED: dict[str, Callable[..., Dataset]] = {"digits": load_digits}
+# Loaders of data that an installed package carries, or the user's own: called with the options alone.
+SHIPPED: dict[str, Callable[..., Dataset]] = {"digits": load_digits, "text": load_text}
 
 # Loaders of data that lies in files: called with the root folder, whether to download, and the options.
 PUBLISHED: dict[str, Callable[..., Dataset]] = {
@@ -27,7 +28,7 @@ def dataset_names() -> tuple[str, ...]:
     """The names that `load_dataset` knows.
 
     >>> dataset_names()
-    ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'cifar100')
+    ('digits', 'text', 'mnist', 'fashion_mnist', 'cifar10', 'cifar100')
     """
     return (*SHIPPED, *PUBLISHED)
 
@@ -51,15 +52,15 @@ def check_dataset_options(name: str, options: Iterable[str]) -> None:
 def load_dataset(
     name: str, *, root: str | Path | None = None, download: bool = False, **options: object
 ) -> Dataset:
-    """Load a data set into memory: inputs (N, C, H, W) float32 in 0..1, labels (N,) int64.
+    """Load a data set into memory: images (N, C, H, W) float32 in 0..1 with labels (N,) int64, or text.
 
     Args:
         name: one of `dataset_names()`.
         root: the folder of all data sets; files of `mnist` lie in `root/mnist` or in `root` itself.
-            None: $D5RAY_DATA, else $D5RAY_HOME/data, else ~/d5ray/data. Digits need no files.
+            None: $D5RAY_DATA, else $D5RAY_HOME/data, else ~/d5ray/data. Digits and text need none.
         download: fetch what is missing from the published address. Without it the network is not touched.
-        options: digits: `split_seed`, `test_fraction`; the others: `checksum` (False skips the
-            comparison with the published MD5); cifar100: `labels` ("fine" or "coarse").
+        options: digits: `split_seed`, `test_fraction`; text: see `load_text`; the others: `checksum` (False
+            skips the comparison with the published MD5); cifar100: `labels` ("fine" or "coarse").
 
     Raises:
         ConfigurationError: unknown name or option, or an option's value makes no sense.

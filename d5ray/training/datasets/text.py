@@ -1,0 +1,119 @@
+"""Text as a sequence of bytes, from files, or from the documentation that every Python carries"""
+
+import glob
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from d5ray.checks import check_count, check_number
+from d5ray.errors import ConfigurationError, DataError
+from d5ray.training.datasets.dataset import Dataset, Split
+
+BYTES = tuple(repr(bytes([byte])) for byte in range(256))  # the names of the classes
+Paths = str | Path | Sequence[str | Path]
+
+
+def load_text(*, paths: Paths = (), length: int = 128, test_fraction: float = 0.1) -> Dataset:
+    """Windows of text, to learn what byte follows: inputs (N, length), labels (N, length), int64 in 0..255.
+
+    The text is the files' bytes one after the other, nothing between them, nothing decoded. Its last
+    round(test_fraction · bytes) are the test split. Each split is cut into windows of `length` bytes that
+    follow one another without overlap, so that an epoch predicts every byte once; window i has the bytes
+    [i · length, (i + 1) · length) as inputs, and those one further on as labels. Up to `length` bytes at the
+    end that fill no window are left out. In memory a byte of text takes 16.
+
+    Args:
+        paths: a file, a folder (all files in and below it, by name; none that begins with a dot) or a
+            pattern such as "books/*.txt", or several of them in this order; a file that is named twice counts
+            once. Without any: the language reference that Python's `help()` shows, every paragraph once.
+            It is not the same in all versions of Python: 0.38 MB in 3.11.
+        length: of a window, at least 1.
+        test_fraction: above 0 and below 1.
+
+    Raises:
+        ConfigurationError: an option's value makes no sense.
+        DataError: a path leads to no file, a file cannot be read, or there is too little text.
+    """
+    check_count("length", length, 1)
+    check_number("test_fraction", test_fraction, low=0.0, low_included=False, high=1.0)
+    files = _files(paths)
+    text = b"".join(map(_read, files)) if files else _reference()
+    tested = round(test_fraction * len(text))
+    shortest = min(tested, len(text) - tested)
+    if shortest <= length:
+        raise DataError(
+            f"data set 'text': found {len(text)} bytes in {_where(files)}, {len(text) - tested} to train and "
+            f"{tested} to test, expected at least length + 1 = {length + 1} of each: give more text, or "
+            "choose a smaller length or another test_fraction"
+        )
+    tokens = np.frombuffer(text, np.uint8).astype(np.int64)
+    train, test = tokens[: len(tokens) - tested], tokens[len(tokens) - tested :]
+    return Dataset("text", _windows(train, length), _windows(test, length), BYTES)
+
+
+def _windows(tokens: npt.NDArray[np.int64], length: int) -> Split:
+    count = (len(tokens) - 1) // length
+    inputs, labels = (tokens[first : first + count * length].reshape(count, length) for first in (0, 1))
+    return Split(inputs.copy(), labels.copy())
+
+
+def _files(paths: Paths) -> list[Path]:
+    """The files that are meant, each once."""
+    if isinstance(paths, str | Path):
+        paths = (paths,)
+    if not isinstance(paths, Sequence) or not all(isinstance(path, str | Path) for path in paths):
+        raise ConfigurationError(
+            f"paths is {paths!r}: it must be a file, a folder or a pattern such as 'books/*.txt', or a tuple "
+            "of them"
+        )
+    found: dict[Path, None] = {}
+    for path in paths:
+        meant = list(_meant(Path(path).expanduser()))
+        if not meant:
+            raise DataError(
+                f"data set 'text': no file fits {str(path)!r} (seen from {Path.cwd()}): give the path of a "
+                "file, of a folder with files in it, or a pattern such as 'books/*.txt'"
+            )
+        found |= dict.fromkeys(file.resolve() for file in meant)
+    return list(found)
+
+
+def _meant(path: Path) -> Iterator[Path]:
+    """The files of one path, by name."""
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        for inner in sorted(path.rglob("*")):
+            hidden = any(part.startswith(".") for part in inner.relative_to(path).parts)
+            if inner.is_file() and not hidden:
+                yield inner
+    else:
+        fitting = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - Path's refuses absolute ones
+        yield from (Path(name) for name in fitting if Path(name).is_file())
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"data set 'text': {file} cannot be read: {error}: check its rights") from error
+
+
+def _reference() -> bytes:
+    """Python's language reference. Its chapters repeat each other, so that every paragraph is taken once."""
+    try:
+        from pydoc_data.topics import topics  # noqa: PLC0415 - 0.5 MB, for this data set alone
+    except ImportError as error:
+        raise DataError(
+            "data set 'text': this Python came without pydoc_data, its documentation: give `paths` of a text"
+        ) from error
+    paragraphs = (text.strip("\n") for name in sorted(topics) for text in topics[name].split("\n\n"))
+    return "\n\n".join(dict.fromkeys(text for text in paragraphs if text)).encode()
+
+
+def _where(files: list[Path]) -> str:
+    if not files:
+        return "Python's documentation"
+    return str(files[0]) if len(files) == 1 else f"{len(files)} files from {files[0]} to {files[-1]}"

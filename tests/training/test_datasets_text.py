@@ -1,0 +1,116 @@
+"""Claims about text as data: every byte of the files is predicted once, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d5ray.errors import ConfigurationError, DataError
+from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.dataset import Split
+
+
+def bytes_of(split: Split) -> bytes:
+    """The text of a split: its first byte, and every label."""
+    return bytes(split.inputs[0, :1].tolist() + split.labels.ravel().tolist())
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.binary(min_size=2, max_size=300), st.integers(1, 20), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+def test_every_byte_is_predicted_once_in_its_order(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes, length: int, fraction: float
+) -> None:
+    """The windows of a split are its bytes; at most `length` at its end are left out."""
+    file = tmp_path_factory.mktemp("text") / "a"
+    file.write_bytes(text)
+    tested = round(fraction * len(text))
+    parts = text[: len(text) - tested], text[len(text) - tested :]
+    if min(map(len, parts)) <= length:
+        with pytest.raises(DataError, match=rf"{len(parts[0])} to train and {tested} to test"):
+            load_dataset("text", paths=str(file), length=length, test_fraction=fraction)
+        return
+    data = load_dataset("text", paths=str(file), length=length, test_fraction=fraction)
+    for split, part in zip((data.train, data.test), parts, strict=True):
+        found = bytes_of(split)
+        assert part.startswith(found) and len(part) - len(found) < length
+        assert split.inputs.shape == split.labels.shape == ((len(found) - 1) // length, length)
+        assert split.inputs.ravel()[1:].tolist() == split.labels.ravel()[:-1].tolist()
+        assert split.inputs.dtype == split.labels.dtype == np.int64
+    assert len(data.classes) == 256 and data.classes[97] == "b'a'"
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of four files with 40 bytes each, one of them hidden, and one folder in it."""
+    (tmp_path / "books" / "old").mkdir(parents=True)
+    for name, letter in (("b.txt", "b"), ("a.txt", "a"), ("old/c.md", "c"), (".d.txt", "d")):
+        (tmp_path / "books" / name).write_text(40 * letter)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("paths", "letters"),
+    [
+        ("books", "abc"),
+        ("books/*.txt", "ab"),
+        ("books/**/*.md", "c"),
+        (("books/b.txt", "books/a.txt"), "ba"),
+        (["books/b.txt", "books"], "bac"),  # each file once
+        (Path("books/old/c.md"), "c"),
+    ],
+)
+def test_files_are_read_in_the_order_in_which_they_are_meant(
+    library: Path, paths: object, letters: str
+) -> None:
+    """A folder by name, hidden files left out; a pattern by name; several paths in their own order."""
+    data = load_dataset("text", paths=paths, length=1, test_fraction=0.05)
+    whole = bytes_of(data.train) + bytes_of(data.test)
+    assert whole == "".join(40 * letter for letter in letters).encode()
+
+
+@pytest.mark.parametrize("paths", ["missing.txt", "books/*.pdf", ("books/a.txt", "missing"), "books/empty"])
+def test_a_path_without_a_file_is_named(library: Path, paths: object) -> None:
+    """With the folder that it was looked for from, and what can be given."""
+    (library / "books" / "empty").mkdir()
+    with pytest.raises(DataError) as error:
+        load_dataset("text", paths=paths)
+    wrong = paths if isinstance(paths, str) else "missing"
+    assert f"no file fits {wrong!r} (seen from {library}): give the path of a file" in str(error.value)
+
+
+def test_an_empty_file_is_too_little_text(library: Path) -> None:
+    (library / "nothing").touch()
+    with pytest.raises(DataError, match=r"found 0 bytes in .*nothing, 0 to train and 0 to test.* = 129 of"):
+        load_dataset("text", paths="nothing")
+    with pytest.raises(DataError, match=r"120 bytes in 3 files from .*a.txt to .*c.md, 108 to train and 12"):
+        load_dataset("text", paths="books")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"paths": 7}, "paths is 7: it must be a file, a folder or a pattern"),
+        ({"paths": (1, 2)}, "paths is"),
+        ({"length": 0}, "length is 0"),
+        ({"length": 2.5}, "length is 2.5"),
+        ({"test_fraction": 0}, "test_fraction is 0"),
+        ({"test_fraction": 1.0}, "test_fraction is 1.0"),
+        ({"path": "a"}, "did you mean 'paths'"),
+    ],
+)
+def test_an_option_without_sense_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_dataset("text", **options)  # type: ignore[arg-type]
+
+
+def test_without_paths_it_is_the_language_reference() -> None:
+    """English of at least 100 kB, in which no paragraph of more than a line occurs twice."""
+    data = load_dataset("text")
+    whole = bytes_of(data.train) + bytes_of(data.test)
+    assert len(whole) > 1e5 and b"The assert statement" in whole.replace(b'"', b"")
+    paragraphs = [text for text in whole.decode(errors="replace").split("\n\n") if text.count("\n") > 1]
+    assert len(set(paragraphs)) == len(paragraphs)
+    assert data.fingerprint == load_dataset("text").fingerprint
