@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from d5ray.dashboards import studies
+from d5ray.dashboards import profiles, studies
 from d5ray.dashboards.numbers import COLOURS, number, size
 from d5ray.metrics import side_by_side
 from d5ray.metrics.criteria import Verdict
@@ -80,7 +80,7 @@ def sections(verdicts: Iterable[Verdict]) -> list[Group]:
 def absolute(tables: Mapping[str, pa.Table]) -> list[Table]:
     """What is behind the ratios: none for a run of agents."""
     of_steps = steps(tables)
-    return ([of_steps] if of_steps else []) + exchanges(tables) + studies.of(tables)
+    return ([of_steps] if of_steps else []) + exchanges(tables) + studies.of(tables) + profiles.of(tables)
 
 
 def steps(tables: Mapping[str, pa.Table]) -> Table | None:

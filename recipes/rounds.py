@@ -12,6 +12,7 @@ from d5ray.metrics import store
 from d5ray.metrics.criteria import Metric
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.environment import capture
+from d5ray.metrics.files import storing
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.side_by_side import UNAVAILABLE, scope_of
@@ -59,6 +60,9 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
         verdicts = judged(recipe.criteria, tables, status)
         verdict = overall(verdicts, status)
         writer.write_table("verdicts", table_of("verdicts", [v.row for v in verdicts]))
+        for name, picture in job.pictures(tables).items():
+            with storing(writer.folder):
+                (writer.folder / name).write_text(picture, encoding="utf-8")
         writer.update_run(
             status=status,
             stop_reason=reason or None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from d5ray.canonical import canonical
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.criteria import RunTables
 from d5ray.recipes.contenders import AnyContender, Contender
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class SideBySide(ABC):
             for compared in self.comparisons:
                 for contender in compared if pair % 2 == 0 else reversed(compared):
                     yield pair, contender
+
+    def pictures(self, tables: RunTables) -> dict[str, str]:
+        """What the run's folder also gets, SVG by the file's name: nothing unless a job says otherwise."""
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """The job as JSON data."""

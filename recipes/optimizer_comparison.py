@@ -1,0 +1,72 @@
+"""Which optimizer reaches the targets of several workloads soonest: a performance profile as AlgoPerf's.
+
+    d5ray run optimizer_comparison        or        python -m d5ray.recipes.optimizer_comparison
+    d5ray run optimizer_comparison --set "optimizers={'mine': 'AdamW(0.005)', 'Muon': 'Muon(0.02)'}"
+
+Every optimizer trains every workload with one setting of its own for all of them, as in AlgoPerf's
+self-tuning ruleset (Dahl et al., arXiv:2306.07179), with several seeds, each in a process of its own. What
+counts is the median over the seeds of the steps to the target; a target that is missed within the steps of
+the workload has taken infinitely many. The time counts training alone, without the evaluations.
+
+With r the steps over those of the best optimizer, ρ(τ) is the share of workloads with r ≤ τ, and the score
+∫₁⁴ ρ dτ / 3. It is relative: who is added or left out can change everybody's. The run's folder gets a picture
+of the profile, performance_profile.svg.
+"""
+
+import d5ray as d5
+from d5ray.metrics.profiles import PerformanceScore
+from d5ray.recipes.command import main
+from d5ray.recipes.contest import Contest
+from d5ray.recipes.workloads import Workload
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "job": Contest,
+    "workloads": {
+        "lenet": Workload(
+            model="lenet", dataset="digits", target=d5.TestAccuracy() >= 0.97, steps=800, every=10
+        ),
+        "mlp": Workload(model="mlp", dataset="digits", target=d5.TestAccuracy() >= 0.96, steps=400, every=10),
+        "resnet8": Workload(
+            model="resnet8",
+            model_kwargs={"width": 8},
+            dataset="digits",
+            target=d5.TestAccuracy() >= 0.98,
+            steps=400,
+            every=10,
+        ),
+        "transformer": Workload(
+            model="transformer",
+            model_kwargs={"width": 32, "heads": 2, "depth": 2},
+            dataset="text",
+            dataset_kwargs={"length": 64},
+            target=d5.TestLoss() <= 2.1,  # nats a byte
+            steps=800,
+            every=20,
+        ),
+    },
+}
+
+# Mutable components: who competes, and how often. The rates are the best of three or four on one seed.
+MUTABLE = {
+    "optimizers": {
+        "Momentum": d5.Momentum(0.05, 0.9),
+        "Nesterov": d5.Nesterov(0.05, 0.9),
+        "RMSProp": d5.RMSProp(0.002),
+        "AdamW": d5.AdamW(0.005),
+        "NAdam": d5.NAdam(0.005),
+        "Lion": d5.Lion(0.001),
+        "Muon": d5.Muon(0.02, vector_rate=0.005),
+        "Shampoo": d5.Shampoo(0.03, momentum=0.9, epsilon=0.01, period=5),
+    },
+    "pairs": 3,  # seeds
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    PerformanceScore("Muon") >= 0.5,
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)
