@@ -60,9 +60,6 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
         verdicts = judged(recipe.criteria, tables, status)
         verdict = overall(verdicts, status)
         writer.write_table("verdicts", table_of("verdicts", [v.row for v in verdicts]))
-        for name, picture in job.pictures(tables).items():
-            with storing(writer.folder):
-                (writer.folder / name).write_text(picture, encoding="utf-8")
         writer.update_run(
             status=status,
             stop_reason=reason or None,
@@ -71,6 +68,9 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
             rows=tables["samples"].num_rows,
         )
         writer.close()
+        for name, picture in job.pictures(tables).items():
+            with storing(writer.folder):
+                (writer.folder / name).write_text(picture, encoding="utf-8")
     return Result(
         recipe=recipe,
         run_id=run_id,

@@ -33,8 +33,10 @@ Medians = Mapping[str, Mapping[str, float]]  # by optimizer, then by workload
 @final
 @dataclass(frozen=True)
 class PerformanceScore(Metric):
-    """∫₁⁴ ρ(τ) dτ / 3 of one optimizer among those of the run: 1 where it is first everywhere, 0 if nowhere
-    within four times the best. by: 'steps', 'seconds' or 'samples'; steps and samples are exact.
+    """∫₁⁴ ρ(τ) dτ / 3 of one optimizer among those of the run: 1 where it is first everywhere.
+
+    0 where it is within four times the best nowhere. by: 'steps', 'seconds' or 'samples'; steps and samples
+    are the same on every machine.
     """
 
     optimizer: str

@@ -106,8 +106,8 @@ class Executor(ABC):
     def draw_from(self, seed: int, rank: int) -> None:  # noqa: B027 - few networks draw anything
         """Let what the network draws at random in training, such as Dropout's masks, follow from these.
 
-        What is drawn in the k-th training pass from now on depends on (seed, rank, k) alone: every agent
-        draws its own, whoever else computes in the same process.
+        What is drawn in the k-th call of `inference_and_backprop` from now on depends on (seed, rank, k)
+        alone: every agent draws its own, whoever else computes in the same process. k is in `random_state`.
         """
 
     @final

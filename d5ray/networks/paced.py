@@ -85,6 +85,7 @@ class PacedExecutor(Executor):
 
     def draw_from(self, seed: int, rank: int) -> None:
         self._inner.draw_from(seed, rank)
+        self._random = self._inner.random_state()
 
     def _adopt(self) -> None:
         inner = self._inner

@@ -208,6 +208,18 @@ def test_agents_of_one_process_do_not_disturb_each_other() -> None:
     assert found == expected
 
 
+def test_who_goes_on_draws_what_would_have_been_drawn() -> None:
+    """After three passes, in another executor: the fourth and the fifth are those of who never stopped."""
+    whole, resumed = made(dropout=0.5), made(dropout=0.5)
+    for executor in (whole, resumed):
+        executor.draw_from(3, 1)
+    begin = losses(whole, 3)
+    state = whole.random_state()
+    expected = losses(whole, 2)
+    resumed.set_random_state(state)
+    assert losses(resumed, 2) == expected != begin[:2]
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_agents_of_an_experiment_draw_by_their_rank(tmp_path: Path, dropout: float) -> None:
     """On one and the same batch two agents with the same parameters drop different numbers, if any."""

@@ -42,10 +42,12 @@ class TorchExecutor(Executor):
         self._state = flat.State(module, like=self.parameters)
         self.untrained, self.counters = self._state.floating, self._state.counters
         self._generator = _generator_of(device)
-        self._pass_seed = 0
+        self._first_seed = 0  # of what the network draws in training,
+        self._passes = 0  # of which there were so many passes
 
     def draw_from(self, seed: int, rank: int) -> None:
-        self._pass_seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
+        self._passes = 0
+        self._first_seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with self._evaluating():
@@ -61,8 +63,8 @@ class TorchExecutor(Executor):
     ) -> float:
         self.gradients.zero_()
         begin = perf_counter_ns()
-        self._pass_seed = (self._pass_seed + PASS_APART) % SEEDS
-        self._generator.manual_seed(self._pass_seed)
+        self._passes += 1
+        self._generator.manual_seed((self._first_seed + self._passes * PASS_APART) % SEEDS)
         loss = self.loss.torch(self.module(self._tensor(inputs)), self._tensor(labels))
         self._synchronize()
         middle = perf_counter_ns()
@@ -113,16 +115,17 @@ class TorchExecutor(Executor):
         return self._state.named()
 
     def random_state(self) -> np.ndarray[Any, Any]:
-        states = [torch.get_rng_state()]
+        states = [torch.tensor([self._passes]).view(torch.uint8), torch.get_rng_state()]
         if not self._on_cpu:
             states.append(torch.cuda.get_rng_state(self.device))
         return np.concatenate([state.numpy() for state in states])
 
     def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
-        own = len(torch.get_rng_state())
-        torch.set_rng_state(torch.from_numpy(state[:own].copy()))
+        passes, own, other = np.split(state.copy(), np.cumsum([8, len(torch.get_rng_state())]))
+        self._passes = int(passes.view(np.int64)[0])
+        torch.set_rng_state(torch.from_numpy(own))
         if not self._on_cpu:
-            torch.cuda.set_rng_state(torch.from_numpy(state[own:].copy()), self.device)
+            torch.cuda.set_rng_state(torch.from_numpy(other), self.device)
 
     def use_buffers(self, allocate: Allocate) -> None:
         if not self._on_cpu:
