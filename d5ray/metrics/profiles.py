@@ -36,7 +36,7 @@ class PerformanceScore(Metric):
     """∫₁⁴ ρ(τ) dτ / 3 of one optimizer among those of the run: 1 where it is first everywhere.
 
     0 where it is within four times the best nowhere. by: 'steps', 'seconds' or 'samples'; steps and samples
-    are the same on every machine.
+    do not depend on how fast a machine is.
     """
 
     optimizer: str
