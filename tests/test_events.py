@@ -276,6 +276,28 @@ def test_wrong_samples_are_the_surest_mistakes_first() -> None:
         assert np.array_equal(row["input"], DATA.test.inputs[row["index"]].ravel())
 
 
+def test_in_sequences_every_label_can_be_wrong(tmp_path: Path) -> None:
+    """With its position; 1,500 labels in pieces of at most 1,024."""
+    tokens = np.random.default_rng(1).integers(0, 5, (250, 7))
+    split = Split(tokens[:, :-1].copy(), tokens[:, 1:].copy())
+    sequences = d5.Experiment(
+        model="transformer", model_kwargs={"width": 8, "heads": 1, "depth": 1}, optimizer=d5.SGD(0.1),
+        dataset=Dataset("tokens", split, split, tuple("abcde")), agents=1, events=d5.SaveWrongSamples(most=9),
+    )  # fmt: skip
+    with d5.simulate(sequences, root=tmp_path) as group:
+        group.train(1, progress=False)
+        scores = group.agents[0]._executor.inference(split.inputs)
+        events = group.tables()["events"].to_pylist()
+    predicted = scores.argmax(axis=-1)
+    wrong = [(index, position) for index, position in np.argwhere(predicted != split.labels).tolist()]
+    wrong.sort(key=lambda at: scores[at][split.labels[at]] - scores[at].max())
+    kept = pq.read_table(group.folder / "wrong_samples.parquet").to_pylist()
+    assert [(row["index"], *row["position"]) for row in kept] == wrong[:9]
+    assert all(row["predicted"] == predicted[at] for row, at in zip(kept, wrong, strict=False))
+    assert all(row["input"] == split.inputs[row["index"]].tolist() for row in kept)
+    assert f'"count": {len(wrong)}' in "".join(event["detail"] or "" for event in events)
+
+
 class Notes(d5.Event):
     """An event of the user's own with a metric and a file."""
 

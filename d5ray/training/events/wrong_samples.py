@@ -10,18 +10,20 @@ from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 
 NAME = "wrong_samples.parquet"
-AT_A_TIME = 1024  # samples, so that a large test split fits the memory
+Mistake = tuple[float, int, int, int, float, list[int]]
+AT_A_TIME = 1024  # labels, so that a large test split fits the memory
 
 
 @final
 class SaveWrongSamples(Event):
     """Writes `wrong_samples.parquet` into the run's folder: the surest mistakes first.
 
-    index (in the test split), label, predicted, score (of the predicted class) and label_score, as the
-    network gives them, and the sample itself as `input` with its `shape`. The first agent does it, at the end
-    of each call of `train`, with the parameters that were evaluated.
+    index (in the test split), position (of the label in the sample, for a sequence; else empty), label,
+    predicted, score (of the predicted class) and label_score, as the network gives them, and the sample
+    itself as `input` with its `shape`. The first agent does it, at the end of each call of `train`, with the
+    parameters that were evaluated.
 
-    most: samples that are kept.
+    most: mistakes that are kept.
     """
 
     def __init__(self, most: int = 1000) -> None:
@@ -32,30 +34,35 @@ class SaveWrongSamples(Event):
         test = moment.dataset.test
         if moment.rank or not moment.completed or not len(test):
             return
-        found: list[tuple[float, int, int, int, float]] = []
-        for begin in range(0, len(test), AT_A_TIME):
-            labels = test.labels[begin : begin + AT_A_TIME]
-            scores = moment.executor.inference(test.inputs[begin : begin + AT_A_TIME])
-            predicted = scores.argmax(axis=1)
-            for at in np.flatnonzero(predicted != labels):
-                own = scores[at]
+        kept: list[Mistake] = []
+        count, samples = 0, max(1, AT_A_TIME * len(test) // test.labels.size)
+        for begin in range(0, len(test), samples):
+            labels = test.labels[begin : begin + samples]
+            scores = moment.executor.inference(test.inputs[begin : begin + samples])  # (batch, ..., classes)
+            predicted = scores.argmax(axis=-1)
+            for at in map(tuple, np.argwhere(predicted != labels).tolist()):
                 best, true = int(predicted[at]), int(labels[at])
-                found.append((float(own[best]), begin + int(at), true, best, float(own[true])))
-        found.sort(key=lambda each: each[4] - each[0])
-        kept = found[: self.most]
+                own, score = float(scores[(*at, true)]), float(scores[(*at, best)])
+                kept.append((score, begin + at[0], true, best, own, list(at[1:])))
+                count += 1
+            kept.sort(key=lambda each: each[4] - each[0])
+            del kept[self.most :]
         table = pa.table(
             {
                 "index": pa.array([each[1] for each in kept], pa.int64()),
+                "position": pa.array([each[5] for each in kept], pa.list_(pa.int64())),
                 "label": pa.array([each[2] for each in kept], pa.int64()),
                 "predicted": pa.array([each[3] for each in kept], pa.int64()),
                 "score": pa.array([each[0] for each in kept], pa.float64()),
                 "label_score": pa.array([each[4] for each in kept], pa.float64()),
-                "input": pa.array([test.inputs[each[1]].ravel() for each in kept], pa.list_(pa.float32())),
+                "input": pa.array(
+                    [test.inputs[each[1]].ravel().astype(np.float32) for each in kept], pa.list_(pa.float32())
+                ),
                 "shape": pa.array([list(test.inputs.shape[1:])] * len(kept), pa.list_(pa.int64())),
             }
         )
         moment.keep(NAME, _parquet(table))
-        moment.note("wrong_samples", count=len(found), kept=len(kept), file=NAME)
+        moment.note("wrong_samples", count=count, kept=len(kept), file=NAME)
 
 
 def _parquet(table: pa.Table) -> bytes:
