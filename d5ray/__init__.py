@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.definitions import Throughput as Throughput
     from d5ray.metrics.query import sql as sql
     from d5ray.metrics.store import Run as Run
+    from d5ray.networks.device import BestDevice as BestDevice
     from d5ray.networks.device import CPUDevice as CPUDevice
     from d5ray.networks.device import GPUDevice as GPUDevice
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
@@ -308,6 +309,7 @@ _NAMES = {
     "Dataset": "d5ray.training.datasets",
     "Split": "d5ray.training.datasets",
     "load_dataset": "d5ray.training.datasets",
+    "BestDevice": "d5ray.networks.device",
     "CPUDevice": "d5ray.networks.device",
     "GPUDevice": "d5ray.networks.device",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",

@@ -21,4 +21,17 @@ class GPUDevice:
         return f"cuda:{self.index}"
 
 
-Device = CPUDevice | GPUDevice
+@dataclass(frozen=True)
+class BestDevice:
+    """The first graphics processor that the agent sees, or the processor where it sees none."""
+
+    def chosen(self, gpus: int) -> CPUDevice | GPUDevice:
+        """The device, on a node with so many graphics processors.
+
+        >>> BestDevice().chosen(gpus=0), BestDevice().chosen(gpus=2)
+        (CPUDevice(), GPUDevice(index=0))
+        """
+        return GPUDevice() if gpus else CPUDevice()
+
+
+Device = CPUDevice | GPUDevice | BestDevice

@@ -13,7 +13,7 @@ from torch import nn
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import EVALUATION_BATCH, TorchExecutor
-from d5ray.networks.device import CPUDevice, GPUDevice
+from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
@@ -342,6 +342,16 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
             Small, {}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1,
             device=GPUDevice(1),
         )  # fmt: skip
+
+
+def test_the_best_device_is_one_that_is_there() -> None:
+    """A recipe that names it runs on any machine."""
+    executor = from_model(
+        Small, {}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1,
+        device=BestDevice(),
+    )  # fmt: skip
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert executor.parameters.device.type == expected
 
 
 def test_threads_and_options_reach_pytorch() -> None:

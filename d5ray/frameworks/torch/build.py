@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.modules import CausalAttention, PositionTable, Sum, embedding
 from d5ray.networks import catalogue
-from d5ray.networks.device import Device
+from d5ray.networks.device import BestDevice, Device
 from d5ray.networks.layers import (
     BatchNorm,
     CausalSelfAttention,
@@ -99,6 +99,8 @@ def executor(
     network: nn.Module, sample_shape: Shape, classes: int, loss: Loss, device: Device
 ) -> TorchExecutor:
     """The executor on its device, after a trial of two samples whose output must fit the loss."""
+    if isinstance(device, BestDevice):
+        device = device.chosen(torch.cuda.device_count() if torch.cuda.is_available() else 0)
     if str(device).startswith("cuda") and not torch.cuda.is_available():
         raise ConfigurationError(
             f"the device is {device}, but PyTorch finds no GPU here: use CPUDevice(), or install a CUDA "
