@@ -16,6 +16,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.monitors import Monitors
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.recovery import AgentDied, Recovery
@@ -60,6 +61,7 @@ class TrainingGroup(Training):
         startup_seconds: dict[str, float],
         release: Callable[[], None],
         recovery: Recovery,
+        monitors: Monitors,
     ) -> None:
         super().__init__(experiment, run_id, root, origin)
         self.agents = agents
@@ -72,6 +74,7 @@ class TrainingGroup(Training):
         self._cluster = {"ray_address": session.address, "dashboard": session.dashboard}
         self._release = release
         self._recovery = recovery
+        self._monitors = monitors
         self._recoveries = 0
         self._late = list(experiment.later.values())
         self._steps: dict[int, int] = {}  # done by each agent, when it was asked last
@@ -127,6 +130,7 @@ class TrainingGroup(Training):
             self._recovery.servers.keep()
         pending = {self.agents[rank].train.remote(last - first): rank for rank in left}
         self._begun = self._begun or time.monotonic()
+        self._monitors.phase("train")
         outcomes: dict[int, Outcome] = {}
         try:
             while pending:
@@ -155,6 +159,8 @@ class TrainingGroup(Training):
             done_steps = max((outcome.step for outcome in outcomes.values()), default=0)
             self._interrupted(max(first, done_steps))
             raise
+        finally:
+            self._monitors.phase("run")
         return outcomes
 
     def _news(self, pending: dict[Any, int], seconds: float) -> list[tuple[int, Outcome]]:
@@ -410,6 +416,7 @@ class TrainingGroup(Training):
         return None
 
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
+        self._monitors.stop()
         recorded = self._recorded() if self._outcome.status in ("completed", "nan_loss") else {}
         if recorded and self.asynchronous:
             left = self._recovery.left

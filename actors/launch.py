@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.monitors import Monitors
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
 from d5ray.actors.recovery import Recovery
@@ -35,6 +36,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
 from d5ray.metrics.keepsakes import keep_experiment
+from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.training.datasets import Dataset
 
 MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
@@ -164,6 +166,8 @@ class _Launcher:
             ]
             backend = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")[0]
         self.timings.lap("group")
+        here = ray.get_runtime_context().get_node_id()
+        monitors = Monitors(aggregator, here, experiment.monitor_seconds, self._monitor)
         group = TrainingGroup(
             experiment=experiment,
             run_id=self.run_id,
@@ -178,6 +182,7 @@ class _Launcher:
             startup_seconds=self.timings.seconds,
             release=self.undo,
             recovery=recovery,
+            monitors=monitors,
         )
         if checkpoint is not None:
             group.resume(checkpoint)
@@ -186,6 +191,9 @@ class _Launcher:
         if group.asynchronous:
             keep_experiment(group.folder, self.pickled)
         self.timings.lap("run folder")
+        if experiment.monitor_seconds:
+            monitors.start(places, later)
+            self.timings.lap("node monitors")
         return group
 
     def _environments(self, agents: list[Any], places: list[Place]) -> dict[str, dict[str, str]]:
@@ -217,6 +225,19 @@ class _Launcher:
             scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
         )
         made = actor.remote(str(self.root), self.run_id)
+        self.actors.append(made)
+        return made
+
+    def _monitor(self, node: str, pids: Mapping[str, int]) -> Any:
+        """The monitor of a node on which no aggregator is."""
+        actor = ray.remote(NodeMonitor).options(
+            name=f"NodeMonitor({node[:8]})",
+            namespace=self.run_id,
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        seconds = self.experiment.monitor_seconds
+        made = actor.remote(self.run_id, AggregatorSink(self.aggregator), seconds, pids)
         self.actors.append(made)
         return made
 

@@ -3,6 +3,8 @@
 A plain class that works without Ray; `launch` makes an actor of it, on the driver's node.
 """
 
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pyarrow as pa
 from d5ray.metrics.columns import expand
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.keepsakes import keep_file
+from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.metrics.store import Run, RunWriter
 
 
@@ -23,6 +26,8 @@ class MetricsAggregator:
         pa.array([""])  # imports pandas
         self._writer = RunWriter(Path(root), run_id)
         self._folder = Path(root) / run_id
+        self._lock = threading.Lock()  # the monitor of this node writes from a thread of its own
+        self._monitor: NodeMonitor | None = None
 
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
@@ -39,11 +44,12 @@ class MetricsAggregator:
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows; a batch sent twice counts once. Returns the rows that were new."""
-        return self._writer.append(batch)
+        with self._lock:
+            return self._writer.append(batch)
 
     def append_frames(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows that come in the compact form of a recorder's frame."""
-        return self._writer.append(expand(batch))
+        return self.append(expand(batch))
 
     def append_events(self, batch: pa.RecordBatch) -> int:
         """Keep event rows."""
@@ -52,6 +58,20 @@ class MetricsAggregator:
     def keep_file(self, name: str, data: bytes) -> None:
         """Keep a file of an event's in the run's folder; see `d5ray.metrics.keepsakes.keep_file`."""
         keep_file(self._folder, name, data)
+
+    def watch_node(self, seconds: float, pids: Mapping[str, int]) -> bool:
+        """Watch this node from now on; returns when idle power has been measured, see `NodeMonitor`."""
+        self._monitor = NodeMonitor(self._folder.name, _Own(self), seconds, pids)
+        return self._monitor.start()
+
+    def phase(self, name: str) -> None:
+        """What the monitor of this node records from now on belongs to this phase."""
+        if self._monitor is not None:
+            self._monitor.phase(name)
+
+    def stop(self) -> int:
+        """End the monitor of this node; returns how many rows it recorded."""
+        return 0 if self._monitor is None else self._monitor.stop()
 
     def received(self) -> dict[tuple[str, int], int]:
         """Sample rows received of each (agent, attempt)."""
@@ -63,6 +83,20 @@ class MetricsAggregator:
 
     def close(self, run_row: dict[str, Any], verdicts: pa.Table) -> None:
         """Write the end of the run and compact the streams to Parquet."""
+        self.stop()
         self._writer.write_table("verdicts", verdicts)
         self._writer.update_run(**run_row)
         self._writer.close()
+
+
+class _Own:
+    """Hands the rows of this node's monitor to the aggregator that it runs in."""
+
+    def __init__(self, aggregator: MetricsAggregator) -> None:
+        self._aggregator = aggregator
+
+    def samples(self, batch: Any) -> None:
+        self._aggregator.append(batch)
+
+    def drain(self) -> None:
+        pass

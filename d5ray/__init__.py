@@ -141,13 +141,48 @@ if TYPE_CHECKING:
     from d5ray.metrics.asynchrony import PushRate as PushRate
     from d5ray.metrics.asynchrony import ServerQueue as ServerQueue
     from d5ray.metrics.asynchrony import Staleness as Staleness
+    from d5ray.metrics.convergence import StepsToAccuracy as StepsToAccuracy
+    from d5ray.metrics.convergence import TimeToAccuracy as TimeToAccuracy
+    from d5ray.metrics.convergence import convergence_curve as convergence_curve
+    from d5ray.metrics.cost import Cost as Cost
+    from d5ray.metrics.cost import PriceTable as PriceTable
+    from d5ray.metrics.definitions import BackwardTime as BackwardTime
+    from d5ray.metrics.definitions import BytesReceived as BytesReceived
     from d5ray.metrics.definitions import BytesSent as BytesSent
+    from d5ray.metrics.definitions import DataTime as DataTime
+    from d5ray.metrics.definitions import EvaluationTime as EvaluationTime
+    from d5ray.metrics.definitions import ExchangeTime as ExchangeTime
+    from d5ray.metrics.definitions import ForwardTime as ForwardTime
+    from d5ray.metrics.definitions import MessagesSent as MessagesSent
     from d5ray.metrics.definitions import Metric as Metric
+    from d5ray.metrics.definitions import RecordTime as RecordTime
+    from d5ray.metrics.definitions import SamplesSeen as SamplesSeen
     from d5ray.metrics.definitions import StepTime as StepTime
     from d5ray.metrics.definitions import TestAccuracy as TestAccuracy
     from d5ray.metrics.definitions import TestLoss as TestLoss
     from d5ray.metrics.definitions import Throughput as Throughput
+    from d5ray.metrics.definitions import UpdateTime as UpdateTime
+    from d5ray.metrics.estimates import Rows as Rows
+    from d5ray.metrics.latency import InferenceLatency as InferenceLatency
+    from d5ray.metrics.latency import InferenceTime as InferenceTime
+    from d5ray.metrics.latency import StepLatency as StepLatency
     from d5ray.metrics.query import sql as sql
+    from d5ray.metrics.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
+    from d5ray.metrics.resources import DeviceEnergy as DeviceEnergy
+    from d5ray.metrics.resources import DevicePeakMemory as DevicePeakMemory
+    from d5ray.metrics.resources import DeviceUtilisation as DeviceUtilisation
+    from d5ray.metrics.resources import Energy as Energy
+    from d5ray.metrics.resources import EnergyAboveIdle as EnergyAboveIdle
+    from d5ray.metrics.resources import MemoryEnergy as MemoryEnergy
+    from d5ray.metrics.resources import ProcessorEnergy as ProcessorEnergy
+    from d5ray.metrics.resources import ProcessorUtilisation as ProcessorUtilisation
+    from d5ray.metrics.resources import ProcessPeakMemory as ProcessPeakMemory
+    from d5ray.metrics.resources import ProcessUtilisation as ProcessUtilisation
+    from d5ray.metrics.scaling import StrongEfficiency as StrongEfficiency
+    from d5ray.metrics.scaling import WeakEfficiency as WeakEfficiency
+    from d5ray.metrics.statistics import Estimate as Estimate
+    from d5ray.metrics.stopping import Looks as Looks
+    from d5ray.metrics.stopping import StoppingRule as StoppingRule
     from d5ray.metrics.store import Run as Run
     from d5ray.networks.device import BestDevice as BestDevice
     from d5ray.networks.device import CPUDevice as CPUDevice
@@ -320,6 +355,41 @@ _NAMES = {
     "StepTime": "d5ray.metrics.definitions",
     "Throughput": "d5ray.metrics.definitions",
     "BytesSent": "d5ray.metrics.definitions",
+    "StepLatency": "d5ray.metrics.latency",
+    "InferenceLatency": "d5ray.metrics.latency",
+    "InferenceTime": "d5ray.metrics.latency",
+    "TimeToAccuracy": "d5ray.metrics.convergence",
+    "StepsToAccuracy": "d5ray.metrics.convergence",
+    "convergence_curve": "d5ray.metrics.convergence",
+    "Cost": "d5ray.metrics.cost",
+    "PriceTable": "d5ray.metrics.cost",
+    "ProcessorUtilisation": "d5ray.metrics.resources",
+    "ProcessUtilisation": "d5ray.metrics.resources",
+    "DeviceUtilisation": "d5ray.metrics.resources",
+    "ProcessPeakMemory": "d5ray.metrics.resources",
+    "DevicePeakMemory": "d5ray.metrics.resources",
+    "ControlGroupPeakMemory": "d5ray.metrics.resources",
+    "ProcessorEnergy": "d5ray.metrics.resources",
+    "MemoryEnergy": "d5ray.metrics.resources",
+    "DeviceEnergy": "d5ray.metrics.resources",
+    "Energy": "d5ray.metrics.resources",
+    "EnergyAboveIdle": "d5ray.metrics.resources",
+    "StrongEfficiency": "d5ray.metrics.scaling",
+    "WeakEfficiency": "d5ray.metrics.scaling",
+    "StoppingRule": "d5ray.metrics.stopping",
+    "Looks": "d5ray.metrics.stopping",
+    "Estimate": "d5ray.metrics.statistics",
+    "Rows": "d5ray.metrics.estimates",
+    "EvaluationTime": "d5ray.metrics.definitions",
+    "ExchangeTime": "d5ray.metrics.definitions",
+    "DataTime": "d5ray.metrics.definitions",
+    "ForwardTime": "d5ray.metrics.definitions",
+    "BackwardTime": "d5ray.metrics.definitions",
+    "UpdateTime": "d5ray.metrics.definitions",
+    "RecordTime": "d5ray.metrics.definitions",
+    "BytesReceived": "d5ray.metrics.definitions",
+    "MessagesSent": "d5ray.metrics.definitions",
+    "SamplesSeen": "d5ray.metrics.definitions",
     "Staleness": "d5ray.metrics.asynchrony",
     "ClockGap": "d5ray.metrics.asynchrony",
     "ServerQueue": "d5ray.metrics.asynchrony",

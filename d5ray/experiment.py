@@ -28,6 +28,7 @@ from d5ray.training.pace import Pace, Slowness, check_slownesses
 from d5ray.training.samplers import Sampler, ShuffleSampler
 
 ON_FAILURE = ("stop", "continue", "restart")
+SHORTEST_WATCH = 0.05  # s, between two looks at a node
 ORPHANS = ("left_out", "taken_over")
 
 
@@ -48,6 +49,7 @@ class Experiment:
     warmup_steps   steps at the start whose times are recorded as phase 'warmup'
     evaluate       whether every epoch, and every call of train, ends with an evaluation on the test split
     timeout_seconds bound on every wait of an agent for another
+    monitor_seconds  between two looks at each node's processors, memory and energy; 0: none
     servers        how many parameter servers, where the distributed optimizer uses them; see `Servers`
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
     orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' from the next epoch on
@@ -77,6 +79,7 @@ class Experiment:
     warmup_steps: int = 10
     evaluate: bool = True
     timeout_seconds: float = 120.0
+    monitor_seconds: float = 1.0
     servers: Servers | None = None
     slow: tuple[Slowness, ...] | Slowness = ()
     late: tuple[Late, ...] | Late = ()
@@ -99,6 +102,7 @@ class Experiment:
             check_count(name, getattr(self, name), low)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
+        check_monitor(self.monitor_seconds)
         assert self.agents is not None
         object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
         object.__setattr__(self, "late", check_late(self.late, self.agents))
@@ -251,6 +255,16 @@ class Experiment:
         if changes.get("topology") is not None:
             changes.setdefault("agents", None)
         return replace(self, **changes)
+
+
+def check_monitor(seconds: object) -> None:
+    """Raise `ConfigurationError` unless this is 0 or a time that leaves a node something else to do."""
+    check_number("monitor_seconds", seconds, low=0.0, low_included=True)
+    if 0 < seconds < SHORTEST_WATCH:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"monitor_seconds is {seconds!r}: it must be 0, or at least {SHORTEST_WATCH:g}: looking at a "
+            "node takes about half a millisecond"
+        )
 
 
 def _instance(distributed: object) -> DistributedOptimizer:

@@ -30,6 +30,9 @@ class Staleness(Metric):
     aggregation = "mean over pushes"
     description = "updates of the servers' parameters since the agent of a pushed gradient read them"
 
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def estimate(self, run: RunTables) -> Estimate:
         return _fact(run, self.name, np.mean)
 
@@ -44,6 +47,9 @@ class ClockGap(Metric):
     kind = "count"
     aggregation = "largest over steps and agents"
     description = "pushes by which an agent is ahead of the slowest when the servers answer it"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def estimate(self, run: RunTables) -> Estimate:
         return _fact(run, self.name, np.max)
@@ -60,6 +66,9 @@ class ServerQueue(Metric):
     aggregation = "mean over requests"
     description = "requests that wait at a parameter server when another one comes"
 
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def estimate(self, run: RunTables) -> Estimate:
         return _fact(run, self.name, np.mean)
 
@@ -74,6 +83,9 @@ class ParameterVersion(Metric):
     kind = "count"
     aggregation = "largest over steps and agents"
     description = "updates of the servers' parameters so far, the mean over shards, as an agent read them"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def estimate(self, run: RunTables) -> Estimate:
         return _fact(run, self.name, np.max)
@@ -125,6 +137,9 @@ class PushRate(Metric):
     aggregation = "pushes over step time of each agent, sum over agents"
     description = "vectors that all agents together push to the servers in a second"
 
+    def reads(self) -> tuple[str, ...]:
+        return (Pushes.name, "step_time")
+
     def estimate(self, run: RunTables) -> Estimate:
         return rate_of_agents(run, Pushes.name)
 
@@ -139,6 +154,9 @@ class PullRate(Metric):
     kind = "rate"
     aggregation = "pulls over step time of each agent, sum over agents"
     description = "times that all agents together read the servers' parameters in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return (Pulls.name, "step_time")
 
     def estimate(self, run: RunTables) -> Estimate:
         return rate_of_agents(run, Pulls.name)
@@ -157,6 +175,9 @@ class AsynchronousThroughput(Metric):
     kind = "rate"
     aggregation = "samples over step time of each agent, sum over agents"
     description = "training samples that agents of different pace together process in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return ("samples", "step_time")
 
     def estimate(self, run: RunTables) -> Estimate:
         return rate_of_agents(run, "samples")

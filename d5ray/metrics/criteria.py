@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.statistics import Estimate
 
 RunTables = Mapping[str, pa.Table]  # from the table's name to the table, as `Run.tables()` returns it
 Relation = Literal[">=", "<="]
+
+MODEL = "model"  # the source of a value that was computed from other facts instead of measured
 
 # The relation that makes sense for each direction; a metric with a target can be bounded on either side.
 _GOOD: dict[str, tuple[Relation, ...]] = {"max": (">=",), "min": ("<=",), "target": (">=", "<=")}
@@ -33,6 +36,13 @@ class Metric(ABC):
     @abstractmethod
     def estimate(self, run: RunTables) -> Estimate:
         """What the tables of `run` say about this quantity; `value` is None with a reason if nothing."""
+
+    def reads(self) -> tuple[str, ...]:
+        """The metrics of whose rows this is made; empty where that is not known.
+
+        A recipe that will record none of one of them is refused before anything starts.
+        """
+        return ()
 
     @final
     @property
@@ -89,6 +99,9 @@ class Criterion:
         """
         found = self.metric.estimate(run)
         verdict, reason = self._decide(found)
+        measured = without_models(run)
+        if measured is not run and self.metric.estimate(measured) != found:
+            verdict, reason = "INCONCLUSIVE", "it rests on values of a model, and only measured ones decide"
         return Verdict(
             run_id=_run_id(run),
             metric=self.metric.label,
@@ -164,6 +177,17 @@ def as_criterion(item: object) -> Criterion:
     raise ConfigurationError(
         f"{item!r} is not a criterion: write a metric with a bound, such as TestAccuracy() >= 0.97"
     )
+
+
+def without_models(run: RunTables) -> RunTables:
+    """The tables without those values of `samples` that a model gave; the same object if there are none."""
+    if "samples" not in run:
+        return run
+    samples = run["samples"]
+    modelled = pc.equal(samples["source"], MODEL)
+    if not pc.any(modelled).as_py():
+        return run
+    return {**run, "samples": samples.filter(pc.invert(modelled))}
 
 
 def _is_number(value: object) -> bool:

@@ -25,6 +25,21 @@ from d5ray.metrics.asynchrony import (
 from d5ray.metrics.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
 from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks, side_by_side
 from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
+from d5ray.metrics.latency import InferenceTime
+from d5ray.metrics.resources import (
+    ControlGroupPeakMemory,
+    DeviceEnergy,
+    DevicePeakMemory,
+    DeviceUtilisation,
+    Energy,
+    EnergyAboveIdle,
+    MemoryEnergy,
+    NodeTime,
+    ProcessorEnergy,
+    ProcessorUtilisation,
+    ProcessPeakMemory,
+    ProcessUtilisation,
+)
 from d5ray.metrics.statistics import Estimate
 
 __all__ = [
@@ -132,6 +147,9 @@ class Loss(Metric):
     aggregation = "last step of each rank, mean over ranks"
     description = "the mean loss over a training batch"
 
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def estimate(self, run: RunTables) -> Estimate:
         rows = Rows(run, self.name)
         if not len(rows):
@@ -150,6 +168,9 @@ class EvaluationTime(Metric):
     kind = "cost"
     aggregation = "largest over ranks, median over evaluations"
     description = "one evaluation on the test set"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def estimate(self, run: RunTables) -> Estimate:
         rows = Rows(run, self.name, "test")
@@ -175,6 +196,9 @@ class Throughput(Metric):
     kind = "rate"
     aggregation = "sum of samples over sum of step times, median over blocks"
     description = "training samples that all agents together process in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return (SamplesSeen.name, StepTime.name)
 
     def estimate(self, run: RunTables) -> Estimate:
         samples, times = Rows(run, SamplesSeen.name, "train"), Rows(run, StepTime.name, "train")
@@ -205,6 +229,9 @@ class SamplesSeen(Metric):
     aggregation = "sum over steps and agents"
     description = "training samples in a step's batch"
 
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def estimate(self, run: RunTables) -> Estimate:
         rows = Rows(run, self.name)
         if not len(rows):
@@ -220,6 +247,9 @@ CATALOGUE: dict[str, type[Metric]] = {
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
         Staleness, ClockGap, ServerQueue, ParameterVersion, ServerWaitTime, WindowWaitTime, LetterWaitTime,
         Pushes, Pulls, PushRate, PullRate, ConsensusDistance, LoadBalance, AsynchronousThroughput,
+        InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
+        ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
+        NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle,
     )
 }  # fmt: skip
 

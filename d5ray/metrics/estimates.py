@@ -22,8 +22,8 @@ STEPS_PER_BLOCK = 10
 class Rows:
     """The rows of one metric as columns of equal length, ordered by run, then by when they were written.
 
-    run, agent: numbers from 0; rank, step, epoch (−1 where the row has none), attempt, seq; value: NaN
-    stays NaN, and rows whose value is null are left out and counted in `unavailable`.
+    run, agent: numbers from 0; rank, step, epoch (−1 where the row has none), attempt; wall: ns; value: NaN
+    stays NaN, and rows whose value is null are left out, counted in `unavailable`, and say why in `reasons`.
     """
 
     def __init__(self, run: RunTables, metric: str, phase: str | None = None) -> None:
@@ -33,9 +33,10 @@ class Rows:
         if phase is not None:
             keep = pc.and_(keep, pc.equal(table["phase"], phase))
         table = table.filter(keep)
-        found = table.num_rows
+        missing = table.filter(pc.is_null(table["value"], nan_is_null=False))["status"]
+        self.unavailable = len(missing)
+        self.reasons = tuple(reason for reason in missing.unique().to_pylist() if reason != "ok")
         table = table.filter(pc.is_valid(table["value"]))
-        self.unavailable = found - table.num_rows
         run_number, agent = _numbered(table["run_id"], runs), _numbered(table["agent"], agents)
         attempt, seq = _integers(table["attempt"]), _integers(table["seq"])
         order = np.lexsort((seq, attempt, agent, run_number))
@@ -46,12 +47,21 @@ class Rows:
         self.step = _integers(table["step"])[order]
         self.epoch = _integers(table["epoch"])[order]
         self.value: Floats = table["value"].to_numpy()[order]
+        self.wall = _integers(table["t_wall"])[order]
+        self._table, self._order = table, order
+
+    def words(self, column: str) -> list[str]:
+        """A column of words, such as `scope` or `node`."""
+        found: list[str] = self._table[column].cast(pa.utf8()).take(self._order).to_pylist()
+        return found
 
     def __len__(self) -> int:
         return len(self.value)
 
     def why_none(self, metric: str) -> str:
         """The reason to give when there is no row with a value."""
+        if self.reasons:
+            return "; ".join(self.reasons)
         if self.unavailable:
             return f"unavailable: all {self.unavailable} rows of {metric} are null"
         return f"unavailable: no row of {metric} was recorded"
@@ -83,7 +93,7 @@ def over_blocks(
     """
     runs = len(np.unique(run))
     if runs > 1:
-        edges = _edges(run)
+        edges = edges_of(run)
         return over_runs([of(slice(a, b)) for a, b in pairwise(edges)])
     blocks = min(MOST_BLOCKS, measured // per_block)
     if blocks < FEWEST_BLOCKS:
@@ -105,7 +115,8 @@ def over_runs(values: list[float]) -> Estimate:
     if len(values) >= FEWEST_BLOCKS:
         return _with_interval(values, "runs")
     missing = FEWEST_BLOCKS - len(values)
-    reason = f"no interval: {len(values)} runs are too few, it needs {FEWEST_BLOCKS}: make {missing} more"
+    found = "1 run is" if len(values) == 1 else f"{len(values)} runs are"
+    reason = f"no interval: {found} too few, it needs {FEWEST_BLOCKS}: make {missing} more"
     return Estimate(float(np.median(values)), n=len(values), sample_unit="runs", reason=reason)
 
 
@@ -114,7 +125,7 @@ def of_each_run(run: Integers, values: Floats, fact: Callable[[Floats], np.float
 
     run, values: (rows,), the rows of a run next to each other; fact: one value from one run's rows.
     """
-    edges = _edges(run)
+    edges = edges_of(run)
     facts = [float(fact(values[a:b])) for a, b in pairwise(edges)]
     if len(facts) == 1:
         return Estimate(facts[0], n=1, sample_unit="run", exact=True)
@@ -156,9 +167,10 @@ def _block_name(measured: int, blocks: int, unit: str) -> str:
     return f"blocks of {short}–{short + 1} {unit}" if rest else f"blocks of {short} {unit}"
 
 
-def _edges(run: Integers) -> Integers:
-    """Where each run begins in an ascending column, and its end."""
-    edges: Integers = np.r_[np.flatnonzero(np.r_[True, np.diff(run) != 0]), len(run)]
+def edges_of(*keys: Integers) -> Integers:
+    """Where each run (or combination of keys) begins in columns that are ordered by them, and the end."""
+    new = np.any([np.diff(key) != 0 for key in keys], axis=0)
+    edges: Integers = np.r_[np.flatnonzero(np.r_[True, new]), len(keys[0])]
     return edges
 
 

@@ -21,6 +21,9 @@ class TimeOfAStep(Metric, ABC):
     kind = "cost"
     aggregation = "largest over ranks, median over steps"
 
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def estimate(self, run: RunTables) -> Estimate:
         rows = Rows(run, self.name, "train")
         if not len(rows):
@@ -38,6 +41,9 @@ class LastEvaluation(Metric, ABC):
     unit = "1"
     kind = "quality"
     aggregation = "last evaluation, worst over ranks"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def estimate(self, run: RunTables) -> Estimate:
         rows = Rows(run, self.name, "test")
@@ -59,6 +65,9 @@ class TotalOfAnAgent(Metric, ABC):
     direction = "min"
     kind = "count"
     aggregation = "sum over steps, largest over agents"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def estimate(self, run: RunTables) -> Estimate:
         rows = Rows(run, self.name)

@@ -162,7 +162,7 @@ def test_the_catalogue_fits_the_table_of_metrics() -> None:
     assert table_of("metrics", rows).num_rows == len(CATALOGUE)
     assert {row["direction"] for row in rows} <= {"min", "max", "target"}
     assert {row["kind"] for row in rows} <= {"cost", "rate", "ratio", "quality", "count"}
-    assert {row["unit"] for row in rows} == {"1", "s", "B", "1/s"}
+    assert {row["unit"] for row in rows} == {"1", "s", "B", "1/s", "J"}
 
 
 def test_metrics_of_one_kind_are_equal() -> None:
