@@ -53,13 +53,17 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
     row, tables, console = run.row, run.tables(), out()
     agents = count(row["agents"], "agent")
     rounds = json.loads(row["experiment"] or "{}").get("pairs")
-    length = count(rounds, "round") if rounds else count(row["steps"] or 0, "step")
+    if isinstance(rounds, dict):  # as many as it took, see the reason
+        length = f"at most {count(rounds['pairs'][-1], 'round')}"
+    else:
+        length = count(rounds, "round") if rounds else count(row["steps"] or 0, "step")
     title = f"d5ray  {row['recipe']}  seed {row['seed']}  {agents}  {length}"
     console.print(
         title, Text(f"  {overall or row['status']}", style=COLOURS.get(overall or "", "bold")), sep=""
     )
     if row["stop_reason"]:
-        console.print(f"{row['status']}: {row['stop_reason']}", style="red", markup=False)
+        style = "dim" if row["status"] == "completed" else "red"
+        console.print(f"{row['status']}: {row['stop_reason']}", style=style, markup=False)
     compared = [v for v in verdicts if contenders.Label.of(v.metric).who]
     if others := [v for v in verdicts if v not in compared]:
         console.print(criteria(others))
@@ -114,8 +118,8 @@ def criteria(verdicts: Sequence[Verdict]) -> Table:
             v.metric + unit,
             "≥" if v.relation == ">=" else "≤",
             number(v.target),
-            "–" if v.value is None else number(v.value),
-            interval,
+            "–" if v.value is None else number(v.value).replace("inf", "> budget"),
+            interval.replace("inf", "> budget"),
             f"{v.n} {v.sample_unit}" if v.n else "",
             Text(v.verdict, style=COLOURS[v.verdict]),
         )

@@ -17,6 +17,7 @@ class Series:
     warmup  so many values at the start are warm-up
     at      the size, or the like, that they were measured at
     loops   so many repetitions each value is the mean of
+    stop_reason  why there are not more of them; empty where that was planned
     """
 
     metric: str
@@ -27,6 +28,7 @@ class Series:
     phase: str = "train"
     at: str = ""
     loops: int = 1
+    stop_reason: str = ""
 
 
 class Contender(ABC, Generic[Job]):

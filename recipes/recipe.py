@@ -95,7 +95,11 @@ class Recipe:
             raise ConfigurationError(
                 f"the recipe {self.name} lacks {', '.join(missing)}: set it in FIXED or MUTABLE"
             )
-        return self.job()(**values, name=self.name)
+        made = self.job()(**values, name=self.name)
+        from d5ray.recipes.measured import check_measured  # noqa: PLC0415 - imports the agents
+
+        check_measured(self.criteria, made)
+        return made
 
     def described(self) -> dict[str, str]:
         """FIXED and MUTABLE (with the overrides) as JSON, and the hash, for the `runs` table."""

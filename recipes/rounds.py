@@ -1,5 +1,6 @@
 """Runs a job's contenders in rounds of fresh processes, keeps what they measured, and judges it"""
 
+import math
 import platform
 import tempfile
 from datetime import UTC, datetime
@@ -9,13 +10,15 @@ from typing import Any
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards import terminal
 from d5ray.metrics import store
-from d5ray.metrics.criteria import Metric
+from d5ray.metrics.criteria import Criterion, Metric
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.environment import capture
 from d5ray.metrics.files import storing
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.side_by_side import UNAVAILABLE, scope_of
+from d5ray.metrics.stopping import Looks
+from d5ray.metrics.summary import STOPPED
 from d5ray.recipes.contenders import AnyContender, Series
 from d5ray.recipes.recipe import Recipe, Result, judged, overall
 from d5ray.recipes.side_by_side import SideBySide
@@ -51,7 +54,7 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
     writer.write_table("environment", table_of("environment", facts))
     status, reason = "failed", ""
     try:
-        status, reason = _measure(job, writer, quiet)
+        status, reason = _measure(job, writer, recipe.criteria, quiet)
     except BaseException as error:
         reason = str(error)
         raise
@@ -83,8 +86,10 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
     )
 
 
-def _measure(job: SideBySide, writer: store.RunWriter, quiet: bool) -> tuple[str, str]:
-    """Measures all turns; the run's status and the reason why it ended early."""
+def _measure(
+    job: SideBySide, writer: store.RunWriter, criteria: tuple[Criterion, ...], quiet: bool
+) -> tuple[str, str]:
+    """Measures all turns; the run's status and the reason why it ended, if that was not fixed before."""
     reasons = {contender.name: contender.missing() for contender in job.contenders()}
     for name, reason in reasons.items():
         if reason:
@@ -95,13 +100,33 @@ def _measure(job: SideBySide, writer: store.RunWriter, quiet: bool) -> tuple[str
     try:
         with kept as folder, terminal.rounds(job.name, len(turns), show=not quiet) as begin:
             for number, (pair, contender) in enumerate(turns):
-                begin(f"round {pair + 1} of {job.pairs}: {contender.name}")
+                if (
+                    number
+                    and pair != turns[number - 1][0]
+                    and (reason := _enough(job, writer, criteria, pair))
+                ):
+                    return "completed", reason
+                begin(f"round {pair + 1} of {job.most_pairs}: {contender.name}")
                 own = Path(folder) / str(number)
                 own.mkdir()
                 record(writer, contender, pair, contender.measure(job, own))
     except KeyboardInterrupt:
         return "interrupted", "interrupted by the user"
-    return "completed", ""
+    return "completed", _enough(job, writer, criteria, job.most_pairs)
+
+
+def _enough(job: SideBySide, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
+    """Why to stop after so many rounds; empty to go on. What cannot be measured here holds up nobody."""
+    if not isinstance(job.pairs, Looks) or pairs not in job.pairs.pairs:
+        return ""
+    tables = store.Run(writer.folder).tables()
+    found = [criterion.metric.estimate(tables) for criterion in criteria]
+    widths = [
+        math.inf if each.low is None or each.high is None else (each.high - each.low) / 2 / each.value
+        for each in found
+        if each.value and not each.exact
+    ]
+    return job.pairs.reason(pairs, widths)
 
 
 def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured: list[Series]) -> None:
@@ -113,6 +138,8 @@ def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured
         recorder = recorders[series.rank]
         recorder.declare(series.metric, series.unit)
         scope = scope_of(contender.name, series.at)
+        if series.stop_reason:
+            recorder.event(STOPPED, metric=series.metric, scope=scope, stop_reason=series.stop_reason)
         for step, value in enumerate(series.values):
             phase = "warmup" if step < series.warmup else series.phase
             recorder.record(
@@ -137,6 +164,7 @@ def _recorder(writer: store.RunWriter, contender: str, rank: int, pair: int) -> 
         node=platform.node(),
         attempt=pair,
         send=writer.append,
+        send_events=writer.append_events,
     )
 
 

@@ -13,6 +13,7 @@ from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
+from d5ray.metrics.stopping import Looks
 from d5ray.recipes.contenders import AnyContender
 from d5ray.recipes.scaled import ALGORITHMS
 from d5ray.recipes.scaled_runs import BACKENDS, RealExchange, Scaled
@@ -57,7 +58,7 @@ class ScaleStudy(SideBySide):
     epochs: int = 25
     real_agents: tuple[int, ...] = (2, 4)
     real_steps: int = 100
-    pairs: int = 1
+    pairs: int | Looks = 1
 
     def __post_init__(self) -> None:
         if self.comparisons:
@@ -119,7 +120,7 @@ class ScaleStudy(SideBySide):
         return [*simulated, *real]
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
-        for pair in range(self.pairs):
+        for pair in range(self.most_pairs):
             for contender in self.contenders():
                 yield pair, contender
 

@@ -14,6 +14,7 @@ from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.stopping import Looks
 from d5ray.operators.loss import Loss
 from d5ray.ops import softmax_cross_entropy_loss
 from d5ray.training.events.event import Event
@@ -32,6 +33,7 @@ COMPONENTS: dict[str, type] = {
     "slow": Slowness,
     "late": Late,
     "events": Event,
+    "pairs": Looks,
 }
 # Keys whose arguments are passed on, since the agents use them.
 PASSED_ON = ("model", "dataset", "executor")

@@ -9,6 +9,7 @@ from d5ray.canonical import canonical
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.criteria import RunTables
+from d5ray.metrics.stopping import Looks
 from d5ray.recipes.contenders import AnyContender, Contender
 
 if TYPE_CHECKING:
@@ -24,16 +25,18 @@ class SideBySide(ABC):
     """Contenders that are measured one after the other. Wrong values raise `ConfigurationError`.
 
     comparisons   tuples of contenders that are compared with each other, and so stand next to each other
-    pairs         how often all of them are started afresh; an interval needs 6
+    pairs         how often all of them are started afresh, an interval needs 6; or `Looks()`, which stops
+                  when all ratios are precise
     """
 
     comparisons: tuple[Comparison, ...]
-    pairs: int = 10
+    pairs: int | Looks = 10
     seed: int = 0
     name: str = "side_by_side"
 
     def __post_init__(self) -> None:
-        check_count("pairs", self.pairs, 1)
+        if not isinstance(self.pairs, Looks):
+            check_count("pairs", self.pairs, 1)
         check_count("seed", self.seed, 0)
         try:
             contenders = self.contenders()
@@ -61,13 +64,18 @@ class SideBySide(ABC):
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
         """The Ray that the contenders use."""
 
+    @property
+    def most_pairs(self) -> int:
+        """How many rounds there are at most."""
+        return self.pairs.pairs[-1] if isinstance(self.pairs, Looks) else self.pairs
+
     def contenders(self) -> list[AnyContender]:
         """All of them, in the order of their comparisons."""
         return [contender for compared in self.comparisons for contender in compared]
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
         """Who is measured when, with the number of the round: forwards, then backwards, and so on (ABBA)."""
-        for pair in range(self.pairs):
+        for pair in range(self.most_pairs):
             for compared in self.comparisons:
                 for contender in compared if pair % 2 == 0 else reversed(compared):
                     yield pair, contender

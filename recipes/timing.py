@@ -1,9 +1,11 @@
-"""Times an operation of a group, on every rank: repetitions long enough to be timed, within a budget"""
+"""Times an operation, of a group or of one process: repetitions long enough to be timed, and when to stop"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol, final
+
+from d5ray.metrics.stopping import StoppingRule
 
 SAMPLE_SECONDS = 0.01  # that one value should cover at least: shorter operations are repeated for it
 FEWEST, MOST = 5, 40  # values
@@ -24,6 +26,25 @@ class Times:
 
     seconds: list[float]
     loops: int
+    stop_reason: str = ""
+
+
+def repeated(operation: Callable[[], object], rule: StoppingRule | None = None) -> Times:
+    """Time an operation of this process until its median is known as precisely as the rule asks.
+
+    Operations of less than `SAMPLE_SECONDS` are repeated for one value. The first ones, by which it is found
+    how often, are not counted. rule: by default 30 values, then a look at every tenth, until 5 %.
+    """
+    rule = rule or StoppingRule()
+    loops = 1
+    while (found := _mean(operation, loops)) * loops < SAMPLE_SECONDS / 2:
+        loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / max(found, 1e-9)))
+    loops = max(1, round(SAMPLE_SECONDS / found))
+    seconds: list[float] = []
+    begin = perf_counter()
+    while not (reason := rule.reason(seconds, perf_counter() - begin)):
+        seconds.append(_mean(operation, loops))
+    return Times(seconds, loops, reason)
 
 
 def timed(operation: Callable[[], object], group: Synchronous, budget: float) -> Times:

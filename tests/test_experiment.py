@@ -209,6 +209,7 @@ OTHER_VALUES: dict[str, object] = {
     "warmup_steps": 11,
     "evaluate": False,
     "timeout_seconds": 121.0,
+    "monitor_seconds": 0,
     "servers": Servers(shards=2),
     "slow": (Slowdown(agent=1, factor=4),),
     "late": (Late(agent=1, seconds=5),),
@@ -371,6 +372,8 @@ WRONG: list[Wrong] = [
     ),
     *each(["seed", "warmup_steps"], [-1, 0.5, "0", None, False], "a whole number of at least 0"),
     *each(["cpus_per_agent"], [-0.5, math.nan, math.inf, "1", None, True], "a number from 0 up"),
+    *each(["monitor_seconds"], [-1, math.nan, math.inf, "1", None], "a number from 0 up"),
+    ({"monitor_seconds": 0.01}, ("monitor_seconds is 0.01", "at least 0.05")),
     *each(["timeout_seconds"], [0, 0.0, -1, math.nan, math.inf, "1", None], "a number greater than 0"),
     *each(
         ["model_kwargs", "dataset_kwargs", "executor_kwargs"],

@@ -61,6 +61,9 @@ class Cost(Metric):
         """The currency."""
         return self.prices.currency
 
+    def reads(self) -> tuple[str, ...]:
+        return () if self.prices.per_kilowatt_hour is None else Energy().reads()
+
     def estimate(self, run: RunTables) -> Estimate:
         prices = self.prices
         if prices.node_per_hour is None and prices.per_kilowatt_hour is None:

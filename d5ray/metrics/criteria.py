@@ -16,6 +16,7 @@ from d5ray.metrics.statistics import Estimate
 RunTables = Mapping[str, pa.Table]  # from the table's name to the table, as `Run.tables()` returns it
 Relation = Literal[">=", "<="]
 
+KINDS = ("cost", "rate", "ratio", "quality", "count")
 MODEL = "model"  # the source of a value that was computed from other facts instead of measured
 
 # The relation that makes sense for each direction; a metric with a target can be bounded on either side.
@@ -74,6 +75,7 @@ class Criterion:
     target: float
 
     def __post_init__(self) -> None:
+        _check_complete(self.metric)
         if not _is_number(self.target) or not math.isfinite(self.target):
             raise ConfigurationError(
                 f"{self.metric} {self.relation} {self.target!r}: a criterion needs a finite number "
@@ -177,6 +179,22 @@ def as_criterion(item: object) -> Criterion:
     raise ConfigurationError(
         f"{item!r} is not a criterion: write a metric with a bound, such as TestAccuracy() >= 0.97"
     )
+
+
+def _check_complete(metric: Metric) -> None:
+    """Raise `ConfigurationError` where a user's class lacks what a comparison needs to know."""
+    kind = type(metric).__name__
+    for name in ("name", "unit", "direction", "kind", "aggregation", "description"):
+        if not isinstance(getattr(metric, name, None), str):
+            raise ConfigurationError(
+                f"the metric {kind} has no {name}: a metric says {name} = '…' in its class, as StepTime does"
+            )
+    for name, known in (("direction", tuple(_GOOD)), ("kind", KINDS)):
+        if getattr(metric, name) not in known:
+            raise ConfigurationError(
+                f"the metric {kind} has the {name} {getattr(metric, name)!r}: it must be one of "
+                f"{', '.join(map(repr, known))}"
+            )
 
 
 def without_models(run: RunTables) -> RunTables:

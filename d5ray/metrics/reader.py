@@ -1,6 +1,7 @@
 """The reader of a run's folder: while it is written, after a crash, and when it is finished."""
 
 import platform
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,23 @@ class Run:
             row["status"] = "died"
         return row
 
-    def tables(self) -> dict[str, pa.Table]:
+    def tables(self, without: Iterable[str] = ()) -> dict[str, pa.Table]:
         """All tables by name; of a run that is being written, or died, everything that was stored."""
-        return {name: self._table(name) for name in TABLES}
+        return {name: self._table(name) for name in TABLES if name not in without}
+
+    def finished(self, names: Iterable[str]) -> dict[str, Path]:
+        """The files of those of these tables that are complete and have exactly their columns."""
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        files = {name: (self.folder / f"{name}.parquet").resolve() for name in names}
+        found = {}
+        for name, file in files.items():
+            try:
+                if pq.read_schema(file).equals(TABLES[name]):
+                    found[name] = file
+            except (FileNotFoundError, pa.ArrowInvalid):
+                continue
+        return found
 
     def _table(self, name: str) -> pa.Table:
         schema = TABLES[name]

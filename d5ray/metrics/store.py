@@ -46,8 +46,7 @@ class RunWriter:
         try:
             self._begin(run_row, metrics)
         except BaseException:
-            for name in list(self._streams):
-                self._streams.pop(name).close()
+            self.leave()
             raise
 
     def update_run(self, **columns: Any) -> None:
@@ -116,6 +115,11 @@ class RunWriter:
             self._streams.pop(name).close()
             with storing(stream):
                 stream.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Lets go of the streams as they are: the run can be read, and another RunWriter can continue it."""
+        for name in list(self._streams):
+            self._streams.pop(name).close()
 
     def _begin(self, run_row: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]]) -> None:
         for name, schema in (("samples", SAMPLES), ("events", EVENTS)):

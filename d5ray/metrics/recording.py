@@ -1,0 +1,67 @@
+"""Metrics of recording itself: what a value costs, how quickly rows are stored, how quickly they are asked"""
+
+from dataclasses import dataclass
+from typing import final
+
+from d5ray.metrics.criteria import Metric, RunTables
+from d5ray.metrics.rates import rate_of
+from d5ray.metrics.side_by_side import OF_TIMES, time_of
+from d5ray.metrics.statistics import Estimate
+
+RECORDING_TIME = "recording_time"  # of one value, amortised over those that were recorded with it
+STORING_RATE = "rows_stored_per_second"
+QUERY_TIME = "query_time"
+
+
+@final
+@dataclass(frozen=True)
+class RecordingTime(Metric):
+    """What one recorded value takes of an agent's time: appending it, and its share of making the batch."""
+
+    contender: str
+
+    name = RECORDING_TIME
+    unit = "s"
+    direction = "min"
+    kind = "cost"
+    aggregation = OF_TIMES
+    description = "the time of an agent that one recorded value takes"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return time_of(run, self.name, self.contender)
+
+
+@final
+@dataclass(frozen=True)
+class RowsStored(Metric):
+    """How many rows of `samples` a second the store takes from an agent's batches to its file."""
+
+    contender: str
+
+    name = STORING_RATE
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    aggregation = "mean over repetitions in each process, median over fresh processes"
+    description = "rows that are expanded, checked and written in a second"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return rate_of(run, self.name, self.contender)
+
+
+@final
+@dataclass(frozen=True)
+class QueryTime(Metric):
+    """From the text of a query on a finished run to its result."""
+
+    contender: str
+
+    name = QUERY_TIME
+    unit = "s"
+    direction = "min"
+    kind = "cost"
+    aggregation = OF_TIMES
+    description = "a median for each metric of a finished run, by SQL"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return time_of(run, self.name, self.contender)
