@@ -20,7 +20,7 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.monitors import Monitors
+from d5ray.actors.monitors import SHOWN, Monitors
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
 from d5ray.actors.recovery import Recovery
@@ -231,13 +231,13 @@ class _Launcher:
     def _monitor(self, node: str, pids: Mapping[str, int]) -> Any:
         """The monitor of a node on which no aggregator is."""
         actor = ray.remote(NodeMonitor).options(
-            name=f"NodeMonitor({node[:8]})",
+            name=f"NodeMonitor({node[:SHOWN]})",
             namespace=self.run_id,
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         seconds = self.experiment.monitor_seconds
-        made = actor.remote(self.run_id, AggregatorSink(self.aggregator), seconds, pids)
+        made = actor.remote(self.run_id, node[:SHOWN], AggregatorSink(self.aggregator), seconds, pids)
         self.actors.append(made)
         return made
 

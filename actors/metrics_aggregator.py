@@ -59,9 +59,9 @@ class MetricsAggregator:
         """Keep a file of an event's in the run's folder; see `d5ray.metrics.keepsakes.keep_file`."""
         keep_file(self._folder, name, data)
 
-    def watch_node(self, seconds: float, pids: Mapping[str, int]) -> bool:
+    def watch_node(self, node: str, seconds: float, pids: Mapping[str, int]) -> bool:
         """Watch this node from now on; returns when idle power has been measured, see `NodeMonitor`."""
-        self._monitor = NodeMonitor(self._folder.name, _Own(self), seconds, pids)
+        self._monitor = NodeMonitor(self._folder.name, node, _Own(self), seconds, pids)
         return self._monitor.start()
 
     def phase(self, name: str) -> None:

@@ -9,6 +9,7 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.errors import D5Error
 
+SHOWN = 8  # digits of a node's identifier, as Ray's dashboard shows them
 Make = Callable[[str, Mapping[str, int]], Any]
 
 
@@ -33,7 +34,7 @@ class Monitors:
         for node, pids in by_node.items():
             if node == self._here:
                 self._actors.append(self._aggregator)
-                calls.append(self._aggregator.watch_node.remote(self._seconds, pids))
+                calls.append(self._aggregator.watch_node.remote(node[:SHOWN], self._seconds, pids))
             else:
                 self._actors.append(self._make(node, pids))
                 calls.append(self._actors[-1].start.remote())

@@ -5,10 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
+from d5ray.errors import ConfigurationError
 from tests.conftest import d5ray
+from tests.metrics.test_metrics_estimates import steps_of, tables
 from tests.readme_tree import BEGIN, END, REPOSITORY, tree
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -42,6 +46,25 @@ def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.splitlines()[-1]) > 0.9
+
+
+def test_the_metric_of_ones_own_is_a_metric() -> None:
+    """The class of the README, on planted rows: its value, criterion, direction, and what it reads."""
+    code = README.partition("<!-- metric -->\n```python\n")[2].partition("```")[0]
+    module = ModuleType("mine")
+    sys.modules["mine"] = module  # where dataclasses look for annotations
+    try:
+        exec(code, vars(module))
+    finally:
+        del sys.modules["mine"]
+    criterion = module.METRICS[0]
+    run = tables(steps_of(np.array([[0.1, 0.2], [0.3, 0.1]])))
+    assert criterion.metric.estimate(run).value == 0.3
+    assert criterion.judge(run).verdict == "PASS"
+    assert "no row of step_time" in criterion.judge(tables([])).reason
+    assert criterion.metric.reads() == ("step_time",)
+    with pytest.raises(ConfigurationError, match="points the wrong way"):
+        _ = criterion.metric >= 1
 
 
 @pytest.mark.parametrize(

@@ -35,18 +35,20 @@ class NodeMonitor:
     Works without Ray; `Monitors` makes one of it on every node of a run, and it ends with the process that it
     is in. Its rows belong to a phase: `idle` before the training, `train` during it, `run` otherwise.
 
+    node: what tells it from the others; several nodes of a cluster may have one host's name.
     pids: processes of agents, by the name that their rows get. meters: by default all that there are.
     """
 
     def __init__(
         self,
         run_id: str,
+        node: str,
         sink: NodeSink,
         seconds: float,
         pids: Mapping[str, int],
         meters: Sequence[Meter] | None = None,
     ) -> None:
-        self._run_id, self._sink, self._seconds, self._pids = run_id, sink, seconds, pids
+        self._run_id, self._node, self._sink, self._seconds, self._pids = run_id, node, sink, seconds, pids
         self._meters = meters
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._ready = threading.Event()
@@ -54,7 +56,7 @@ class NodeMonitor:
         self._rows = 0
 
     def __repr__(self) -> str:
-        return f"NodeMonitor({platform.node()})"
+        return f"NodeMonitor({self._node})"
 
     def start(self) -> bool:
         """Begin, in the phase `idle`; returns when idle power has been measured, if there is any to measure.

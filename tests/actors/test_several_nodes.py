@@ -69,6 +69,24 @@ def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) ->
         np.testing.assert_allclose(flat(group.parameters(5)), found[0], rtol=1e-4, atol=1e-6)
 
 
+def test_every_node_has_a_monitor_of_its_own(cluster: Cluster) -> None:
+    """Three nodes, three monitors, each with its own agent's process and none with another's."""
+    with d5.launch(experiment(agents=3, monitor_seconds=0.1), address=cluster.address, quiet=True) as group:
+        group.train(60, progress=False)
+        places = group.places
+    rows = d5.sql(
+        d5.Run(group.folder),
+        "select agent, list(distinct scope order by scope) scopes, "
+        "sum(value) filter (metric = 'node_time') s from samples "
+        "where agent like 'NodeMonitor%' group by agent order by agent",
+    ).to_pylist()
+    watched = {row["agent"]: [scope for scope in row["scopes"] if scope.startswith("Tr")] for row in rows}
+    assert watched == {
+        f"NodeMonitor({place.node[:8]})": [f"TrainingAgent(rank={rank})"] for rank, place in enumerate(places)
+    }
+    assert all(row["s"] > 0 for row in rows)
+
+
 @pytest.mark.slow
 def test_a_lost_node_ends_the_run_with_an_error(cluster: Cluster) -> None:
     """A node that is cut off without a word: `AgentError` within seconds, every other agent ended."""

@@ -342,7 +342,7 @@ class Steady(Meter):
 def test_every_interval_belongs_to_its_phase_and_none_is_lost() -> None:
     """idle, run, train, run: the intervals follow one another without a gap, and their sum is the time."""
     sink, meter = Kept(), Steady()
-    monitor = NodeMonitor("r", sink, 60.0, {}, [meter])
+    monitor = NodeMonitor("r", "n", sink, 60.0, {}, [meter])
     begin = time.perf_counter()
     assert not monitor.start()
     monitor.phase("train")
@@ -361,7 +361,7 @@ def test_every_interval_belongs_to_its_phase_and_none_is_lost() -> None:
 def test_it_looks_as_often_as_the_hastiest_meter_asks() -> None:
     """Planned is once a minute; a meter near the end of its range is read five times well before that."""
     meter = Steady(soon=0.001)
-    monitor = NodeMonitor("r", Kept(), 60.0, {}, [meter, Steady()])
+    monitor = NodeMonitor("r", "n", Kept(), 60.0, {}, [meter, Steady()])
     monitor.start()
     assert all(meter.read_at.acquire(timeout=20) for _ in range(8))
     monitor.stop()
@@ -369,7 +369,7 @@ def test_it_looks_as_often_as_the_hastiest_meter_asks() -> None:
 
 def test_it_ends_by_itself_where_its_rows_have_nowhere_to_go() -> None:
     """No exception in a thread that nobody sees, and stop returns."""
-    monitor = NodeMonitor("r", Kept(broken=True), 60.0, {}, [Steady()])
+    monitor = NodeMonitor("r", "n", Kept(broken=True), 60.0, {}, [Steady()])
     monitor.start()
     assert monitor.stop() >= 2
 
@@ -377,7 +377,7 @@ def test_it_ends_by_itself_where_its_rows_have_nowhere_to_go() -> None:
 def test_all_meters_of_this_machine_give_rows_that_fit_their_table() -> None:
     """Processors, this process, the control group, energy and GPUs: a value, or null with the reason."""
     sink = Kept()
-    monitor = NodeMonitor("r", sink, 0.15, {"self": os.getpid()})
+    monitor = NodeMonitor("r", "n", sink, 0.15, {"self": os.getpid()})
     monitor.start()
     monitor.phase("train")
     wait = threading.Event()
