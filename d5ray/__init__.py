@@ -141,6 +141,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.asynchrony import PushRate as PushRate
     from d5ray.metrics.asynchrony import ServerQueue as ServerQueue
     from d5ray.metrics.asynchrony import Staleness as Staleness
+    from d5ray.metrics.balance import Imbalance as Imbalance
     from d5ray.metrics.convergence import StepsToAccuracy as StepsToAccuracy
     from d5ray.metrics.convergence import TimeToAccuracy as TimeToAccuracy
     from d5ray.metrics.convergence import convergence_curve as convergence_curve
@@ -378,6 +379,7 @@ _NAMES = {
     "WeakEfficiency": "d5ray.metrics.scaling",
     "StoppingRule": "d5ray.metrics.stopping",
     "Looks": "d5ray.metrics.stopping",
+    "Imbalance": "d5ray.metrics.balance",
     "Estimate": "d5ray.metrics.statistics",
     "Rows": "d5ray.metrics.estimates",
     "EvaluationTime": "d5ray.metrics.definitions",

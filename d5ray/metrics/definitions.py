@@ -22,6 +22,7 @@ from d5ray.metrics.asynchrony import (
     Staleness,
     WindowWaitTime,
 )
+from d5ray.metrics.balance import Imbalance
 from d5ray.metrics.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
 from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks, side_by_side
 from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
@@ -247,7 +248,7 @@ CATALOGUE: dict[str, type[Metric]] = {
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
         Staleness, ClockGap, ServerQueue, ParameterVersion, ServerWaitTime, WindowWaitTime, LetterWaitTime,
         Pushes, Pulls, PushRate, PullRate, ConsensusDistance, LoadBalance, AsynchronousThroughput,
-        InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
+        Imbalance, InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
         ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
         NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle,
     )

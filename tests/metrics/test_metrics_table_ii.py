@@ -9,6 +9,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.balance import Imbalance
 from d5ray.metrics.convergence import StepsToAccuracy, TimeToAccuracy, convergence_curve
 from d5ray.metrics.cost import Cost, PriceTable
 from d5ray.metrics.criteria import RunTables
@@ -306,6 +307,25 @@ def test_efficiencies_of_contenders_are_of_pairs() -> None:
     assert (strong.value, strong.low, strong.high) == pytest.approx((0.75, 0.75, 0.75))
     assert WeakEfficiencyOf("d5ray[4]", "d5ray[1]", 4).estimate(tables(rows)).value == pytest.approx(3.0)
     assert WeakEfficiencyOf("nobody", "d5ray[1]", 4).estimate(tables(rows)).value is None
+
+
+def test_imbalance_is_the_busiest_agents_own_time_over_the_mean() -> None:
+    """Waiting in the exchange is nobody's work; sums within blocks of ten steps, against plain Python."""
+    rng = np.random.default_rng(9)
+    own, wait = rng.lognormal(size=(2, 60, 3))
+    places = [(step, rank) for step in range(60) for rank in range(3)]
+    rows = [row("step_time", own[p] + wait[p], step=p[0], rank=p[1]) for p in places]
+    rows += [row("exchange_time", wait[p], step=p[0], rank=p[1]) for p in places]
+    blocks = [
+        sum(max(own[s]) for s in range(a, a + 10)) / sum(sum(own[s]) / 3 for s in range(a, a + 10))
+        for a in range(0, 60, 10)
+    ]
+    found = Imbalance().estimate(tables(rows))
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (np.median(blocks), min(blocks), max(blocks))
+    )
+    alone = [one for one in rows if one["rank"] == 0]
+    assert Imbalance().estimate(tables(alone)).value == 1.0
 
 
 # -- what may decide ---------------------------------------------------------------------------------------

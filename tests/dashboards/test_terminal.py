@@ -1,0 +1,26 @@
+"""Claims about the table of criteria: what is infinite is over its budget, and what is missing says so"""
+
+import io
+import math
+
+import numpy as np
+from rich.console import Console
+
+from d5ray.dashboards.terminal import criteria, notes
+from d5ray.metrics.convergence import TimeToAccuracy
+from tests.metrics.test_metrics_estimates import tables
+from tests.metrics.test_metrics_table_ii import trained
+
+
+def test_a_bound_that_is_infinite_is_shown_as_over_the_budget() -> None:
+    """Six runs reach it, two do not: a median, an interval up to the budget, and a note that tells it."""
+    rows = [
+        one for at in range(8) for one in trained([[0.5], [0.9 if at < 6 else 0.6]], f"run-{at}", 1.0 + at)
+    ]
+    verdict = (TimeToAccuracy(0.8) <= 100).judge(tables(rows))
+    assert verdict.value == np.median([10.0 * (1 + at) for at in range(6)] + [math.inf] * 2)
+    shown = io.StringIO()
+    Console(width=200, file=shown).print(criteria([verdict]))
+    text = shown.getvalue()
+    assert "[10, > budget]" in text and "8 runs, 2 censored" in text and "inf" not in text
+    assert "2 of 8 runs did not reach 0.8 within their budget" in notes([verdict])[0]
