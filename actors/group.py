@@ -128,9 +128,9 @@ class TrainingGroup(Training):
         self._recovery.wake()
         if self._recovery.servers is not None and self.experiment.on_failure != "stop":
             self._recovery.servers.keep()
+        self._monitors.phase("train")
         pending = {self.agents[rank].train.remote(last - first): rank for rank in left}
         self._begun = self._begun or time.monotonic()
-        self._monitors.phase("train")
         outcomes: dict[int, Outcome] = {}
         try:
             while pending:

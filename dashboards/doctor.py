@@ -14,6 +14,9 @@ from d5ray.dashboards.terminal import out, size
 from d5ray.errors import D5Error
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
+from d5ray.metrics.meters import ControlGroup, Meter
+from d5ray.metrics.nvml import Nvml
+from d5ray.metrics.rapl import Rapl
 
 # distribution -> what it is for; the first group is needed always
 CORE = (
@@ -53,7 +56,21 @@ def examine(address: str | None) -> list[Finding]:
     """Look at everything; starts nothing."""
     found = [_core(name) for name in CORE]
     found += [_extra(name, names, purpose) for name, (names, purpose) in EXTRAS.items()]
-    return [*found, *_machine(), _home(), _ray(address)]
+    return [*found, *_machine(), *_sensors(), _home(), _ray(address)]
+
+
+def _sensors() -> list[Finding]:
+    """What a node's monitor can read here, and why it cannot read the rest."""
+    meters: tuple[tuple[str, Meter], ...] = (
+        ("energy of processors", Rapl()),
+        ("use and energy of GPUs", Nvml()),
+        ("peak memory of the control group", ControlGroup()),
+    )
+    found = []
+    for topic, meter in meters:
+        missing = [reading.status for reading in meter.read(0.0) if reading.value is None]
+        found.append(Finding(topic, WARN if missing else GOOD, missing[0] if missing else "can be read"))
+    return found
 
 
 def network(address: str | None) -> list[Finding]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,11 +21,13 @@ from d5ray.dashboards.numbers import size as size
 from d5ray.metrics import asynchrony
 from d5ray.metrics.definitions import Verdict, metric_named
 from d5ray.metrics.store import Run
+from d5ray.metrics.summary import summary
 
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup
     from d5ray.replayer import Replay
 
+FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from so many values on, such a share of outliers is told
 MOST_STALENESSES = 6  # of a histogram on one line
 PARTS = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
 
@@ -69,7 +72,7 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
         console.print(criteria(others))
     for section in contenders.sections(compared):
         console.print(section)
-    for note in notes(verdicts):
+    for note in [*notes(verdicts), *unsteady(tables, verdicts)]:
         console.print(f"! {note}", style="yellow", markup=False)
     if absolute := contenders.absolute(tables):
         for table in absolute:
@@ -135,6 +138,20 @@ def notes(verdicts: Iterable[Verdict]) -> list[str]:
     return [
         f"{names[0] if len(names) == 1 else count(len(names), 'criterion', 'criteria')}: {reason}"
         for reason, names in metrics.items()
+    ]
+
+
+def unsteady(tables: Mapping[str, pa.Table], verdicts: Iterable[Verdict]) -> list[str]:
+    """The judged times of which many values are outliers: they count, and something disturbed the machine."""
+    judged = pa.array(sorted({v.metric.partition("(")[0] for v in verdicts}), pa.utf8())
+    samples = tables["samples"]
+    samples = samples.filter(pc.is_in(samples["metric"].cast(pa.utf8()), value_set=judged))
+    return [
+        f"{row['metric']} of {row['scope']}: {row['outliers'] / row['n']:.0%} of {row['n']:,} values are "
+        "outliers; all of them count: see what else the machine does"
+        for row in summary({**tables, "samples": samples}).to_pylist()
+        if row["unit"] == "s" and row["phase"] != "warmup" and row["n"] >= FEWEST_VALUES
+        if (row["outliers"] or 0) > MOST_OUTLIERS * row["n"]
     ]
 
 

@@ -6,9 +6,10 @@ import math
 import numpy as np
 from rich.console import Console
 
-from d5ray.dashboards.terminal import criteria, notes
+from d5ray.dashboards.terminal import criteria, notes, unsteady
 from d5ray.metrics.convergence import TimeToAccuracy
-from tests.metrics.test_metrics_estimates import tables
+from d5ray.metrics.definitions import Loss, StepTime
+from tests.metrics.test_metrics_estimates import row, steps_of, tables
 from tests.metrics.test_metrics_table_ii import trained
 
 
@@ -24,3 +25,17 @@ def test_a_bound_that_is_infinite_is_shown_as_over_the_budget() -> None:
     text = shown.getvalue()
     assert "[10, > budget]" in text and "8 runs, 2 censored" in text and "inf" not in text
     assert "2 of 8 runs did not reach 0.8 within their budget" in notes([verdict])[0]
+
+
+def test_many_outliers_are_told_and_few_are_not() -> None:
+    """12 of 100 steps are ten times as long: a note has the share; of 8, warm-up and losses, none."""
+    seconds = 1.0 + 0.01 * np.random.default_rng(1).random((100, 1))
+    judged = [(StepTime() <= 5).judge(tables([])), (Loss() <= 5).judge(tables([]))]
+    for disturbed, told in ((8, False), (12, True)):
+        slow = seconds.copy()
+        slow[:disturbed] *= 10
+        rows = steps_of(slow) + [row("loss", float(v), step=at, unit="1") for at, (v,) in enumerate(slow)]
+        rows += [row("step_time", 100.0 ** (at % 5 == 0), step=-at, phase="warmup") for at in range(100)]
+        found = unsteady({**tables(rows)}, judged)
+        assert len(found) == told
+        assert not told or found[0].startswith("step_time of agent: 12% of 100 values are outliers")
