@@ -14,7 +14,7 @@ from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.columns import expand
 from d5ray.metrics.query import sql
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.recorder import Frame, Recorder
 from d5ray.metrics.recording import QUERY_TIME, RECORDING_TIME, STORING_RATE
 from d5ray.metrics.stopping import StoppingRule
 from d5ray.metrics.store import Run, RunWriter
@@ -30,6 +30,7 @@ PROCESS_SECONDS = 600.0  # for one process to do everything it is to
 WIDTH = len(STEP_METRICS)  # values a step
 MEDIANS = "select metric, median(value) from samples group by metric"
 NAME = "recorded"
+BLOCK = 50_000  # steps whose values are drawn at once
 
 
 @final
@@ -138,13 +139,13 @@ class Recorded:
     rule: StoppingRule
 
     def __call__(self, rank: int) -> Times:
-        values = drawn()
+        values = drawn(self.steps)
         kept: list[Any] = []
 
         def record() -> None:
             kept.clear()
             recorder = recorder_to(kept.append)
-            recorded(recorder, self.steps, values)
+            recorded(recorder, recorder.frame(tuple(STEP_METRICS)), self.steps, values)
             if recorder.rows != self.steps * WIDTH or sum(b.num_rows for b in kept) != self.steps:
                 raise AgentError(f"{recorder.rows} rows were recorded, not {self.steps * WIDTH}")
 
@@ -164,12 +165,13 @@ class Stored:
         writer = RunWriter(self.folder, NAME)
         writer.open({})
         batches: list[Any] = []
-        recorder, values = recorder_to(batches.append), drawn()
+        recorder, values = recorder_to(batches.append), drawn(self.steps)
+        frame = recorder.frame(tuple(STEP_METRICS))
         expected = self.steps * WIDTH
 
         def once() -> float:
             batches.clear()
-            recorded(recorder, self.steps, values)
+            recorded(recorder, frame, self.steps, values)
             begin = perf_counter()
             stored = sum(writer.append(expand(batch)) for batch in batches)
             seconds = perf_counter() - begin
@@ -198,21 +200,23 @@ class Asked:
     def __call__(self, rank: int) -> Times:
         writer = RunWriter(self.folder, NAME)
         writer.open({})
-        values = drawn()
         steps = -(-self.rows // WIDTH)
         recorder = recorder_to(lambda batch: writer.append(expand(batch)))
-        recorded(recorder, steps, values)
+        frame, blocks = recorder.frame(tuple(STEP_METRICS)), []
+        for number, first in enumerate(range(0, steps, BLOCK)):
+            values = drawn(min(BLOCK, steps - first), seed=number)
+            recorded(recorder, frame, len(values), values)
+            blocks.append(np.array(values))
         writer.close()
         run = Run(self.folder / NAME)
-        self.check(run, np.array(values), steps)
+        self.check(run, np.concatenate(blocks))
         return repeated(lambda: sql(run, MEDIANS), self.rule)
 
-    def check(self, run: Run, values: "np.ndarray[Any, Any]", steps: int) -> None:
-        """The medians are NumPy's."""
+    def check(self, run: Run, values: "np.ndarray[Any, Any]") -> None:
+        """The medians are NumPy's of these values (steps, metrics)."""
         found = dict(zip(*sql(run, MEDIANS).to_pydict().values(), strict=True))
-        repeats, rest = divmod(steps, len(values))
         for at, name in enumerate(STEP_METRICS):
-            expected = np.median(np.r_[np.tile(values[:, at], repeats), values[:rest, at]])
+            expected = np.median(values[:, at])
             if not np.isclose(found[name], expected, rtol=1e-12):
                 raise AgentError(f"SQL's median of {name} is {found[name]}, NumPy's {expected}")
 
@@ -224,18 +228,17 @@ def recorder_to(send: Callable[[Any], object]) -> Recorder:
     )
 
 
-def recorded(recorder: Recorder, steps: int, values: list[tuple[float, ...]]) -> None:
+def recorded(recorder: Recorder, frame: Frame, steps: int, values: list[tuple[float, ...]]) -> None:
     """So many steps, as the loop of an agent records them, and everything sent."""
-    frame = recorder.frame(tuple(STEP_METRICS))
     clock = perf_counter_ns
     for step in range(steps):
         now = clock()
-        frame.append(step, 0, "train", values[step % len(values)], now)
+        frame.append(step, 0, "train", values[step], now)
         recorder.poll(now)
     recorder.flush()
 
 
-def drawn(rows: int = 997) -> list[tuple[float, ...]]:
-    """Values of steps, different from one another: equal ones would be stored for nothing."""
-    generator = np.random.default_rng(1)
+def drawn(rows: int, seed: int = 0) -> list[tuple[float, ...]]:
+    """Values of so many steps, all different: equal ones would be stored for nothing."""
+    generator = np.random.default_rng(seed)
     return [tuple(row) for row in generator.lognormal(size=(rows, WIDTH)).tolist()]

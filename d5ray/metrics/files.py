@@ -103,11 +103,13 @@ def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> 
     """Writes the tables, one row group each, into one file that is either complete or not there."""
     import pyarrow.parquet as pq  # noqa: PLC0415 (agents that only record never need it)
 
+    # Numbers are seldom equal: a dictionary of them costs time and, when it has grown too large, space.
+    words = [f.name for f in schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with storing(path):
         try:
             with temporary.open("wb") as file:
-                with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=words) as writer:
                     for table in tables:
                         writer.write_table(table)
                 file.flush()
