@@ -76,7 +76,7 @@ class Contest(SideBySide):
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
         """In every other round the last is first on each workload; the seed is the round's."""
-        for pair in range(self.pairs):
+        for pair in range(self.most_pairs):
             for workload in self.workloads:
                 names = list(self.optimizers)
                 for optimizer in names if pair % 2 == 0 else reversed(names):
