@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import inspect
 import json
 import math
 import types
@@ -10,12 +9,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from d5ray import sources
+
 
 def canonical(value: Any) -> Any:
     """JSON data that is equal exactly when two values mean the same, in every process and on every machine.
 
-    A class or function of d5ray or of an installed package is its name; one of the user's own script is
-    its name and the hash of its source, so that an edit shows. An object is its class and its attributes.
+    A class or function of d5ray or of an installed package is its name; one of the user's own is its name
+    and the hash of its source and of what of the user's own it uses (see `d5ray.sources`), so that an edit
+    shows. An object is its class and its attributes; of those with an underscore only plain data count, since
+    the others are caches and the like.
 
     >>> canonical({"rate": 0.1, "shape": (1, 8)})
     {'rate': 0.1, 'shape': [1, 8]}
@@ -53,16 +56,19 @@ def digest(value: Any) -> str:
 
 
 def _name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
-    module = thing.__module__ or "builtins"
-    name = f"{module}.{thing.__qualname__}"
-    recipe = module.startswith("d5ray.recipes.")  # the same file runs under this name and as __main__
-    if (module.startswith("d5ray.") and not recipe) or isinstance(thing, types.BuiltinFunctionType):
-        return name
-    try:
-        source = inspect.getsource(thing)
-    except (OSError, TypeError):  # built in, or typed into an interpreter that keeps no source
-        return name
-    return f"{thing.__qualname__}#{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    """`module.name` of what is installed; `name#hash of the sources` of what is the user's own."""
+    told = None if isinstance(thing, types.BuiltinFunctionType) else sources.told(thing)
+    if told is None:  # installed, or typed into an interpreter that keeps no source
+        return f"{thing.__module__ or 'builtins'}.{thing.__qualname__}"
+    return f"{thing.__qualname__}#{hashlib.sha256(_told(told).encode()).hexdigest()[:16]}"
+
+
+def _told(told: sources.Told) -> str:
+    """The text that stands for the user's own code: alone where it needs nothing else of his."""
+    if not told.values and len(told.texts) == 1:
+        return told.texts[0]
+    values = {name: canonical(value) for name, value in told.values.items()}
+    return json.dumps([told.texts, values], sort_keys=True, allow_nan=False)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     kind: Any = type(value)
     ordinary = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
     if ordinary and hasattr(value, "__dict__"):
-        return {k: v for k, v in vars(value).items() if not k.startswith("_")}
+        return {k: v for k, v in vars(value).items() if not k.startswith("_") or sources.is_plain(v)}
     try:  # a partial function, a NumPy scalar, an enumeration, slots: what pickle would make it from
         parts = value.__reduce_ex__(4)
     except TypeError:  # a lock, a file: no agent can get it

@@ -21,6 +21,7 @@ from d5ray.recipes.recipe import overall
 Tables = Mapping[str, pa.Table]
 Rule = Callable[[dict[str, Any], Tables], Iterator[str]]
 NEEDED = ("hostname", "cpu_model", "cores_usable", "memory_bytes", "python", "package_numpy", "package_ray")
+MOST_TEXT = 60  # characters of a value
 MOST_SHOWN = 5  # of places that break one rule
 CLOSE = 1e-9  # relative, between a number in the folder and the same computed again
 
@@ -68,9 +69,25 @@ def _hashes(row: dict[str, Any], tables: Tables) -> Iterator[str]:
         yield f"{key!r} is FIXED and MUTABLE"
     job = json.loads(row["experiment"] or "{}")
     for key, value in fixed.items():
-        plain = isinstance(value, (str, int, float)) and isinstance(job.get(key), (str, int, float))
-        if plain and job[key] != value:
-            yield f"{key!r} is FIXED to {value!r}, but {job[key]!r} was run"
+        for found in _run_with(key, fixed, job):
+            yield f"{key!r} is FIXED to {_short(value)}, but {_short(found)} was run"
+
+
+def _run_with(key: str, fixed: Mapping[str, Any], job: Mapping[str, Any]) -> list[Any]:
+    """What was run for a key of FIXED, if that is something else."""
+    name, dot, leaf = key.partition(".")
+    if dot and f"{name}_kwargs" in job:  # an argument of a model, a data set or an executor
+        found = job[f"{name}_kwargs"].get(leaf)
+    elif dot:
+        found = job[name].get(leaf) if isinstance(job.get(name), dict) else None
+    elif key not in job:
+        return []
+    else:
+        found = job[key]
+        if any(other.startswith(f"{key}.") for other in fixed) and isinstance(found, dict):
+            found = found.get("class")  # of which only leaves are fixed
+    same = found == fixed[key] or found == [fixed[key]]  # one of what there may be several of
+    return [] if same else [found]
 
 
 def _rows(row: dict[str, Any], tables: Tables) -> Iterator[str]:
@@ -150,6 +167,11 @@ def _verdicts(row: dict[str, Any], tables: Tables) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (_names, _completed, _hashes, _rows, _units, _steps, _environment, _verdicts)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
 
 
 def _alike(recorded: Any, again: Any) -> bool:

@@ -12,6 +12,7 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions import Criterion, RunTables, Verdict, as_criterion
 from d5ray.recipes import settings
+from d5ray.recipes.fixed import Fixed
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
@@ -39,15 +40,17 @@ class Recipe:
         known = settings.allowed_keys({f.name for f in fields(self.job())} - {"name"}) | {"job"}
         for part, keys in (("FIXED", self.fixed), ("MUTABLE", self.mutable)):
             for key in keys:
-                if key not in known:
-                    raise ConfigurationError(f"{part} has the unknown key {key!r}: {nearest(key, known)}")
-        both = sorted(set(self.fixed) & set(self.mutable))
+                if not settings.is_known(key, known):
+                    word = str(key).partition(".")[0]
+                    raise ConfigurationError(f"{part} has the unknown key {key!r}: {nearest(word, known)}")
+        self.held.check()
+        both = sorted(key for key in self.mutable if self.held.sets(key))
         if both:
             raise ConfigurationError(
                 f"{', '.join(map(repr, both))} is set in FIXED and in MUTABLE: keep it in one of them"
             )
         for key in self.mutable:
-            self._refuse_fixed(key, "MUTABLE")
+            self.held.refuse(key, "MUTABLE")
         for key in self.overrides:
             self._check_override(key, known)
 
@@ -72,9 +75,14 @@ class Recipe:
         return cls(name, dict(fixed), dict(mutable), criteria, dict(overrides or {}))
 
     @property
+    def held(self) -> Fixed:
+        """What FIXED fixes, and what it leaves open."""
+        return Fixed(self.name, self.fixed)
+
+    @property
     def hash(self) -> str:
-        """SHA-256 of FIXED: two runs are comparable exactly when it is equal."""
-        return digest(self.fixed)
+        """SHA-256 of FIXED, however it is written: two runs are comparable exactly when it is equal."""
+        return digest(self.held.normal())
 
     def job(self) -> type:
         """What the recipe runs: a dataclass whose fields are its keys; `Experiment` unless it says so."""
@@ -85,7 +93,7 @@ class Recipe:
 
     def made(self) -> Any:
         """The job with all values: an `Experiment`, unless the recipe says otherwise."""
-        values = settings.built({**self.fixed, **self.mutable, **self._settled_overrides()})
+        values = settings.built(self._settled())
         values.pop("job", None)
         missing = [
             f.name for f in fields(self.job())
@@ -107,33 +115,31 @@ class Recipe:
         return {
             "recipe": self.name,
             "recipe_hash": self.hash,
-            "fixed": json.dumps(canonical(self.fixed), sort_keys=True),
+            "fixed": json.dumps(canonical(self.held.normal()), sort_keys=True),
             "mutable": json.dumps(canonical(changed), sort_keys=True),
         }
 
-    def _settled_overrides(self) -> dict[str, Any]:
-        """The overrides; a component that is replaced does not keep the old one's arguments."""
-        values = dict(self.overrides)
-        for key in self.overrides:
-            if key in settings.COMPONENTS:
-                values.setdefault(f"{key}_args", ())
-                values.setdefault(f"{key}_kwargs", {})
-        if "agents" in values and "topology" in self.mutable and not self._sets("topology"):
+    def _settled(self) -> dict[str, Any]:
+        """All keys with their values: the overrides, what they leave of MUTABLE, and FIXED."""
+        mutable = {key: value for key, value in self.mutable.items() if not self._replaced(key)}
+        values = {**mutable, **self.overrides}
+        if "agents" in self.overrides and "topology" in mutable and not self._sets("topology"):
             values |= {"topology": None, "topology_args": (), "topology_kwargs": {}}  # complete, of that size
-        return values
+        return {**values, **self.held.values()}
+
+    def _replaced(self, key: str) -> bool:
+        """Whether an override replaces what this key of MUTABLE belongs to.
+
+        A component that is replaced does not keep the old one's arguments, nor do new arguments keep leaves.
+        """
+        component = settings.owner(key)
+        if component in settings.COMPONENTS and component in self.overrides:
+            return True
+        return "." in key and any(f"{component}_{what}" in self.overrides for what in ("args", "kwargs"))
 
     def _sets(self, component: str) -> bool:
         """Whether an override replaces this component or changes something of it."""
         return any(component in (key, settings.owner(key)) for key in self.overrides)
-
-    def _refuse_fixed(self, key: str, where: str) -> None:
-        component = settings.owner(key)
-        for fixed in (key, component):
-            if fixed is not None and fixed in self.fixed:
-                raise ConfigurationError(
-                    f"{where} sets {key!r}, but {fixed!r} is FIXED in the recipe {self.name}: what is fixed "
-                    "must stay as it is for runs to be comparable; copy the recipe to change it"
-                )
 
     def _check_override(self, key: str, known: set[str]) -> None:
         name = key.partition(".")[0]
@@ -143,7 +149,7 @@ class Recipe:
                 f"--set {key}: the recipe {self.name} has no such key: "
                 + (f"did you mean {dotted!r}?" if dotted else nearest(name, known))
             )
-        self._refuse_fixed(key, "--set")
+        self.held.refuse(key, "--set")
 
     def _dotted(self, key: str) -> str | None:
         """`optimizer.learning_rate` for `learning_rate`."""

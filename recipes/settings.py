@@ -4,7 +4,7 @@ import ast
 import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -45,6 +45,14 @@ def allowed_keys(fields: set[str]) -> set[str]:
     return fields | made
 
 
+def is_known(key: object, known: set[str]) -> bool:
+    """Whether a recipe may have this key: one of the known ones, or a leaf such as `optimizer.momentum`."""
+    if not isinstance(key, str) or "." not in key:
+        return key in known
+    component = key.partition(".")[0]
+    return component in known and component in (*COMPONENTS, *PASSED_ON)
+
+
 def owner(key: str) -> str | None:
     """The component that a key such as `optimizer_args` or `optimizer.learning_rate` belongs to."""
     if "." in key:
@@ -60,14 +68,31 @@ def built(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values of an experiment: every component made, dotted keys applied; `settings` stays as it is."""
     plain = {key: value for key, value in settings.items() if "." not in key}
     values = {key: value for key, value in plain.items() if owner(key) not in COMPONENTS}
+    leaves = {key: value for key, value in settings.items() if "." in key}
     for key, kind in COMPONENTS.items():
         if key in values:
             args, kwargs = plain.get(f"{key}_args", ()), plain.get(f"{key}_kwargs", {})
+            own = {leaf.partition(".")[2]: leaf for leaf in leaves if leaf.partition(".")[0] == key}
+            taken = _arguments(written(key, kind, values[key]), args, kwargs, own)
+            kwargs = {**kwargs, **{name: leaves.pop(own[name]) for name in taken}} if taken else kwargs
             values[key] = component(key, kind, values[key], args, kwargs)
-    for key, value in settings.items():
-        if "." in key:
-            _apply(values, key, value)
+    for key, value in leaves.items():
+        _apply(values, key, value)
     return values
+
+
+def _arguments(made: Any, args: Any, kwargs: Any, leaves: Iterable[str]) -> list[str]:
+    """Those of the leaves that a class takes when it is made, and that its arguments do not give."""
+    if not inspect.isclass(made):
+        return []
+    try:
+        signature = inspect.signature(made)
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # what is wrong with the arguments is said when they are used
+        return []
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {name for name, parameter in signature.parameters.items() if parameter.kind in by_name}
+    return [leaf for leaf in leaves if leaf in named and leaf not in given]
 
 
 def component(key: str, kind: type, given: Any, args: Any, kwargs: Any) -> Any:
@@ -76,7 +101,7 @@ def component(key: str, kind: type, given: Any, args: Any, kwargs: Any) -> Any:
         raise ConfigurationError(f"{key}_args is {args!r}: it must be a tuple, such as ({args!r},)")
     if not isinstance(kwargs, Mapping):
         raise ConfigurationError(f"{key}_kwargs is {kwargs!r}: it must be a dictionary")
-    made = written(key, kind, given) if isinstance(given, str) else given
+    made = written(key, kind, given)
     if inspect.isclass(made):
         try:
             made = made(*args, **kwargs)
@@ -144,8 +169,13 @@ def hyperparameters(made: Any, kind: type) -> list[str]:
     return sorted(name for name in data | set(own) if not name.startswith("_"))
 
 
-def written(key: str, kind: type, text: str) -> Any:
-    """What a text stands for: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`."""
+def written(key: str, kind: type, text: Any) -> Any:
+    """What a text stands for: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`.
+
+    What is no text is itself.
+    """
+    if not isinstance(text, str):
+        return text
     if "(" not in text:
         return named(key, kind, text)
     try:

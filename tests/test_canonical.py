@@ -302,3 +302,72 @@ def test_an_object_of_a_users_class_counts_with_source_and_attributes(load: Load
 def test_a_class_of_d5ray_counts_with_its_name_alone() -> None:
     """A comment in the library does not make runs incomparable."""
     assert canonical(Momentum) == "d5ray.training.optimizers.gradient_descent.Momentum"
+
+
+USING = """
+    DEPTH = 20
+    UNUSED = 1
+
+    class Base:
+        def width(self):
+            return 4
+
+    def half(x):
+        return x / 2
+
+    class Net(Base):
+        def forward(self, x):
+            return half(x) * DEPTH
+
+    def made(depth):
+        def model(scale=2):
+            return depth * scale
+        return model
+
+    def rate(value=0.5):
+        return value
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shows"),
+    [
+        ("DEPTH = 20", "DEPTH = 44", True),
+        ("return 4", "return 5", True),
+        ("x / 2", "x / 3", True),
+        ("half(x) * DEPTH", "half(x)", True),
+        ("UNUSED = 1", "UNUSED = 2", False),
+        ("value=0.5", "value=0.6", False),
+    ],
+)
+def test_what_a_users_class_uses_counts(load: Load, old: str, new: str, shows: bool) -> None:
+    """A constant, a base and a function of the same file that the class uses; not what it does not use."""
+    before, after = (digest(load("mine", text).Net) for text in (USING, USING.replace(old, new)))
+    assert (before != after) == shows
+
+
+def test_what_a_function_closes_over_counts(load: Load) -> None:
+    """Two models from one factory, as the source alone cannot tell them apart; and a changed default."""
+    module = load("mine", USING)
+    assert digest(module.made(20)) == digest(module.made(20)) != digest(module.made(44))
+    assert digest(module.made(SGD(0.1))) != digest(module.made(SGD(0.2)))
+    before = digest(module.rate)
+    module.rate.__defaults__ = (0.7,)
+    assert digest(module.rate) != before
+
+
+def test_private_data_count_and_caches_do_not() -> None:
+    """`self._rate` is a number that a user hides; `self._cache` is none."""
+
+    def rule(rate: float) -> Pair:
+        made = Pair(1)
+        vars(made)["_rate"] = rate
+        return made
+
+    assert digest(rule(0.1)) == digest(rule(0.1)) != digest(rule(0.2))
+
+
+def test_what_is_installed_counts_with_its_name() -> None:
+    """PyTorch's and Python's own classes and functions; their versions are in the environment."""
+    assert canonical(nn.Linear) == "torch.nn.modules.linear.Linear"
+    assert canonical(textwrap.dedent) == "textwrap.dedent"

@@ -17,8 +17,11 @@ from d5ray.recipes.checker import violations
 from d5ray.recipes.recipe import Recipe, judged, overall
 from tests.conftest import d5ray
 
-FIXED = {"model": "mlp", "dataset": "digits", "epochs": 6, "batch_size": 64}
-MUTABLE = {"optimizer": d5.SGD(0.1), "agents": 2, "warmup_steps": 0}
+FIXED = {
+    "model": "mlp", "model.hidden": (32,), "dataset": "digits", "epochs": 6, "batch_size": 64,
+    "optimizer": d5.Momentum, "optimizer.momentum": 0.5, "train_sampler": d5.ShuffleSampler,
+}  # fmt: skip
+MUTABLE = {"optimizer.learning_rate": 0.1, "agents": 2, "warmup_steps": 0}
 METRICS = [d5.TestAccuracy() >= 0.5, d5.StepTime() <= 1.0, d5.BytesSent() <= 1e9]
 
 
@@ -94,6 +97,22 @@ TAMPERED: dict[str, tuple[str, Change, str]] = {
     "what was run": (
         "runs", column("experiment", lambda j: [str(j[0]).replace('"batch_size": 64', '"batch_size": 32')]),
         "'batch_size' is FIXED to 64, but 32 was run",
+    ),
+    "a fixed leaf": (
+        "runs", column("experiment", lambda j: [str(j[0]).replace('"momentum": 0.5', '"momentum": 0.9')]),
+        "'optimizer.momentum' is FIXED to 0.5, but 0.9 was run",
+    ),
+    "a fixed component": (
+        "runs", column("experiment", lambda j: [str(j[0]).replace("ShuffleSampler", "OrderedSampler")]),
+        "'train_sampler' is FIXED to .*Shuffle.* but .*Ordered",
+    ),
+    "the class of a fixed leaf": (
+        "runs", column("experiment", lambda j: [str(j[0]).replace("descent.Momentum", "x.Nesterov")]),
+        "'optimizer' is FIXED to .*Momentum', but '.*Nesterov' was run",
+    ),
+    "a fixed argument of the model": (
+        "runs", column("experiment", lambda j: [str(j[0]).replace('"hidden": [32]', '"hidden": [8]')]),
+        "'model.hidden' is FIXED to .32., but .8. was run",
     ),
     "its status": ("runs", column("status", lambda _: ["interrupted"]), "only a completed one counts"),
     "its seed": ("runs", column("seed", lambda _: [None]), "no seed is recorded"),

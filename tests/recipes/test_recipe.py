@@ -78,10 +78,11 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("MUTABLE", "'optimiser'", "did you mean 'optimizer'?"),
     ),
     "unknown arguments": ({"mutable": {"optimizer_arg": (1,)}}, ("did you mean 'optimizer_args'?",)),
-    "a dotted key in a file": (
-        {"mutable": {"optimizer.momentum": 0.5}},
-        ("unknown key 'optimizer.momentum'",),
+    "a leaf of nothing": (
+        {"mutable": {"optimiser.momentum": 0.5}},
+        ("unknown key 'optimiser.momentum'", "did you mean 'optimizer'?"),
     ),
+    "a leaf of a number": ({"mutable": {"seed.x": 0.5}}, ("unknown key 'seed.x'",)),
     "the name is not a setting": ({"mutable": {"name": "x"}}, ("unknown key 'name'",)),
     "a key that is no text": ({"mutable": {3: "x"}}, ("unknown key 3", "known: ")),
     "a key in both": (
