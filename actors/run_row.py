@@ -19,6 +19,7 @@ class RunOrigin:
     recipe_hash: str = ""
     fixed: str = "{}"
     mutable: str = "{}"
+    series: str = ""  # of runs that are judged together
 
 
 def run_row(
@@ -44,6 +45,7 @@ def run_row(
         "recipe_hash": origin.recipe_hash,
         "fixed": origin.fixed,
         "mutable": origin.mutable,
+        "series": origin.series or None,
         "experiment": json.dumps(job, sort_keys=True),
         "seed": seed,
         "status": status,

@@ -18,6 +18,9 @@ app = typer.Typer(
 app.command()(command.run)
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")]
+NameOfAny = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run or a series: a name, the beginning of one, or 'last'.")
+]
 
 
 @app.command("list")
@@ -46,13 +49,20 @@ def runs(json: command.Json = False) -> None:
 
 
 @app.command()
-def show(run: Name, json: command.Json = False) -> None:
-    """A run's verdict, as it was given, and the parts of its steps."""
+def show(run: NameOfAny, json: command.Json = False) -> None:
+    """A run's verdict, as it was given, and the parts of its steps; or what the runs of a series came to."""
+    from d5ray.dashboards import series as series_shown  # noqa: PLC0415
     from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics import series  # noqa: PLC0415
     from d5ray.metrics.definitions import Verdict  # noqa: PLC0415
-    from d5ray.metrics.store import Run  # noqa: PLC0415
 
-    found = Run.find(run)
+    found = series.find(run)
+    if isinstance(found, series.Series):
+        if json:
+            terminal.as_json(series_shown.as_data(found))
+        else:
+            series_shown.show(found)
+        return
     rows = found.tables()["verdicts"].to_pylist()
     if json:
         terminal.as_json({**found.row, "folder": str(found.folder), "criteria": rows})
@@ -62,7 +72,7 @@ def show(run: Name, json: command.Json = False) -> None:
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="A run, or several: a,b or a*.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="A run, a series, or several: a,b or a*.")],
     second: Annotated[str, typer.Argument(metavar="B", help="What is compared with it, likewise.")],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", help="Only this metric; may be given several times.")
@@ -93,17 +103,20 @@ def compare(
 
 
 @app.command()
-def check(run: Name, json: command.Json = False) -> None:
-    """Whether a run's folder keeps the rules: complete, consistent, its verdict what its rows say.
+def check(run: NameOfAny, json: command.Json = False) -> None:
+    """Whether the folder of a run or series keeps the rules: complete, consistent, its verdict its rows'.
 
     Nothing in the folder is executed. Exit code 1: a rule is broken.
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics.store import Run  # noqa: PLC0415
-    from d5ray.recipes import checker  # noqa: PLC0415
+    from d5ray.metrics import series  # noqa: PLC0415
+    from d5ray.recipes import checker, series_checker  # noqa: PLC0415
 
-    found = Run.find(run)
-    broken = checker.violations(found)
+    found = series.find(run)
+    if isinstance(found, series.Series):
+        broken = series_checker.violations(found)
+    else:
+        broken = checker.violations(found)
     if json:
         terminal.as_json({"run_id": found.name, "violations": broken})
     else:
@@ -130,16 +143,16 @@ def replay(run: Name, json: command.Json = False) -> None:
 
 @app.command()
 def sql(
-    run: Name,
+    run: NameOfAny,
     query: Annotated[str, typer.Argument(help="On samples, runs, metrics, environment, events, verdicts.")],
     json: command.Json = False,
 ) -> None:
     """Query a run's tables with SQL (DuckDB), also while the run is going on."""
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics import query as queries  # noqa: PLC0415
-    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.metrics import series  # noqa: PLC0415
 
-    result = queries.sql(Run.find(run), query)
+    result = queries.sql(series.find(run), query)
     if json:
         terminal.as_json(result.to_pylist())
     else:

@@ -20,6 +20,7 @@ from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
 from d5ray.metrics import asynchrony
 from d5ray.metrics.definitions import Verdict, metric_named
+from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
 from d5ray.metrics.summary import summary
 
@@ -101,7 +102,7 @@ def replay(result: "Replay") -> None:
     )
 
 
-def checked(run: Run, broken: Sequence[str]) -> None:
+def checked(run: Run | Series, broken: Sequence[str]) -> None:
     """SUCCESS, or a line for every rule that is broken."""
     word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
     out().print(f"d5ray check  {run.name}", Text(f"  {word}", style=colour))

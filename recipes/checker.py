@@ -148,7 +148,7 @@ def _environment(row: dict[str, Any], tables: Tables) -> Iterator[str]:
         yield f"the environment lacks {', '.join(missing)}"
 
 
-def _verdicts(row: dict[str, Any], tables: Tables) -> Iterator[str]:
+def verdicts_of(row: dict[str, Any], tables: Tables) -> Iterator[str]:
     """The verdicts are those that the rows give, and the overall one is theirs."""
     recorded = tables["verdicts"].to_pylist()
     for verdict in recorded:
@@ -166,7 +166,7 @@ def _verdicts(row: dict[str, Any], tables: Tables) -> Iterator[str]:
         yield f"the verdict recorded is {row['verdict']}, its criteria give {expected}"
 
 
-RULES: tuple[Rule, ...] = (_names, _completed, _hashes, _rows, _units, _steps, _environment, _verdicts)
+RULES: tuple[Rule, ...] = (_names, _completed, _hashes, _rows, _units, _steps, _environment, verdicts_of)
 
 
 def _short(value: Any) -> str:

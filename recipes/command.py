@@ -14,7 +14,9 @@ import psutil
 import pyarrow.compute as pc
 import typer
 
+from d5ray.checks import check_count
 from d5ray.errors import D5Error
+from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
 from d5ray.recipes import library, settings
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, INCONCLUSIVE, Recipe, Result
@@ -26,6 +28,9 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value for a key that is not FIXED.")
 ]
 Seed = Annotated[int | None, typer.Option(help="The seed, short for --set seed=N.")]
+Seeds = Annotated[
+    int, typer.Option(metavar="N", help="Run N seeds, from the recipe's own on, and judge them together.")
+]
 Address = Annotated[
     str | None, typer.Option(help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it.")
 ]
@@ -37,13 +42,14 @@ def run(
     recipe: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A recipe's name, or a Python file.")],
     set_: Settings = None,
     seed: Seed = None,
+    seeds: Seeds = 1,
     address: Address = None,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
     module = library.load(recipe)
-    _execute(module, Path(recipe).stem, set_, seed, address, json, timings)
+    _execute(module, Path(recipe).stem, set_, seed, seeds, address, json, timings)
 
 
 def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
@@ -54,11 +60,12 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
     def itself(
         set_: Settings = None,
         seed: Seed = None,
+        seeds: Seeds = 1,
         address: Address = None,
         json: Json = False,
         timings: Timings = False,
     ) -> None:
-        _execute(module, name, set_, seed, address, json, timings)
+        _execute(module, name, set_, seed, seeds, address, json, timings)
 
     itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -97,6 +104,7 @@ def _execute(
     name: str,
     set_: list[str] | None,
     seed: int | None,
+    seeds: int,
     address: str | None,
     json: bool,
     timings: bool,
@@ -106,12 +114,17 @@ def _execute(
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
     recipe.made()  # everything that can be wrong with it is said before Ray is loaded
+    check_count("seeds", seeds, 1)
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.recipes.runner import run as run_it  # noqa: PLC0415
+    from d5ray.recipes import runner  # noqa: PLC0415
+    from d5ray.recipes import seeds as several  # noqa: PLC0415
 
     begin = float(psutil.Process().create_time())
     imports = time.time() - begin
-    result = run_it(recipe, address=address, quiet=json)
+    if seeds > 1:
+        result = several.run(recipe, seeds, address=address, quiet=json)
+    else:
+        result = runner.run(recipe, address=address, quiet=json)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
     if timings:
         terminal.timings(startup)
@@ -120,8 +133,16 @@ def _execute(
 
 
 def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards import series, terminal  # noqa: PLC0415
 
+    if result.runs:
+        kept = Series(result.folder)
+        if json:
+            told = {"exit_code": result.exit_code, "startup_seconds": startup}
+            terminal.as_json({**series.as_data(kept), **told})
+        else:
+            series.show(kept)
+        return
     run = Run(result.folder)
     if not json:
         terminal.verdict(run, result.verdicts, result.verdict)
@@ -145,7 +166,8 @@ def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
 
 def _first_step(result: Result, begin: float) -> dict[str, float]:
     """Seconds from the start of this process to the end of the first step, and d5ray's share of them."""
-    samples = Run(result.folder).tables()["samples"]
+    first = result.runs[0] if result.runs else result
+    samples = Run(first.folder).tables()["samples"]
     steps = samples.filter(pc.equal(samples["metric"], "step_time"))
     imports = result.startup_seconds.get(FRAMEWORK_IMPORT)
     if not steps.num_rows or imports is None:

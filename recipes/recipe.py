@@ -164,7 +164,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Result:
-    """What a recipe came to. True exactly when it passed, so that `run_recipe(…) or exit(1)` works."""
+    """What a recipe came to. True exactly when it passed, so that `run_recipe(…) or exit(1)` works.
+
+    Of several seeds, run_id and folder are those of the series, and runs are its runs.
+    """
 
     recipe: Recipe
     run_id: str
@@ -174,6 +177,7 @@ class Result:
     status: str  # of the run: completed, nan_loss, interrupted
     reason: str
     startup_seconds: Mapping[str, float]
+    runs: "tuple[Result, ...]" = ()
 
     @property
     def exit_code(self) -> int:
@@ -209,15 +213,20 @@ def run_recipe(
     overrides: Mapping[str, Any] | None = None,
     address: str | None = None,
     quiet: bool = False,
+    seeds: int = 1,
 ) -> Result:
     """Run a recipe to its verdict. Raises `D5Error` where it cannot run; nothing passed in is changed.
 
-    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`.
+    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`; seeds: so many
+    runs, with the recipe's seed and those that follow it, are judged together.
     """
-    from d5ray.recipes.runner import run  # noqa: PLC0415 - imports Ray
+    from d5ray.recipes import runner  # noqa: PLC0415 - imports Ray
+    from d5ray.recipes import seeds as several  # noqa: PLC0415
 
     caller = sys._getframe(1).f_globals
     recipe = Recipe.of(
         fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides
     )
-    return run(recipe, address=address, quiet=quiet)
+    if seeds != 1:
+        return several.run(recipe, seeds, address=address, quiet=quiet)
+    return runner.run(recipe, address=address, quiet=quiet)

@@ -17,10 +17,10 @@ class Job(Protocol):
     def run(self, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result: ...
 
 
-def run(recipe: Recipe, *, address: str | None, quiet: bool) -> Result:
-    """Run the recipe's job to its verdict."""
+def run(recipe: Recipe, *, address: str | None, quiet: bool, series: str = "") -> Result:
+    """Run the recipe's job to its verdict. series: the name of that which the run is a part of."""
     job: Experiment | Job = recipe.made()
-    origin = RunOrigin(**recipe.described())
+    origin = RunOrigin(**recipe.described(), series=series)
     if isinstance(job, Experiment):
         return train(recipe, job, origin, address, quiet)
     return job.run(recipe, origin, address, quiet)

@@ -10,6 +10,7 @@ import numpy as np
 
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
+from d5ray.metrics import series
 from d5ray.metrics.definitions import CATALOGUE, metric_named
 from d5ray.metrics.estimates import FEWEST_BLOCKS
 from d5ray.metrics.reader import Run, list_runs
@@ -60,7 +61,7 @@ class Comparison:
 
 
 def runs_named(text: str) -> list[Run]:
-    """The runs that a text names: names as in `Run.find`, several with commas between them, `*` for any part.
+    """The runs that a text names: of runs or series, several with commas between them, `*` for any part.
 
     Raises `ConfigurationError` where there is none.
     """
@@ -72,7 +73,7 @@ def runs_named(text: str) -> list[Run]:
                 raise ConfigurationError(f"there is no run whose name is like {name!r}: see d5ray runs")
             found += fitting
         else:
-            found.append(Run.find(name))
+            found += series.runs_of(series.find(name))
     return found
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.reader import Run
+from d5ray.metrics.series import Series
 from d5ray.metrics.summary import summary
 
 if TYPE_CHECKING:
@@ -23,20 +24,23 @@ _CLOSED = (
 LARGE = ("samples", "events")  # of a finished run read from their files, as far as a query needs them
 
 
-def sql(run: Run, query: str) -> pa.Table:
+def sql(run: Run | Series, query: str) -> pa.Table:
     """What `query` selects from samples, runs, metrics, environment, events and verdicts of `run`.
 
     `summary` has a row for each metric, scope and phase: n, median, ci_lo, ci_hi, p95, cv, outliers, …
+    Of a series the tables have the rows of all its runs that came to an end.
+
     Works while the run is going on. Raises ConfigurationError with DuckDB's message for a wrong query.
     """
     import duckdb  # noqa: PLC0415 (loaded by those who ask)
 
     with duckdb.connect(":memory:") as connection:
         try:
-            files = run.finished(LARGE) if _only_reads(connection, query) else {}
+            files = run.finished(LARGE) if isinstance(run, Run) and _only_reads(connection, query) else {}
             for name, file in files.items():
                 connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({_quoted(file)})")
-            for name, table in run.tables(without=tuple(files)).items():
+            tables = run.tables(without=tuple(files)) if isinstance(run, Run) else run.tables()
+            for name, table in tables.items():
                 connection.register(name, table)
             if re.search(r"\bsummary\b", query, re.IGNORECASE):
                 connection.register("summary", summary(run.tables()))

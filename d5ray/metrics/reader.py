@@ -15,6 +15,8 @@ from d5ray.metrics.schema import TABLES, checked
 
 _LONGEST_CLOCK_STEP = 60.0  # s; a process younger than that after its run began may still be the run's driver
 
+LATER = {"runs": ("series",)}  # columns that came after the first release
+
 
 class Run:
     """A run on disk. `folder` holds its tables, `name` is its run_id."""
@@ -68,9 +70,7 @@ class Run:
             place = table.schema.get_field_index(name)
             table = table.set_column(place, name, table[name].cast(pa.timestamp("us", "UTC"), safe=False))
         row: dict[str, Any] = table.to_pylist()[0]
-        if row["status"] == "running" and row["host"] == platform.node() and _is_gone(row):
-            row["status"] = "died"
-        return row
+        return alive(row)
 
     def tables(self, without: Iterable[str] = ()) -> dict[str, pa.Table]:
         """All tables by name; of a run that is being written, or died, everything that was stored."""
@@ -95,7 +95,7 @@ class Run:
         finished, growing = self.folder / f"{name}.parquet", self.folder / f"{name}.arrows"
         for _ in range(2):  # the run may be closed between the two looks
             try:
-                return checked(read_parquet(finished), schema)
+                return checked(_with_later_columns(name, read_parquet(finished)), schema)
             except FileNotFoundError:
                 pass
             except pa.ArrowException as error:
@@ -124,8 +124,24 @@ def list_runs(root: Path | None = None) -> list[Run]:
     return [Run(folder) for _, _, folder in sorted(dated, reverse=True)]
 
 
+def _with_later_columns(name: str, table: pa.Table) -> pa.Table:
+    """Runs that were kept before a column existed have nulls there."""
+    for column in LATER.get(name, ()):
+        if column not in table.column_names:
+            kind = TABLES[name].field(column).type
+            table = table.append_column(column, pa.nulls(table.num_rows, kind))
+    return table
+
+
 def _is_run(folder: Path) -> bool:
     return (folder / "runs.parquet").is_file()
+
+
+def alive(row: dict[str, Any]) -> dict[str, Any]:
+    """The row; its status is "died" where it still says "running" and its driver is gone from this host."""
+    if row["status"] == "running" and row["host"] == platform.node() and _is_gone(row):
+        row["status"] = "died"
+    return row
 
 
 def _is_gone(row: dict[str, Any]) -> bool:

@@ -67,6 +67,7 @@ RUNS = pa.schema(
         pa.field("parameters_sha256", pa.utf8()),
         pa.field("d5ray_version", pa.utf8()),
         pa.field("git", pa.utf8()),
+        pa.field("series", pa.utf8()),  # of which it is a part, see `d5ray.metrics.series`
     ]
 )
 

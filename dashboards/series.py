@@ -1,0 +1,75 @@
+"""What is shown of a series: what each run came to, and the joint verdict"""
+
+import json
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from d5ray.dashboards.numbers import COLOURS, count, number
+from d5ray.dashboards.terminal import criteria, notes, out
+from d5ray.metrics.definitions import Verdict
+from d5ray.metrics.series import Series
+
+
+def show(series: Series) -> None:
+    """On standard output."""
+    row, runs, console = series.row, series.runs, out()
+    joint = [Verdict(**verdict) for verdict in series.verdicts.to_pylist()]
+    word = row["verdict"] or row["status"]
+    title = f"d5ray  {row['recipe']}  {_what(row)}  {count(len(runs), 'run')}"
+    console.print(title, Text(f"  {word}", style=COLOURS.get(word, "bold")), sep="")
+    if row["stop_reason"]:
+        console.print(f"{row['status']}: {row['stop_reason']}", style="red", markup=False)
+    console.print(_runs(series))
+    if joint:
+        console.print(criteria(joint))
+    for note in notes(joint):
+        console.print(f"! {note}", style="yellow", markup=False)
+    console.print(f"data  {series.folder}", f'sql  d5ray sql {series.name} "select …"', sep="   ")
+
+
+def as_data(series: Series) -> dict[str, Any]:
+    """The same for programs."""
+    row = series.row
+    return {
+        **row,
+        "detail": json.loads(row["detail"] or "null"),
+        "folder": str(series.folder),
+        "criteria": series.verdicts.to_pylist(),
+        "runs": [
+            {
+                "run": run.name,
+                **{name: run.row[name] for name in ("seed", "status", "verdict", "parameters_sha256")},
+                "criteria": run.tables()["verdicts"].to_pylist(),
+            }
+            for run in series.runs
+        ],
+    }
+
+
+def _what(row: dict[str, Any]) -> str:
+    seeds = row["seeds"] or []
+    if len(set(seeds)) == 1:
+        return f"seed {seeds[0]}"
+    return f"seeds {seeds[0]} to {seeds[-1]}" if seeds else row["purpose"]
+
+
+def _runs(series: Series) -> Table:
+    """A line for each run, with what each criterion's metric came to in it."""
+    verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
+    judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("seed", "run", "status"):
+        table.add_column(name)
+    for name in judged:
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for run in series.runs:
+        values = {v["metric"]: v["value"] for v in verdicts[run.name]}
+        row = run.row
+        word = row["verdict"] or "–"
+        cells = ["–" if values.get(name) is None else number(values[name]) for name in judged]
+        colour = COLOURS.get(word, "")
+        table.add_row(str(row["seed"]), run.name, row["status"], *cells, Text(word, style=colour))
+    return table

@@ -1,0 +1,79 @@
+"""The rule checker for a series: its runs keep the rules, are all there, and give the joint verdict"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from d5ray.errors import D5Error
+from d5ray.metrics.reader import Run, list_runs
+from d5ray.metrics.series import Series
+from d5ray.recipes import checker
+
+Rows = dict[str, dict[str, Any]]  # of `runs`, by the run's name
+
+
+def violations(series: Series) -> list[str]:
+    """One sentence for every rule that the series, or a run of it, breaks."""
+    try:
+        row, runs = series.row, series.runs
+        rows = {run.name: run.row for run in runs}
+        return [*_rules(series, row, rows), *_each(runs)]
+    except D5Error as error:
+        return [f"the series cannot be read: {error}"]
+
+
+def _rules(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
+    if row["series_id"] != series.name:
+        yield f"the folder is called {series.name}, the series {row['series_id']}"
+    if row["status"] != "completed":
+        yield f"the series is {row['status']}: only a completed one counts"
+    yield from _members(series, row, rows)
+    yield from _alike(row, rows)
+    if set(row["runs"] or ()) == set(rows):
+        yield from _verdicts(series, row)
+
+
+def _members(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
+    """All runs that were made are there, and no others."""
+    listed = row["runs"] or []
+    for name in listed:
+        if name not in rows:
+            yield f"the run {name} is not there"
+        elif rows[name]["series"] != series.name:
+            yield f"the run {name} is of the series {rows[name]['series']}"
+    for run in list_runs(series.runs_root):
+        if run.row["series"] == series.name and run.name not in listed:
+            yield f"the run {run.name} belongs to the series, which does not list it: no run may be left out"
+    asked = row["seeds"] or []
+    found = [rows[name]["seed"] for name in listed if name in rows]
+    if found != asked:
+        yield f"its runs have the seeds {found}, asked for were {asked}"
+
+
+def _alike(row: dict[str, Any], rows: Rows) -> Iterator[str]:
+    """The runs differ in nothing but their seeds."""
+    for name, run in rows.items():
+        if run["recipe_hash"] != row["recipe_hash"]:
+            yield f"the hash of FIXED in the run {name} is not that of the series: they are not comparable"
+    jobs = {
+        name: {key: value for key, value in json.loads(run["experiment"] or "{}").items() if key != "seed"}
+        for name, run in rows.items()
+    }
+    first = next(iter(jobs), "")
+    for name, job in jobs.items():
+        keys = sorted(key for key in job.keys() | jobs[first].keys() if job.get(key) != jobs[first].get(key))
+        if keys:
+            yield f"the runs {first} and {name} differ in {', '.join(keys)}: only the seed may differ"
+
+
+def _verdicts(series: Series, row: dict[str, Any]) -> Iterator[str]:
+    """The joint verdicts are those that the rows of all runs give."""
+    tables = series.tables() | {"verdicts": series.verdicts}
+    for text in checker.verdicts_of(row, tables):
+        yield f"together: {text}"
+
+
+def _each(runs: list[Run]) -> Iterator[str]:
+    for run in runs:
+        for text in checker.violations(run):
+            yield f"{run.name}: {text}"
