@@ -1,6 +1,7 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `check`, `compare`, `replay`, `sql`, `doctor`."""
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `check`, `compare`, `replay`, `sql`, `export`, …"""
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -157,6 +158,28 @@ def sql(
         terminal.as_json(result.to_pylist())
     else:
         terminal.arrow(result)
+
+
+@app.command()
+def export(
+    run: NameOfAny,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="csv, json, benchmarker, tensorboard or mlflow.")],
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where; by default here.")] = None,
+    json: command.Json = False,
+) -> None:
+    """Write a run for other programs; nothing that exists is overwritten.
+
+    Of a series every run is written: into one MLflow store, otherwise into the folder PATH side by side.
+    """
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.exports import catalogue  # noqa: PLC0415
+    from d5ray.metrics import series  # noqa: PLC0415
+
+    written = catalogue.export_all(series.find(run), to, out)
+    if json:
+        terminal.as_json({"to": to, "paths": {name: str(path) for name, path in written.items()}})
+    else:
+        terminal.pairs({name: str(path) for name, path in written.items()})
 
 
 @app.command()

@@ -187,7 +187,8 @@ class Unseeded:
 def test_what_cannot_be_seeded_is_refused(parts: Any, count: Any, words: str, own_home: Path) -> None:
     """Before anything is run."""
     with pytest.raises(ConfigurationError, match=words):
-        seeds.run(Recipe.of(*parts, [], name="x"), count, address=None, quiet=True)
+        fixed, mutable = parts
+        seeds.run(Recipe.of(fixed, mutable, [], name="x"), count, address=None, quiet=True)
     assert not list(own_home.iterdir())
 
 

@@ -1,0 +1,1 @@
+"""Runs for other programs: tables as CSV, one JSON document, benchmarker's schema, TensorBoard, MLflow"""
