@@ -24,7 +24,8 @@ def show(series: Series) -> None:
     console.print(_runs(series))
     if joint:
         console.print(criteria(joint))
-    for note in notes(joint):
+    detail = json.loads(row["detail"] or "{}")
+    for note in (*notes(joint), *detail.get("warnings", ())):
         console.print(f"! {note}", style="yellow", markup=False)
     console.print(f"data  {series.folder}", f'sql  d5ray sql {series.name} "select …"', sep="   ")
 
@@ -50,9 +51,9 @@ def as_data(series: Series) -> dict[str, Any]:
 
 def _what(row: dict[str, Any]) -> str:
     seeds = row["seeds"] or []
-    if len(set(seeds)) == 1:
-        return f"seed {seeds[0]}"
-    return f"seeds {seeds[0]} to {seeds[-1]}" if seeds else row["purpose"]
+    if row["purpose"] != "seeds" or not seeds:
+        return str(row["purpose"])
+    return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 def _runs(series: Series) -> Table:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import typer
 
 from d5ray.checks import check_count
-from d5ray.errors import D5Error
+from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
 from d5ray.recipes import library, settings
@@ -31,6 +31,14 @@ Seed = Annotated[int | None, typer.Option(help="The seed, short for --set seed=N
 Seeds = Annotated[
     int, typer.Option(metavar="N", help="Run N seeds, from the recipe's own on, and judge them together.")
 ]
+Determinism = Annotated[
+    int | None,
+    typer.Option(
+        "--check-determinism",
+        metavar="STEPS",
+        help="Run so many steps twice, compare every bit, and find what is not repeatable.",
+    ),
+]
 Address = Annotated[
     str | None, typer.Option(help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it.")
 ]
@@ -43,13 +51,14 @@ def run(
     set_: Settings = None,
     seed: Seed = None,
     seeds: Seeds = 1,
+    check_determinism: Determinism = None,
     address: Address = None,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
     module = library.load(recipe)
-    _execute(module, Path(recipe).stem, set_, seed, seeds, address, json, timings)
+    _execute(module, Path(recipe).stem, set_, seed, (seeds, check_determinism), address, json, timings)
 
 
 def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
@@ -61,11 +70,12 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
         set_: Settings = None,
         seed: Seed = None,
         seeds: Seeds = 1,
+        check_determinism: Determinism = None,
         address: Address = None,
         json: Json = False,
         timings: Timings = False,
     ) -> None:
-        _execute(module, name, set_, seed, seeds, address, json, timings)
+        _execute(module, name, set_, seed, (seeds, check_determinism), address, json, timings)
 
     itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -104,7 +114,7 @@ def _execute(
     name: str,
     set_: list[str] | None,
     seed: int | None,
-    seeds: int,
+    several: tuple[int, int | None],
     address: str | None,
     json: bool,
     timings: bool,
@@ -114,15 +124,20 @@ def _execute(
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
     recipe.made()  # everything that can be wrong with it is said before Ray is loaded
+    seeds, steps = several
     check_count("seeds", seeds, 1)
+    if seeds > 1 and steps is not None:
+        raise ConfigurationError("--seeds and --check-determinism exclude each other: give one of them")
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.recipes import runner  # noqa: PLC0415
-    from d5ray.recipes import seeds as several  # noqa: PLC0415
+    from d5ray.recipes import determinism, runner  # noqa: PLC0415
+    from d5ray.recipes import seeds as series  # noqa: PLC0415
 
     begin = float(psutil.Process().create_time())
     imports = time.time() - begin
-    if seeds > 1:
-        result = several.run(recipe, seeds, address=address, quiet=json)
+    if steps is not None:
+        result = determinism.check(recipe, steps, address=address, quiet=json)
+    elif seeds > 1:
+        result = series.run(recipe, seeds, address=address, quiet=json)
     else:
         result = runner.run(recipe, address=address, quiet=json)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
@@ -135,7 +150,7 @@ def _execute(
 def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
     from d5ray.dashboards import series, terminal  # noqa: PLC0415
 
-    if result.runs:
+    if Series.is_one(result.folder):
         kept = Series(result.folder)
         if json:
             told = {"exit_code": result.exit_code, "startup_seconds": startup}

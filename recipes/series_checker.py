@@ -11,6 +11,8 @@ from d5ray.recipes import checker
 
 Rows = dict[str, dict[str, Any]]  # of `runs`, by the run's name
 
+FREE = {"seeds": "seed", "determinism": "executor"}  # in what the runs may differ; an executor keeps a trace
+
 
 def violations(series: Series) -> list[str]:
     """One sentence for every rule that the series, or a run of it, breaks."""
@@ -46,6 +48,8 @@ def _members(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
             yield f"the run {run.name} belongs to the series, which does not list it: no run may be left out"
     asked = row["seeds"] or []
     found = [rows[name]["seed"] for name in listed if name in rows]
+    if row["purpose"] == "determinism":
+        asked, found = asked[:1], sorted(set(found))
     if found != asked:
         yield f"its runs have the seeds {found}, asked for were {asked}"
 
@@ -55,15 +59,16 @@ def _alike(row: dict[str, Any], rows: Rows) -> Iterator[str]:
     for name, run in rows.items():
         if run["recipe_hash"] != row["recipe_hash"]:
             yield f"the hash of FIXED in the run {name} is not that of the series: they are not comparable"
+    free = FREE.get(row["purpose"], "seed")
     jobs = {
-        name: {key: value for key, value in json.loads(run["experiment"] or "{}").items() if key != "seed"}
+        name: {key: value for key, value in json.loads(run["experiment"] or "{}").items() if key != free}
         for name, run in rows.items()
     }
     first = next(iter(jobs), "")
     for name, job in jobs.items():
         keys = sorted(key for key in job.keys() | jobs[first].keys() if job.get(key) != jobs[first].get(key))
         if keys:
-            yield f"the runs {first} and {name} differ in {', '.join(keys)}: only the seed may differ"
+            yield f"the runs {first} and {name} differ in {', '.join(keys)}: only the {free} may differ"
 
 
 def _verdicts(series: Series, row: dict[str, Any]) -> Iterator[str]:

@@ -48,6 +48,11 @@ class Series:
     def __repr__(self) -> str:
         return f"Series({str(self.folder)!r})"
 
+    @classmethod
+    def is_one(cls, folder: Path) -> bool:
+        """Whether a series is kept in this folder."""
+        return (folder / "series.parquet").is_file()
+
     @property
     def row(self) -> dict[str, Any]:
         """Its row, times as datetime in UTC; raises `StorageError`."""
@@ -133,7 +138,7 @@ def list_series(root: Path | None = None) -> list[Series]:
     root = series_root() if root is None else root
     if not root.is_dir():
         return []
-    found = [Series(folder) for folder in root.iterdir() if (folder / "series.parquet").is_file()]
+    found = [Series(folder) for folder in root.iterdir() if Series.is_one(folder)]
     return sorted(found, key=lambda series: str(series.row["started"]), reverse=True)
 
 
@@ -143,7 +148,7 @@ def find(name: str | Path) -> Run | Series:
     Raises `ConfigurationError` for a name that fits none, or several.
     """
     for folder in (series_root() / name, Path(name)):
-        if str(name) and (folder / "series.parquet").is_file():
+        if str(name) and Series.is_one(folder):
             return Series(folder)
     begins = [series for series in list_series() if str(name) and series.name.startswith(str(name))]
     if not begins or any(run.name.startswith(str(name)) for run in list_runs()):
