@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from d5ray.actors import session
 from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.cluster import shape
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.metrics_aggregator import MetricsAggregator
@@ -34,6 +35,7 @@ from d5ray.distributed import cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
+from d5ray.metrics.computing import computing
 from d5ray.metrics.environment import capture
 from d5ray.metrics.keepsakes import keep_experiment
 from d5ray.metrics.node_monitor import NodeMonitor
@@ -186,7 +188,7 @@ class _Launcher:
         )
         if checkpoint is not None:
             group.resume(checkpoint)
-        environments = {platform.node(): environment.result()} | self._environments(agents, places)
+        environments = self._environments(environment.result(), agents, places)
         group.open({node: facts | {"communicator": backend} for node, facts in environments.items()})
         if group.asynchronous:
             keep_experiment(group.folder, self.pickled)
@@ -196,14 +198,22 @@ class _Launcher:
             self.timings.lap("node monitors")
         return group
 
-    def _environments(self, agents: list[Any], places: list[Place]) -> dict[str, dict[str, str]]:
-        """What the nodes are on which only agents run, by host name."""
-        here = ray.get_runtime_context().get_node_id()
-        elsewhere = {
-            place.hostname: agent for agent, place in zip(agents, places, strict=True) if place.node != here
-        }
-        calls = [agent.__ray_call__.remote(_capture) for agent in elsewhere.values()]
-        return dict(zip(elsewhere, get(calls, CALL_SECONDS, "describe its node"), strict=True))
+    def _environments(
+        self, here: dict[str, str], agents: list[Any], places: list[Place]
+    ) -> dict[str, dict[str, str]]:
+        """What the nodes are, by host name, and what an agent of each computes with. here: the driver's."""
+        home = ray.get_runtime_context().get_node_id()
+        one = {place.node: (place, agent) for agent, place in zip(agents, places, strict=True) if agent}
+        calls = [
+            agent.__ray_call__.remote(_computing if place.node == home else _capture)
+            for place, agent in one.values()
+        ]
+        answers = get(calls, CALL_SECONDS, "describe its node")
+        facts = {platform.node(): here | shape()}
+        for (place, _), found in zip(one.values(), answers, strict=True):
+            name = platform.node() if place.node == home else place.hostname
+            facts[name] = facts.get(name, {}) | found
+        return facts
 
     def undo(self) -> None:
         """End the actors and give back what was reserved."""
@@ -311,7 +321,11 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
 
 
 def _capture(_actor: object) -> dict[str, str]:
-    return capture()
+    return capture() | computing()
+
+
+def _computing(_actor: object) -> dict[str, str]:
+    return computing()
 
 
 def place_of(_actor: object) -> Place:

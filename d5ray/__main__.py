@@ -50,14 +50,27 @@ def runs(json: command.Json = False) -> None:
 
 
 @app.command()
-def show(run: NameOfAny, json: command.Json = False) -> None:
+def show(
+    run: NameOfAny,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="The machines, the versions, and the settings it ran with.")
+    ] = False,
+    json: command.Json = False,
+) -> None:
     """A run's verdict, as it was given, and the parts of its steps; or what the runs of a series came to."""
+    from d5ray.dashboards import environments, terminal  # noqa: PLC0415
     from d5ray.dashboards import series as series_shown  # noqa: PLC0415
-    from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics import series  # noqa: PLC0415
     from d5ray.metrics.definitions import Verdict  # noqa: PLC0415
 
     found = series.find(run)
+    if environment:
+        facts = environments.of(series.runs_of(found))
+        if json:
+            terminal.as_json(facts)
+        else:
+            environments.show(facts)
+        return
     if isinstance(found, series.Series):
         if json:
             terminal.as_json(series_shown.as_data(found))

@@ -27,6 +27,7 @@ from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
+from d5ray.metrics.computing import computing
 from d5ray.metrics.environment import capture
 from d5ray.metrics.schema import VERDICTS, table_of
 from d5ray.metrics.store import Run
@@ -144,7 +145,7 @@ class SimulatedGroup(Training):
             self._together(lambda rank: self.agents[rank].join(self._group(0, rank, len(self.agents))))
         if checkpoint is not None:
             self.resume(checkpoint)
-        self._environment = capture()
+        self._environment = capture() | computing()
         facts = self._environment | {"communicator": self.communicator}
         rows = [
             {"run_id": self.run_id, "node": platform.node(), "key": key, "value": value}

@@ -20,10 +20,7 @@ Word = Literal["better", "worse", "faster", "slower", "differs", "same", "inconc
 GOOD: Final = ("better", "faster")
 BAD: Final = ("worse", "slower")
 TOLERANCE = 0.02  # ratios this near to 1 make no difference
-FACTS = (  # of the environment, that may explain a difference
-    "cpu_model", "cores_usable", "memory_bytes", "container_cpu", "gpus", "communicator", "python",
-    "package_torch", "package_numpy", "package_ray", "git_commit", "OMP_NUM_THREADS",
-)  # fmt: skip
+PASSING = ("load_average", "ray_memory_bytes", "ray_object_store_bytes")  # facts that differ always
 MOST_SHOWN = 60  # characters of a value
 
 
@@ -194,14 +191,21 @@ def _notes(first: Sequence[Run], second: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _machines(runs: Sequence[Run]) -> list[str]:
-    """What differs between the machines and the versions on them."""
-    facts: dict[str, set[str]] = {}
+    """What differs between the machines of the runs, and the versions on them."""
+    found: list[dict[str, str]] = []  # by run: of a fact, all its nodes' values
     for run in runs:
+        values: dict[str, set[str]] = {}
         for row in run.tables()["environment"].to_pylist():
-            if row["key"] in FACTS:
-                facts.setdefault(row["key"], set()).add(row["value"])
-    different = [key for key, values in facts.items() if len(values) > 1]
-    return [f"{key} differs: {', '.join(map(_short, sorted(facts[key])))}" for key in sorted(different)]
+            values.setdefault(row["key"], set()).add(row["value"])
+        found.append({key: " and ".join(sorted(of)) for key, of in values.items()})
+    keys = set().union(*found)
+    facts = {key: [known.get(key, "not recorded") for known in found] for key in keys}
+    different = {key: sorted(set(told)) for key, told in facts.items() if len(set(told)) > 1}
+    return [
+        f"{key} differs: {', '.join(map(_short, different[key]))}"
+        for key in sorted(different)
+        if key not in PASSING
+    ]
 
 
 def _started(run: Run) -> float:

@@ -9,17 +9,18 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from d5ray.metrics.computing import thread_settings
+from d5ray.metrics.facts import or_reason
+
 PACKAGES = (
     "ray", "numpy", "torch", "tensorflow", "tensorflow-cpu", "pyarrow", "pandas", "duckdb", "onnx",
-    "networkx", "greenlet", "psutil", "scikit-learn", "cupy-cuda12x", "nvidia-nccl-cu12",
+    "networkx", "greenlet", "psutil", "scikit-learn", "scipy", "threadpoolctl", "cupy-cuda12x",
+    "nvidia-nccl-cu12",
 )  # fmt: skip
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_PROC_BIND",
-    "KMP_AFFINITY", "CUDA_VISIBLE_DEVICES",
-)  # fmt: skip
+FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "asimd", "sve", "hypervisor")
 
-_CPU = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-_GPUS = Path("/proc/driver/nvidia/gpus")
+_CPUS = Path("/sys/devices/system/cpu")
+_NVIDIA = Path("/proc/driver/nvidia")
 _GIT_SECONDS = 5.0
 
 
@@ -36,29 +37,30 @@ def capture(folder: Path | None = None) -> dict[str, str]:
         "kernel": platform.version,
         "python": lambda: sys.version.replace("\n", " "),
         "cpu_model": _cpu_model,
+        "cpu_flags": _cpu_flags,
+        "cpu_mhz_most": lambda: str(int((_CPUS / "cpu0/cpufreq/cpuinfo_max_freq").read_text()) // 1000),
+        "cpu_boost": _boost,
         "cores_physical": lambda: _cores(logical=False),
         "cores_logical": lambda: _cores(logical=True),
         "cores_usable": lambda: str(len(os.sched_getaffinity(0))),
+        "numa_nodes": lambda: str(len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
+        "load_average": lambda: f"{os.getloadavg()[0]:.2f}",
         "memory_bytes": _memory,
+        "swap_bytes": _swap,
+        "huge_pages": lambda: Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip(),
+        "container": _container,
+        "container_cpuset": lambda: _limit("cpuset.cpus.effective", "cpuset/cpuset.cpus"),
         "container_cpu": lambda: _limit("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"),
         "container_memory": lambda: _limit("memory.max", "memory/memory.limit_in_bytes"),
-        "cpu_governor": lambda: _CPU.read_text().strip(),
+        "cpu_governor": _governor,
         "gpus": _gpus,
+        "gpu_driver": lambda: (_NVIDIA / "version").read_text().splitlines()[0].strip(),
         "git_commit": lambda: _git(folder, "rev-parse", "HEAD"),
         "git_dirty": lambda: "yes" if _git(folder, "status", "--porcelain") else "no",
     }
-    known = {key: _or_reason(fact) for key, fact in facts.items()}
-    known |= {f"package_{name}": _or_reason(partial(metadata.version, name)) for name in PACKAGES}
-    return known | {name: os.environ.get(name, "unavailable: not set") for name in THREAD_VARIABLES}
-
-
-def _or_reason(fact: Callable[[], str]) -> str:
-    try:
-        return fact() or "unavailable: empty"
-    except metadata.PackageNotFoundError:
-        return "unavailable: not installed"
-    except (OSError, ValueError, AttributeError, ImportError, subprocess.SubprocessError) as error:
-        return f"unavailable: {error}"
+    known = {key: or_reason(fact) for key, fact in facts.items()}
+    known |= {f"package_{name}": or_reason(partial(metadata.version, name)) for name in PACKAGES}
+    return known | thread_settings()
 
 
 def _distribution() -> str:
@@ -70,6 +72,43 @@ def _cpu_model() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     raise ValueError("/proc/cpuinfo names no model")
+
+
+def _cpu_flags() -> str:
+    """Those of FLAGS that the processor has."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("flags", "Features")):
+            found = set(line.partition(":")[2].split())
+            return " ".join(flag for flag in FLAGS if flag in found) or "none of " + " ".join(FLAGS)
+    raise ValueError("/proc/cpuinfo names no flags")
+
+
+def _governor() -> str:
+    """Those of all processors; usually one."""
+    found = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    if not found:
+        raise ValueError("the system sets no frequency")
+    return ", ".join(sorted(found))
+
+
+def _boost() -> str:
+    """Whether the clock may go beyond its base."""
+    intel, others = _CPUS / "intel_pstate/no_turbo", _CPUS / "cpufreq/boost"
+    if intel.is_file():
+        return "off" if intel.read_text().strip() == "1" else "on"
+    return "on" if others.read_text().strip() == "1" else "off"
+
+
+def _container() -> str:
+    """What says that this runs in one."""
+    for path, name in ((Path("/.dockerenv"), "docker"), (Path("/run/.containerenv"), "podman")):
+        if path.exists():
+            return name
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return "kubernetes"
+    if "SINGULARITY_NAME" in os.environ or "APPTAINER_NAME" in os.environ:
+        return "apptainer"
+    return "none found"
 
 
 def _cores(*, logical: bool) -> str:
@@ -85,6 +124,12 @@ def _memory() -> str:
     import psutil  # noqa: PLC0415
 
     return str(psutil.virtual_memory().total)
+
+
+def _swap() -> str:
+    import psutil  # noqa: PLC0415
+
+    return str(psutil.swap_memory().total)
 
 
 def _limit(version_2: str, *version_1: str) -> str:
@@ -104,10 +149,10 @@ def _limit(version_2: str, *version_1: str) -> str:
 
 def _gpus() -> str:
     """The models that the NVIDIA driver lists."""
-    if not _GPUS.is_dir():
+    if not (_NVIDIA / "gpus").is_dir():
         raise ValueError("no NVIDIA driver is loaded")
     models = []
-    for card in sorted(_GPUS.iterdir()):
+    for card in sorted((_NVIDIA / "gpus").iterdir()):
         lines = (card / "information").read_text().splitlines()
         models += [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
     return ", ".join(models) or "none"

@@ -1,5 +1,6 @@
 """The environment of a run, against other ways to ask the system."""
 
+import json
 import os
 import platform
 import subprocess
@@ -7,10 +8,12 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import psutil
 import pytest
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.environment import PACKAGES, THREAD_VARIABLES, capture
+from d5ray.metrics.computing import THREAD_VARIABLES
+from d5ray.metrics.environment import PACKAGES, capture
 from d5ray.metrics.schema import TABLES, checked, table_of
 
 
@@ -39,6 +42,45 @@ def test_what_cannot_be_known_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert found["git_commit"].startswith("unavailable: ")
     assert set(THREAD_VARIABLES) <= set(found)
     assert capture(tmp_path / "missing")["git_commit"].startswith("unavailable: ")
+
+
+def test_what_a_process_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's and PyTorch's libraries and threads, as a second process that uses them sees them."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    program = (
+        "import json, torch, numpy as np; torch.set_num_threads(3); np.ones((2, 2)) @ np.ones((2, 2))\n"
+        "from d5ray.metrics.computing import computing\n"
+        "print(json.dumps([computing(), torch.backends.cpu.get_cpu_capability()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found, capability = json.loads(done.stdout)
+    assert found["OMP_NUM_THREADS"] == "1"
+    assert found["torch_threads"].startswith("3 within operations")
+    assert found["torch_cpu_capability"] == capability
+    assert "openblas" in found["blas_numpy"].lower() or "mkl" in found["blas_numpy"].lower()
+    assert "threads: " in found["thread_pools"]
+    assert found["torch_blas"] and not found["torch_blas"].startswith("unavailable")
+    assert all(isinstance(value, str) and value for value in found.values())
+
+
+def test_a_framework_that_is_not_loaded_is_not_told() -> None:
+    """Nor loaded by asking."""
+    program = (
+        "import sys; from d5ray.metrics.computing import computing; found = computing()\n"
+        "assert 'torch' not in sys.modules; assert not [key for key in found if key.startswith('torch')]"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_machine_agrees_with_a_second_source() -> None:
+    """Flags, swap and NUMA nodes."""
+    found = capture()
+    assert int(found["swap_bytes"]) == psutil.swap_memory().total
+    flags = found["cpu_flags"].split()
+    text = Path("/proc/cpuinfo").read_text()
+    assert all(f" {flag}" in text for flag in flags if "none" not in found["cpu_flags"])
+    assert float(found["load_average"]) >= 0
+    assert found["container"]
 
 
 def test_the_commit_of_a_checkout_is_recorded(tmp_path: Path) -> None:
