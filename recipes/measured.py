@@ -9,7 +9,9 @@ from d5ray.distributed.server.client import SERVER_METRICS
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics import resources
+from d5ray.metrics.asynchrony import ConsensusDistance
 from d5ray.metrics.criteria import Criterion, Metric
+from d5ray.metrics.definitions import CATALOGUE
 from d5ray.recipes.side_by_side import SideBySide
 
 CONTENDERS = ("ours", "base", "contender")  # fields of a metric that name one
@@ -35,7 +37,7 @@ def check_measured(criteria: Iterable[Criterion], job: object) -> None:
 
 def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     metric = criterion.metric
-    if named := _named(metric):
+    if (named := _named(metric)) and type(metric).__module__.startswith("d5ray."):
         raise ConfigurationError(
             f"METRICS has {metric.label}, which compares contenders ({', '.join(named)}), but the recipe "
             "trains one experiment: take a metric such as StepTime(), or a job such as StepTimes"
@@ -50,6 +52,11 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     for names, (recorded, _) in lacking.items():
         if recorded:
             known |= set(names)
+    if isinstance(metric, ConsensusDistance) and not experiment.rule.asynchronous:
+        raise ConfigurationError(
+            f"METRICS has {metric.label}, but the agents of {experiment.distributed!r} wait for each other at "
+            "every step, and nobody looks how far apart they are: take an optimizer such as ADPSGD()"
+        )
     for name in metric.reads():
         if name not in known:
             remedy = next((what for names, (_, what) in lacking.items() if name in names), "")
@@ -61,8 +68,16 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
 
 def _of_contenders(criterion: Criterion, job: SideBySide) -> None:
     names = [contender.name for contender in job.contenders()]
+    if CATALOGUE.get(criterion.metric.name) is type(criterion.metric):
+        raise ConfigurationError(
+            f"METRICS has {criterion.metric.label}, which does not say which contender it is about, but the "
+            f"recipe measures several side by side, {', '.join(names)}: take a metric that names one, such as "
+            "StepTimeOf(contender)"
+        )
     for wanted in _named(criterion.metric).values():
-        if not any(name == wanted or name.startswith(f"{wanted}, ") for name in names):
+        if not any(
+            name == wanted or name.startswith((f"{wanted}, ", f"{wanted}[", f"{wanted} ")) for name in names
+        ):
             raise ConfigurationError(
                 f"METRICS has {criterion.metric.label}, but no contender is called {wanted!r}: "
                 f"{nearest(wanted, names)}"

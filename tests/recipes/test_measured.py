@@ -7,6 +7,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.asynchrony import Pushes, ServerQueue, WindowWaitTime
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.metrics.stopping import Looks
 from d5ray.recipes import digits_lenet, library, overhead_lenet, rounds
@@ -30,6 +31,9 @@ def made(metrics: list[Any], **changes: Any) -> Any:
         (d5.Cost(d5.PriceTable(1.0, 0.3)) <= 1, {"monitor_seconds": 0}, "set monitor_seconds=1"),
         (d5.InferenceLatency(0.9) <= 1, {}, "records no inference_time"),
         (StepTimeRatio("d5ray[1]", "ddp[1]") <= 1, {}, "compares contenders"),
+        (ServerQueue() <= 3, {"distributed": d5.ADPSGD()}, "take an optimizer with servers"),
+        (WindowWaitTime() <= 3, {"distributed": d5.ASGD()}, "take an optimizer with peers"),
+        (d5.ConsensusDistance() <= 3, {}, "wait for each other at every step"),
     ],
 )
 def test_a_metric_that_is_not_measured_is_refused(
@@ -55,6 +59,8 @@ def test_what_is_measured_is_let_pass() -> None:
 
     made([d5.StepLatency(0.99) <= 1, d5.Energy() <= 1, d5.StrongEfficiency(4) >= 0.8, Mine() <= 2])
     made([d5.Cost(d5.PriceTable(1.0)) <= 1], monitor_seconds=0)
+    made([Pushes() <= 1e6], distributed=d5.ASGD())
+    made([WindowWaitTime() <= 3, d5.ConsensusDistance() <= 3], distributed=d5.ADPSGD())
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,18 @@ def test_a_contender_that_nobody_measures_is_refused() -> None:
     wrong = [StepTimeRatio("d5ray[1]", "pytorch[7]") <= 1]
     with pytest.raises(ConfigurationError, match=r"no contender is called 'pytorch\[7\]': did you mean"):
         Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, wrong, name="x").made()
+
+
+def test_a_metric_that_names_no_contender_is_refused_among_contenders() -> None:
+    with pytest.raises(ConfigurationError, match=r"does not say which contender.*ddp\[2\].*StepTimeOf"):
+        Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, [d5.StepTime() <= 1], name="x").made()
+
+
+@pytest.mark.parametrize(("metric", "wrong"), [(d5.StepTime(), ">="), (d5.TestAccuracy(), "<=")])
+def test_a_direction_that_does_not_fit_is_refused(metric: d5.Metric, wrong: str) -> None:
+    """A criterion that a slower or less accurate run would meet."""
+    with pytest.raises(ConfigurationError, match=r"points the wrong way.*so write"):
+        _ = metric >= 1.0 if wrong == ">=" else metric <= 1.0
 
 
 @pytest.mark.parametrize("name", sorted(library.shipped()))
