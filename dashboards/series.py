@@ -1,6 +1,7 @@
 """What is shown of a series: what each run came to, and the joint verdict"""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -28,6 +29,19 @@ def show(series: Series) -> None:
     for note in (*notes(joint), *detail.get("warnings", ())):
         console.print(f"! {note}", style="yellow", markup=False)
     console.print(f"data  {series.folder}", f'sql  d5ray sql {series.name} "select …"', sep="   ")
+
+
+def listed(found: Sequence[Series]) -> None:
+    """One line a series, newest first."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("series", "status", "verdict", "runs", "of"):
+        table.add_column(name)
+    for series in found:
+        row = series.row
+        word = row["verdict"] or "–"
+        verdict = Text(word, style=COLOURS.get(word, ""))
+        table.add_row(series.name, row["status"], verdict, str(len(row["runs"] or ())), _what(row))
+    out().print(table)
 
 
 def as_data(series: Series) -> dict[str, Any]:

@@ -45,6 +45,10 @@ COMMANDS = [
     (("run", "digits_lenet", "--set", "distributed=CompressedSGD(TopK(16))"), ["biased", "ErrorFeedback"]),
     (("run", "digits_lenet", "--set", "distributed=CompressedSGD(ErrorFeedback(TopK(99999)))"),
      ["k is 99999 of 21386 entries"]),
+    (("run", "digits_lenet", "--seeds", "0"), ["seeds is 0", "at least 1"]),
+    (("run", "digits_lenet", "--check-determinism", "0"), ["--check-determinism is 0", "at least 1"]),
+    (("run", "digits_lenet", "--set", "evaluate=False"), ["test_accuracy is not measured", "evaluate is"]),
+    (("export", "nothing", "--to", "csv"), ["'nothing'"]),
     (("show", "nothing"), ["'nothing'"]),
     (("sql", "nothing", "select 1"), ["'nothing'"]),
 ]  # fmt: skip

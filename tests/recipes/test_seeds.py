@@ -120,6 +120,17 @@ def test_a_series_is_found_again(own_home: Path) -> None:
     assert joint == {"verdict": ["INCONCLUSIVE", "INCONCLUSIVE"]}
 
 
+def test_a_series_is_shown(own_home: Path) -> None:
+    """Every run with what each criterion came to in it, the joint verdict, and a line in the list of runs."""
+    result = ran(2)
+    home = {"D5RAY_HOME": str(own_home)}
+    shown = d5ray("show", result.run_id, env=home).out
+    lines = [line for line in shown.splitlines() if any(one.run_id in line for one in result.runs)]
+    assert [line.split()[0] for line in lines] == ["3", "4"]
+    assert "seeds 3 to 4" in shown and "2 runs  INCONCLUSIVE" in shown
+    assert any(line.startswith(result.run_id) for line in d5ray("runs", env=home).out.splitlines())
+
+
 def test_series_are_compared_run_by_run() -> None:
     """Six seeds of either learning rate: pairs of the same seed, the larger rate is the better one."""
     slow, fast = ran(6, learning_rate=1e-4), ran(6, learning_rate=0.5)
