@@ -133,6 +133,7 @@ if TYPE_CHECKING:
     from d5ray.errors import D5Error as D5Error
     from d5ray.errors import PeerLost as PeerLost
     from d5ray.experiment import Experiment as Experiment
+    from d5ray.exports.catalogue import export as export
     from d5ray.metrics.asynchrony import AsynchronousThroughput as AsynchronousThroughput
     from d5ray.metrics.asynchrony import ClockGap as ClockGap
     from d5ray.metrics.asynchrony import ConsensusDistance as ConsensusDistance
@@ -181,6 +182,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.resources import ProcessUtilisation as ProcessUtilisation
     from d5ray.metrics.scaling import StrongEfficiency as StrongEfficiency
     from d5ray.metrics.scaling import WeakEfficiency as WeakEfficiency
+    from d5ray.metrics.series import Series as Series
     from d5ray.metrics.statistics import Estimate as Estimate
     from d5ray.metrics.stopping import Looks as Looks
     from d5ray.metrics.stopping import StoppingRule as StoppingRule
@@ -401,6 +403,8 @@ _NAMES = {
     "LoadBalance": "d5ray.metrics.asynchrony",
     "AsynchronousThroughput": "d5ray.metrics.asynchrony",
     "Run": "d5ray.metrics.store",
+    "Series": "d5ray.metrics.series",
+    "export": "d5ray.exports.catalogue",
     "sql": "d5ray.metrics.query",
     "D5Error": "d5ray.errors",
     "Untrained": "d5ray.distributed.untrained",

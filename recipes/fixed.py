@@ -114,4 +114,6 @@ class Fixed:
             leaves = {name.partition(".")[2] for name in own if "." in name}
             if not leaves or set(settings.hyperparameters(made, kind)) - leaves:
                 return own | {key: made}
-        return {key: settings.built(own)[key]}
+        made = settings.built(own)[key]
+        alone = isinstance(made, (tuple, list)) and len(made) == 1  # one of what there may be several of
+        return {key: made[0] if alone else made}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
 from tests.conftest import Started, marked, started, wait_until
 
@@ -46,6 +47,23 @@ def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
     assert run.row["status"] == "interrupted"
     assert run.row["verdict"] == "INCONCLUSIVE"
     assert run.tables()["samples"].num_rows == run.row["rows"] > 0
+
+
+@pytest.mark.slow
+def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Path) -> None:
+    """Ctrl-C in the first of three seeds: no other begins, and the series is there, undecided."""
+    with started(*LONG, "--seeds", "3", env={"D5RAY_HOME": str(tmp_path)}) as command:
+        run = train_for_a_while(command, tmp_path)
+        begin = time.monotonic()
+        os.killpg(command.process.pid, signal.SIGINT)
+        out, err = command.process.communicate(timeout=30)
+        assert time.monotonic() - begin < 5
+        assert command.process.returncode == 2, err
+        assert "INCONCLUSIVE" in out
+        assert not command.left()
+    series = Series(next((tmp_path / "series").glob("*")))
+    assert (series.row["status"], series.row["verdict"]) == ("interrupted", "INCONCLUSIVE")
+    assert [each.name for each in series.runs] == [run.name]
 
 
 @pytest.mark.parametrize("seconds", [0.4, 2.0, 4.0])

@@ -180,4 +180,6 @@ def test_what_says_nothing_does_not_count() -> None:
     plain = recipe(BASE | {"train_sampler": d5.ShuffleSampler})
     assert plain.hash == recipe(BASE | {"train_sampler": d5.ShuffleSampler(), "model_kwargs": {}}).hash
     assert plain.hash == recipe(BASE | {"train_sampler": "shufflesampler", "train_sampler_args": ()}).hash
+    slow = d5.Slowdown(agent=1, factor=4)
+    assert recipe(BASE | {"slow": slow}).hash == recipe(BASE | {"slow": (slow,)}).hash
     assert plain.hash != recipe(BASE).hash != recipe(BASE | {"dataset_kwargs": {"split_seed": 0}}).hash

@@ -55,6 +55,8 @@ class Simulated:
             verdict = overall(verdicts, group.outcome.status)
             group.close(verdict=verdict, verdicts=table_of("verdicts", [v.row for v in verdicts]))
         status, reason = group.outcome.status, group.outcome.reason
+        if self.seed == self.at and self.then == "stop":  # as a training does that Ctrl-C reaches
+            status, reason = "interrupted", "interrupted by the user"
         return Result(recipe, group.run_id, group.folder, verdict, verdicts, status, reason, {})
 
 
@@ -144,12 +146,13 @@ def test_series_are_compared_run_by_run() -> None:
 # -- an end in the middle -----------------------------------------------------------------------------------
 
 
-def test_an_interrupted_series_keeps_what_is_complete() -> None:
-    """Ctrl-C in the third of six: two complete runs are kept, and nothing is decided."""
-    result = ran(6, at=5, then="interrupt")
+@pytest.mark.parametrize(("then", "runs"), [("interrupt", 2), ("stop", 3)])
+def test_an_interrupted_series_keeps_what_is_complete(then: str, runs: int) -> None:
+    """Ctrl-C in the third of six, before or in its training: no other begins, and nothing is decided."""
+    result = ran(6, at=5, then=then)
     assert (result.verdict, result.exit_code, result.status) == ("INCONCLUSIVE", 2, "interrupted")
     series = only_series()
-    assert [run.row["status"] for run in series.runs] == ["completed", "completed"]
+    assert [run.row["status"] for run in series.runs] == ["completed"] * runs
     assert {v["reason"] for v in series.verdicts.to_pylist()} == {"the run was interrupted"}
     assert "only a completed one counts" in series_checker.violations(series)[0]
 
