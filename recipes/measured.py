@@ -54,8 +54,8 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             known |= set(names)
     if isinstance(metric, ConsensusDistance) and not experiment.rule.asynchronous:
         raise ConfigurationError(
-            f"METRICS has {metric.label}, but the agents of {experiment.distributed!r} wait for each other at "
-            "every step, and nobody looks how far apart they are: take an optimizer such as ADPSGD()"
+            f"METRICS has {metric.label}, but the agents of {experiment.distributed!r} wait for each other "
+            "at every step, and nobody looks how far apart they are: take an optimizer such as ADPSGD()"
         )
     for name in metric.reads():
         if name not in known:
@@ -71,8 +71,8 @@ def _of_contenders(criterion: Criterion, job: SideBySide) -> None:
     if CATALOGUE.get(criterion.metric.name) is type(criterion.metric):
         raise ConfigurationError(
             f"METRICS has {criterion.metric.label}, which does not say which contender it is about, but the "
-            f"recipe measures several side by side, {', '.join(names)}: take a metric that names one, such as "
-            "StepTimeOf(contender)"
+            f"recipe measures several side by side, {', '.join(names)}: take a metric that names one, such "
+            "as StepTimeOf(contender)"
         )
     for wanted in _named(criterion.metric).values():
         if not any(

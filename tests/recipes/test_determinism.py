@@ -120,8 +120,9 @@ def test_a_model_that_does_not_repeat_fails_with_the_operation_named(tmp_path: P
     file.write_text(RECIPE.format(noise='int.from_bytes(os.urandom(4), "little") / 2**32'))
     done = d5ray("run", str(file), "--check-determinism", "3")
     assert done.code == 1, done.err
-    assert "at step 0 the loss of TrainingAgent(rank=0) is" in done.out
-    assert "output of 2 (Noisy) differs first, at step 0" in done.out.replace("\n", " ")
+    shown = " ".join(done.out.split())  # lines are broken where they end
+    assert "at step 0 the loss of TrainingAgent(rank=0) is" in shown
+    assert "output of 2 (Noisy) differs first, at step 0" in shown
     found = d5ray("show", "noisy-determinism", "--json").json
     assert found["detail"]["found"]["what"] == "output of 2 (Noisy)"
     assert found["detail"]["difference"]["parameters"]

@@ -342,4 +342,7 @@ def test_the_command_runs_every_seed_in_a_fresh_process(tmp_path: Path) -> None:
     assert [run["seed"] for run in found["runs"]] == [7, 8] == found["seeds"]
     assert found["verdict"] == "INCONCLUSIVE"
     assert found["runs"][0]["parameters_sha256"] != found["runs"][1]["parameters_sha256"]
+    facts = {row["key"]: row["value"] for row in only_series().runs[0].tables()["environment"].to_pylist()}
+    assert facts["torch_threads"].startswith("1 within operations")  # of the agent: the driver has no PyTorch
+    assert facts["ray_nodes"] == "1"
     assert not done.left()
