@@ -70,13 +70,16 @@ def test_fingerprint_survives_pickling() -> None:
             labels(0, 0),
             r"inputs: found .* of float64.*\(N, ...\) of float32 or int64",
         ),
+        (images(2)[:, 0], labels(0, 0), r"inputs: found \(2, 3, 4\)"),
         (np.array(2, np.float32), labels(0, 0), r"inputs: found \(\) of float32"),
+        (images(2).astype(np.int32), labels(0, 0), r"inputs: found .* of int32"),
         (images(4)[::2], labels(0, 0), "inputs: .*not C-contiguous"),
         (images(2).tolist(), labels(0, 0), "inputs: found list"),
         (images(2), labels(0, 0).astype(np.int32), r"labels: found \(2,\) of int32.*of int64"),
-        (images(2), np.array([[0, 0], [1, -7]]), r"labels\[1, 1\] is -7, expected 0 or more"),
+        (images(2), np.array(0), r"labels: found \(\) of int64"),
         (images(2), labels(0, 0, 0), "found 2 inputs and 3 labels"),
         (images(2), labels(0, -7), r"labels\[1\] is -7, expected 0 or more"),
+        (images(2), labels(0, 1, 2, -7).reshape(2, 2), r"labels\[1, 1\] is -7, expected 0 or more"),
     ],
 )
 def test_split_refuses_what_does_not_fit(inputs: object, targets: object, message: str) -> None:

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from d5ray.frameworks.torch import build
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets import Dataset, Samples
 from d5ray.training.samplers import Sampler
 
 dist: Any = torch.distributed  # its type stubs lack most of it
@@ -143,7 +143,7 @@ class DistributedDataParallelLoop:
         dist.destroy_process_group()
 
 
-def accuracy(module: nn.Module, split: Split) -> float:
+def accuracy(module: nn.Module, split: Samples) -> float:
     """The share of the samples that are classified correctly, NaN of none; leaves the module in training."""
     module.eval()
     right = 0

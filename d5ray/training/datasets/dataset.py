@@ -3,20 +3,25 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from d5ray.errors import DataError
+from d5ray.training.datasets.samples import Samples, Shape
+
+FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
+@final
 @dataclass(frozen=True, eq=False)
-class Split:
-    """Samples and their labels.
+class Split(Samples):
+    """Samples in memory, and their labels.
 
     Args:
-        inputs: (N, ...) float32, or int64 for tokens, C-contiguous; images are (N, C, H, W).
-        labels: (N,) or (N, ...) int64, C-contiguous, the index of each label's class, >= 0.
+        inputs: (N, ...) float32, such as images (N, C, H, W), or int64, such as tokens (N, T); C-contiguous.
+        labels: (N,) int64, C-contiguous, each sample's class, >= 0; or (N, ...), several a sample.
 
     Raises:
         DataError: an array has another type, shape or length, or a label is negative.
@@ -25,41 +30,62 @@ class Split:
     5
     """
 
-    inputs: npt.NDArray[np.float32] | npt.NDArray[np.int64]
+    in_memory = True
+    inputs: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        _check_array("inputs", self.inputs, (np.dtype(np.float32), np.dtype(np.int64)))
-        _check_array("labels", self.labels, (np.dtype(np.int64),))
+        _check_array("inputs", self.inputs, (FLOAT32, INT64))
+        _check_array("labels", self.labels, (INT64,))
         if len(self.inputs) != len(self.labels):
             raise DataError(
                 f"found {len(self.inputs)} inputs and {len(self.labels)} labels, expected as many of one as "
                 "of the other: give each sample one label"
             )
         if self.labels.size and self.labels.min() < 0:
-            at = _place(self.labels, self.labels.argmin())
             raise DataError(
-                f"labels{at} is {self.labels.min()}, expected 0 or more: number the classes from 0"
+                f"labels{_place(self.labels, self.labels.argmin())} is {self.labels.min()}, expected 0 or "
+                "more: number the classes from 0"
             )
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def sample_shape(self) -> Shape:  # type: ignore[override]
+        """Of one sample, such as (C, H, W)."""
+        return self.inputs.shape[1:]
+
+    @property
+    def highest_label(self) -> int:
+        return int(self.labels.max(initial=-1))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        return self.inputs[indices], self.labels[indices]
+
+    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
+        """Name, shape, type and bytes of both arrays, whatever the byte order of the machine."""
+        for field, array in (("inputs", self.inputs), ("labels", self.labels)):
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            digest.update(f"{part}.{field} {little.shape} {little.dtype.str}\n".encode())
+            digest.update(little.data)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A named data set: two splits of equal sample shape and the names of the classes.
 
-    The arrays are shared, not copied; who changes them in place changes them for everyone, and the
-    cached fingerprint no longer fits.
+    A split in memory is a `Split`; others read their samples from files, or make them. Its arrays are
+    shared, not copied; who changes them in place changes them for everyone, and the cached fingerprint no
+    longer fits.
 
     Raises:
         DataError: the splits differ in sample shape, there is nothing to train on, or a label has no class.
     """
 
     name: str
-    train: Split
-    test: Split
+    train: Samples
+    test: Samples
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -67,53 +93,49 @@ class Dataset:
             raise DataError(
                 f"data set {self.name!r}: found 0 training samples, expected at least 1: add samples"
             )
-        if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
+        if self.train.sample_shape != self.test.sample_shape:
             raise DataError(
-                f"data set {self.name!r}: found training samples of shape {self.train.inputs.shape[1:]} and "
-                f"test samples of shape {self.test.inputs.shape[1:]}, expected one shape: make them equal"
+                f"data set {self.name!r}: found training samples of shape {self.train.sample_shape} and "
+                f"test samples of shape {self.test.sample_shape}, expected one shape: make them equal"
             )
         for part, split in (("train", self.train), ("test", self.test)):
-            if split.labels.size and split.labels.max() >= len(self.classes):
-                at = _place(split.labels, split.labels.argmax())
+            if split.highest_label >= len(self.classes):
+                where = _place(split.labels, split.labels.argmax())
                 raise DataError(
-                    f"data set {self.name!r}: {part}.labels{at} is {split.labels.max()}, expected less than "
-                    f"the number of classes, {len(self.classes)}: name every class, or mend the label"
+                    f"data set {self.name!r}: {part}.labels{where} is {split.highest_label}, expected less "
+                    f"than the number of classes, {len(self.classes)}: name every class, or mend the label"
                 )
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample, such as (C, H, W)."""
-        return self.train.inputs.shape[1:]
+    def sample_shape(self) -> Shape:
+        """Of one sample, such as (C, H, W)."""
+        return self.train.sample_shape
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over name, shape, dtype and bytes of the four arrays: equal data, equal fingerprint.
 
-        The names of the data set and of the classes do not enter, and the byte order of the machine
-        does not either.
+        Of samples that are not in memory, what their kind says of them enters (see its `add_to`). The names
+        of the data set and of the classes do not enter, and the byte order of the machine does not either.
         """
         digest = hashlib.sha256()
-        for part, split in (("train", self.train), ("test", self.test)):
-            for field, array in (("inputs", split.inputs), ("labels", split.labels)):
-                little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-                digest.update(f"{part}.{field} {little.shape} {little.dtype.str}\n".encode())
-                digest.update(little.data)
+        self.train.add_to(digest, "train")
+        self.test.add_to(digest, "test")
         return digest.hexdigest()
 
 
-def _place(labels: npt.NDArray[np.int64], flat: np.intp) -> list[int]:
-    """The indices of a label whose place in the flat array is known."""
-    return [int(index) for index in np.unravel_index(flat, labels.shape)]
+def _place(array: npt.NDArray[Any], flat: Any) -> str:
+    """`[3]` or `[3, 5]`, for the flat-th number of an array."""
+    return str([int(at) for at in np.unravel_index(int(flat), array.shape)])
 
 
-def _check_array(name: str, array: object, dtypes: tuple[np.dtype[np.generic], ...]) -> None:
-    kinds = " or ".join(map(str, dtypes))
-    expected = f"a C-contiguous array (N, ...) of {kinds}"
+def _check_array(name: str, array: object, kinds: tuple[np.dtype[Any], ...]) -> None:
+    expected = f"a C-contiguous array (N, ...) of {' or '.join(map(str, kinds))}"
     if not isinstance(array, np.ndarray):
         raise DataError(f"{name}: found {type(array).__name__}, expected {expected}: convert with np.asarray")
-    if array.dtype not in dtypes or array.ndim == 0 or not array.flags.c_contiguous:
+    if array.dtype not in kinds or array.ndim < 1 or not array.flags.c_contiguous:
         order = "C-contiguous" if array.flags.c_contiguous else "not C-contiguous"
         raise DataError(
             f"{name}: found {array.shape} of {array.dtype}, {order}, expected {expected}: "
-            f"reshape it and use np.ascontiguousarray(..., dtype=np.{dtypes[0]})"
+            f"reshape it and use np.ascontiguousarray(..., dtype=np.{kinds[0]})"
         )

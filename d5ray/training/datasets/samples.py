@@ -1,0 +1,107 @@
+"""Samples and their labels, wherever they are: in memory, in files, or made when they are asked for"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+Shape = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+Labels = npt.NDArray[np.int64]
+
+
+class Samples(ABC):
+    """Numbered samples of one shape, and their labels.
+
+    `inputs` (N, ...) and `labels` (N, ...) are all of them; where `in_memory` is false, asking for `inputs`
+    reads or makes every sample, so programs that train use `take`.
+    """
+
+    in_memory: ClassVar[bool] = False  # whether `take` is no more than copying
+    sample_shape: Shape
+
+    if TYPE_CHECKING:  # a subclass may keep them as they are
+
+        @property
+        def inputs(self) -> Array: ...
+
+        @property
+        def labels(self) -> Labels: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
+        """Copies of inputs (n, ...) of float32 or int64, and labels (n, ...) of int64, C-contiguous.
+
+        indices: (n,), in any order, also repeated. Several threads may call it at a time.
+        Raises `DataError` for a sample that cannot be read, with its name.
+        """
+
+    @property
+    @abstractmethod
+    def highest_label(self) -> int:
+        """The greatest label; -1 without samples."""
+
+    @abstractmethod
+    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
+        """Let the data enter a hash; `part` is what it is of a data set, such as 'train'."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex): equal samples, equal fingerprint."""
+        digest = hashlib.sha256()
+        self.add_to(digest, "samples")
+        return digest.hexdigest()
+
+
+class OnDemand(Samples):
+    """Samples that are not in memory: `inputs` gathers all of them, which must fit it then."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Labels: ...
+
+    @property
+    def inputs(self) -> Array:
+        return self.take(np.arange(len(self)))[0]
+
+
+@final
+class Subset(OnDemand):
+    """Some of other samples, in an order of their own: indices (n,)."""
+
+    def __init__(self, whole: Samples, indices: npt.NDArray[np.int64]) -> None:
+        self.whole = whole
+        self.indices = indices
+        self.sample_shape = whole.sample_shape
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @cached_property
+    def labels(self) -> Labels:
+        return self.whole.labels[self.indices]
+
+    @property
+    def highest_label(self) -> int:
+        return int(self.labels.max(initial=-1))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
+        return self.whole.take(self.indices[indices])
+
+    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
+        digest.update(f"{part} subset {len(self.indices)}\n".encode())
+        digest.update(self.indices.astype("<i8", copy=False).tobytes())
+        self.whole.add_to(digest, part)
+
+
+def divided(count: int, test_fraction: float, split_seed: int) -> tuple[Labels, Labels]:
+    """The indices of a training and of a test split: round(test_fraction × count) of a permutation test."""
+    order = np.random.Generator(np.random.PCG64(split_seed)).permutation(count).astype(np.int64, copy=False)
+    tests = round(test_fraction * count)
+    return np.sort(order[tests:]), np.sort(order[:tests])

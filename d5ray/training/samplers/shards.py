@@ -1,0 +1,118 @@
+"""Which samples of an epoch each agent gets in each step, exactly, from any step on"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+from d5ray.training.samplers.sampler import Indices, Sampler
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One agent's share of one step.
+
+    `weight` = own samples × agents / samples of all agents in this step. The mean over the agents of
+    weight × (mean gradient over own samples) is the mean gradient over all samples of the step, also
+    where a remainder leaves agents with shares of different size; it is 1 for full batches.
+    """
+
+    indices: Indices
+    weight: float
+    epoch: int
+    ends_epoch: bool
+
+
+@dataclass(frozen=True)
+class Shards:
+    """How the agents share the samples: exact epochs for every remainder, nothing twice, nothing left out.
+
+    Step t of an epoch takes the next agents × batch_size indices of the sampler's order, cut into one
+    consecutive piece an agent. The last step takes what remains, cut into pieces that differ by at most
+    one sample; agents may then get none.
+
+    samples: of the split; an epoch has as many indices as the sampler says. Raises `ConfigurationError` for
+    an empty split, and for a sampler that does not fit it.
+    """
+
+    samples: int
+    agents: int
+    batch_size: int
+    sampler: Sampler
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ConfigurationError("the training split is empty: give a data set with at least one sample")
+        self.sampler.check(self.samples)
+        if self.length < 1:
+            raise ConfigurationError(
+                f"an epoch of {self.sampler!r} over {self.samples} samples has none: let it take at least one"
+            )
+
+    @cached_property
+    def length(self) -> int:
+        """The indices of an epoch."""
+        return self.sampler.length(self.samples)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.length // (self.agents * self.batch_size))
+
+    def epoch(self, epoch: int, rank: int, first_step: int = 0) -> Iterator[Draw]:
+        """The draws of `rank` in one epoch, from a step of it on."""
+        total = self.agents * self.batch_size
+        order = _order(self.sampler.in_steps(total), self.samples, epoch, self.seed)
+        for start in range(first_step * total, self.length, total):
+            taken = min(total, self.length - start)
+            base, extra = divmod(taken, self.agents)
+            first = start + rank * base + min(rank, extra)
+            size = base + (rank < extra)
+            yield Draw(
+                indices=order[first : first + size],
+                weight=size * self.agents / taken,
+                epoch=epoch,
+                ends_epoch=start + taken == self.length,
+            )
+
+    def draws(self, rank: int, first_epoch: int = 0, first_step: int = 0) -> Iterator[Draw]:
+        """The draws of `rank`, epoch after epoch, without end.
+
+        first_step: where it begins, counted from the beginning of first_epoch; it may lie in a later epoch.
+        What lies before is not drawn: beginning in the middle costs the order of one epoch.
+        """
+        epochs, step = divmod(first_step, self.steps_per_epoch)
+        epoch = first_epoch + epochs
+        while True:
+            yield from self.epoch(epoch, rank, step)
+            epoch, step = epoch + 1, 0
+
+
+@lru_cache(maxsize=4)
+def _order(sampler: Sampler, samples: int, epoch: int, seed: int) -> Indices:
+    """The order of an epoch, made once for all agents of a process: a simulation has very many."""
+    return drawn(sampler, samples, epoch, seed)
+
+
+def drawn(sampler: Sampler, samples: int, epoch: int, seed: int) -> Indices:
+    """The order of an epoch as the sampler gives it now; raises `ConfigurationError` for what is none."""
+    found: object = sampler.order(samples, epoch=epoch, seed=seed)
+    wanted = sampler.length(samples)
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
+        kind = f"{found.shape} of {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise ConfigurationError(f"{sampler!r} gave {kind}: an order must be a NumPy array (n,) of integers")
+    if len(found) != wanted:
+        raise ConfigurationError(
+            f"{sampler!r} gave {len(found)} indices for epoch {epoch}, but says that an epoch has {wanted}: "
+            "let `order` and `length` agree"
+        )
+    low, high = int(found.min()), int(found.max())
+    if low < 0 or high >= samples:
+        wrong = low if low < 0 else high
+        raise ConfigurationError(
+            f"{sampler!r} asks for sample {wrong} in epoch {epoch}, but the split has {samples}: its indices "
+            f"must be 0 to {samples - 1}"
+        )
+    return found
