@@ -9,8 +9,9 @@ from d5ray.training.datasets import check_dataset_name, check_dataset_options, d
 
 
 def test_every_published_name_is_known() -> None:
-    """The six data sets are known by these names, and none is refused."""
-    assert set(dataset_names()) == {"digits", "text", "mnist", "fashion_mnist", "cifar10", "cifar100"}
+    """The data sets are known by these names, and none is refused."""
+    published = {"digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "imagenet"}
+    assert published | {"text", "synthetic", "image_folder", "parquet"} <= set(dataset_names())
     for name in dataset_names():
         check_dataset_name(name)
 
@@ -64,7 +65,14 @@ def test_an_option_without_sense_is_refused(name: str, options: dict[str, object
         load_dataset(name, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100"])
+@pytest.mark.parametrize(("name", "option"), [("image_folder", "path"), ("parquet", "train")])
+def test_where_the_data_lies_must_be_said(name: str, option: str) -> None:
+    """Without the option that says it, the error names the option."""
+    with pytest.raises(ConfigurationError, match=f"{name!r} lacks {option}: say where it is"):
+        load_dataset(name)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "imagenet"])
 def test_the_root_comes_from_the_environment(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Data sets in memory: scikit-learn's digits, MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100."""
+"""Data sets: published ones in memory; images in folders, Parquet and made-up samples of any size"""
 
 from d5ray.training.datasets.catalogue import (
     check_dataset_name,
@@ -7,10 +7,19 @@ from d5ray.training.datasets.catalogue import (
     load_dataset,
 )
 from d5ray.training.datasets.dataset import Dataset, Split
+from d5ray.training.datasets.image_folder import ImageFolder
+from d5ray.training.datasets.parquet import Parquet
+from d5ray.training.datasets.samples import Samples, Subset
+from d5ray.training.datasets.synthetic import Synthetic
 
 __all__ = [
     "Dataset",
+    "ImageFolder",
+    "Parquet",
+    "Samples",
     "Split",
+    "Subset",
+    "Synthetic",
     "check_dataset_name",
     "check_dataset_options",
     "dataset_names",

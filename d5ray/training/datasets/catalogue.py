@@ -1,7 +1,7 @@
 """Which data sets there are, by name, and how one is loaded."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from d5ray.errors import ConfigurationError, nearest
@@ -9,11 +9,21 @@ from d5ray.training.datasets.cifar import load_cifar10, load_cifar100
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.digits import load_digits
 from d5ray.training.datasets.files import default_root
+from d5ray.training.datasets.image_folder import load_image_folder, load_imagenet
 from d5ray.training.datasets.mnist import load_fashion_mnist, load_mnist
+from d5ray.training.datasets.parquet import load_parquet
+from d5ray.training.datasets.synthetic import load_synthetic
 from d5ray.training.datasets.text import load_text
 
-# Loaders of data that an installed package carries, or the user's own: called with the options alone.
-SHIPPED: dict[str, Callable[..., Dataset]] = {"digits": load_digits, "text": load_text}
+# Loaders of data that an installed package carries, that is made, or that is the user's own: called with the
+# options alone.
+SHIPPED: dict[str, Callable[..., Dataset]] = {
+    "digits": load_digits,
+    "text": load_text,
+    "synthetic": load_synthetic,
+    "image_folder": load_image_folder,
+    "parquet": load_parquet,
+}
 
 # Loaders of data that lies in files: called with the root folder, whether to download, and the options.
 PUBLISHED: dict[str, Callable[..., Dataset]] = {
@@ -21,14 +31,15 @@ PUBLISHED: dict[str, Callable[..., Dataset]] = {
     "fashion_mnist": load_fashion_mnist,
     "cifar10": load_cifar10,
     "cifar100": load_cifar100,
+    "imagenet": load_imagenet,
 }
 
 
 def dataset_names() -> tuple[str, ...]:
     """The names that `load_dataset` knows.
 
-    >>> dataset_names()
-    ('digits', 'text', 'mnist', 'fashion_mnist', 'cifar10', 'cifar100')
+    >>> dataset_names()[:4]
+    ('digits', 'text', 'synthetic', 'image_folder')
     """
     return (*SHIPPED, *PUBLISHED)
 
@@ -52,15 +63,18 @@ def check_dataset_options(name: str, options: Iterable[str]) -> None:
 def load_dataset(
     name: str, *, root: str | Path | None = None, download: bool = False, **options: object
 ) -> Dataset:
-    """Load a data set into memory: images (N, C, H, W) float32 in 0..1 with labels (N,) int64, or text.
+    """Load a data set: inputs (N, C, H, W) float32 in 0..1, labels (N,) int64, or text and others.
+
+    Those of images in folders, of Parquet files and of made-up samples stay where they are until taken.
 
     Args:
         name: one of `dataset_names()`.
         root: the folder of all data sets; files of `mnist` lie in `root/mnist` or in `root` itself.
             None: $D5RAY_DATA, else $D5RAY_HOME/data, else ~/d5ray/data. Digits and text need none.
         download: fetch what is missing from the published address. Without it the network is not touched.
-        options: digits: `split_seed`, `test_fraction`; text: see `load_text`; the others: `checksum` (False
-            skips the comparison with the published MD5); cifar100: `labels` ("fine" or "coarse").
+        options: digits: `split_seed`, `test_fraction`; mnist and the like: `checksum` (False skips the
+            comparison with the published MD5); cifar100: `labels` ("fine" or "coarse"); the others as their
+            loaders have them: `load_text`, `load_synthetic`, `load_image_folder`, `load_parquet`, `load_imagenet`.
 
     Raises:
         ConfigurationError: unknown name or option, or an option's value makes no sense.
@@ -68,6 +82,24 @@ def load_dataset(
     """
     check_dataset_options(name, options)
     if name in SHIPPED:
-        return SHIPPED[name](**options)
+        return _loaded(name, SHIPPED[name], options)
     folder = default_root() if root is None else Path(root).expanduser()
-    return PUBLISHED[name](folder, download, **options)
+    return _loaded(name, PUBLISHED[name], options, folder, download)
+
+
+def _loaded(
+    name: str, load: Callable[..., Dataset], options: Mapping[str, object], *given: object
+) -> Dataset:
+    lacking = [
+        parameter.name
+        for parameter in inspect.signature(load).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        and parameter.default is parameter.empty
+        and parameter.name not in options
+    ]
+    if lacking:
+        raise ConfigurationError(
+            f"data set {name!r} lacks {', '.join(lacking)}: say where it is, such as "
+            f"dataset_kwargs={{{lacking[0]!r}: '/data/mine'}}"
+        )
+    return load(*given, **options)

@@ -1,0 +1,175 @@
+"""Images in folders, one folder a class; read when they are asked for"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from d5ray.checks import check_count, check_share
+from d5ray.errors import ConfigurationError, DataError
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.datasets.files import folders_of, unreadable
+from d5ray.training.datasets.images import decoded, image_shape
+from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Subset, divided
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
+
+
+@final
+class ImageFolder(OnDemand):
+    """Images (C, H, W) of 0..1 below a folder, `path/class/…/name.jpg`; classes and names are sorted.
+
+    Args:
+        path: the folder; agents get the path, so every node must have it.
+        size: to which every image is scaled and cut: pixels, or (height, width).
+        channels: 3 for colours, or 1 for greys.
+        classes: the folders to read, in the order of their labels, of which some may lack; None: all, sorted.
+
+    Raises:
+        DataError: no folder, no class in it, or a class without images; later, an image cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        size: int | tuple[int, int] = 224,
+        *,
+        channels: int = 3,
+        classes: tuple[str, ...] | None = None,
+    ) -> None:
+        self.sample_shape = image_shape(size, channels)
+        self.path = Path(path).expanduser().absolute()
+        self.classes = _folders(self.path) if classes is None else tuple(classes)
+        names = [_images(self.path, name, needed=classes is None) for name in self.classes]
+        self._names = np.array([name for each in names for name in each], dtype=np.bytes_)  # relative
+        self._labels = np.repeat(np.arange(len(names), dtype=np.int64), [len(each) for each in names])
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @property
+    def labels(self) -> Labels:
+        return self._labels
+
+    @property
+    def highest_label(self) -> int:
+        return int(self._labels.max(initial=-1))
+
+    def file(self, index: int) -> Path:
+        """Where a sample lies."""
+        return self.path / os.fsdecode(bytes(self._names[index]))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
+        inputs = np.empty((len(indices), *self.sample_shape), np.float32)
+        for place, index in enumerate(indices):
+            file = self.file(index)
+            inputs[place] = decoded(file, self.sample_shape, str(file))
+        return inputs, self._labels[indices]
+
+    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
+        """Names and bytes' counts of the files, and the size that images get; not what the files hold."""
+        digest.update(f"{part} images {self.sample_shape} {self.classes}\n".encode())
+        for index in range(len(self)):
+            try:
+                size = self.file(index).stat().st_size
+            except OSError as error:
+                raise unreadable(self.file(index), error) from error
+            digest.update(bytes(self._names[index]) + f" {size}\n".encode())
+
+
+def load_image_folder(
+    *,
+    path: str | Path,
+    size: int | tuple[int, int] = 224,
+    channels: int = 3,
+    test_fraction: float = 0.2,
+    split_seed: int = 500,
+) -> Dataset:
+    """Images below `path/train/class` and `path/val/class` (or `test`), see `ImageFolder`.
+
+    Without a folder to test on, a share of the training images does, chosen by `split_seed`; without a
+    folder `train` the classes lie in `path` itself.
+    """
+    check_share("test_fraction", test_fraction)
+    check_count("split_seed", split_seed, 0)
+    folder = Path(path).expanduser().absolute()
+    inner = folder / "train" if (folder / "train").is_dir() else folder
+    found = ImageFolder(inner, size, channels=channels)
+    held = [folder / name for name in ("val", "test") if inner != folder and (folder / name).is_dir()]
+    train: Samples = found
+    if held:
+        _check_known(held[0], found)
+        test: Samples = ImageFolder(held[0], size, channels=channels, classes=found.classes)
+    else:
+        training, testing = divided(len(found), test_fraction, split_seed)
+        train, test = Subset(found, training), Subset(found, testing)
+    return Dataset(folder.name, train, test, found.classes)
+
+
+def load_imagenet(
+    root: Path, download: bool, *, size: int | tuple[int, int] = 224, channels: int = 3
+) -> Dataset:
+    """ImageNet's 1.28 million training and 50,000 validation images, in train/ and val/, a folder a class.
+
+    The validation images must have been sorted into folders. With size=256 and the transformations
+    `(Crop(224), RandomFlip(), Normalize(mean, std))` it is the usual preparation.
+
+    Source: Russakovsky et al., ImageNet large scale visual recognition challenge, arXiv:1409.0575.
+    """
+    folders = folders_of("imagenet", root)
+    for folder in folders:
+        if (folder / "train").is_dir() and (folder / "val").is_dir():
+            made = load_image_folder(path=folder, size=size, channels=channels)
+            return Dataset("imagenet", made.train, made.test, made.classes)
+    if download:
+        raise ConfigurationError(
+            "ImageNet is given to those who agree to its terms, so it cannot be downloaded from here: fetch "
+            f"it from https://image-net.org and place its folders train/ and val/ in {folders[0]}"
+        )
+    looked = "\n".join(f"  {folder}" for folder in folders)
+    raise DataError(
+        "data set 'imagenet': not found: train/ and val/, each with a folder a class; expected in one of "
+        f"these folders:\n{looked}\nfetch it from https://image-net.org and place it in {folders[0]}"
+    )
+
+
+def _folders(path: Path) -> tuple[str, ...]:
+    try:
+        found = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and entry.name[0] != ".")
+    except OSError as error:
+        raise DataError(
+            f"{path}: found no folder that can be read ({error.strerror}), expected one with a folder "
+            "for each class"
+        ) from error
+    if not found:
+        raise DataError(f"{path}: found no folder in it, expected one for each class, with its images")
+    return tuple(found)
+
+
+def _images(path: Path, name: str, *, needed: bool) -> list[bytes]:
+    """The images of a class, relative to the path, sorted."""
+    found = [
+        os.fsencode(os.path.relpath(os.path.join(folder, file), path))  # noqa: PTH118 - a million of them
+        for folder, _, files in os.walk(path / name)
+        for file in files
+        if file.lower().endswith(SUFFIXES) and not file.startswith(".")
+    ]
+    if not found and needed:
+        raise DataError(
+            f"{path / name}: found no image, expected at least one ({', '.join(SUFFIXES)}): add some, or "
+            "remove the folder"
+        )
+    return sorted(found)
+
+
+def _check_known(folder: Path, train: ImageFolder) -> None:
+    """Every class to test on must be one to train on; the other way round one may lack."""
+    strangers = sorted(set(_folders(folder)) - set(train.classes))
+    if strangers:
+        raise DataError(
+            f"{folder}: found the classes {', '.join(strangers[:5])}, expected those of {train.path}: sort "
+            "the images of both in the same way"
+        )

@@ -1,0 +1,146 @@
+"""Samples in Parquet files, one a row; read when they are asked for"""
+
+import hashlib
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from d5ray.checks import check_count, check_share
+from d5ray.errors import ConfigurationError, D5Error, DataError, first_line
+from d5ray.training.datasets.columns import content_of, labels_of
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.datasets.row_groups import RowGroups
+from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Shape, Subset, divided
+
+CACHE_BYTES = 1 << 28
+
+
+@final
+class Parquet(OnDemand):
+    """The rows of a Parquet file, or of all in a folder in the order of their names; a row is a sample.
+
+    Whole row groups are read, and the last used ones kept. Where the data is larger than `cache_bytes`, take
+    `BlockShuffleSampler(block=rows of a group, window=groups that fit)`: a shuffle of all rows would read a
+    group for nearly every sample.
+
+    Args:
+        path: a file, a folder, or an address that `pyarrow.fs` knows, such as s3://…; agents get the path.
+        inputs: the column of numbers, of lists of them of equal length, nested to any depth, of encoded
+            images, or of raw bytes; or the names of several columns of numbers, together a sample (columns,).
+            Fractions become float32, whole numbers int64; bytes, and lists of uint8, float32 in 0..1.
+        labels: the column of whole numbers, of lists of them of equal length, or of texts.
+        shape: of one sample, where the column does not say it, such as (C, H, W) of raw bytes or flat lists.
+        size: of encoded images, scaled and cut to that: pixels, or (height, width); channels: 3, or 1.
+        classes: the names of the classes, a text's label being its place in them; None: the texts, sorted, or
+            '0', '1', … where labels are numbers.
+        cache_bytes: of the row groups that an agent keeps, as Arrow has them; at least one is.
+
+    Raises:
+        ConfigurationError: the options do not fit the columns.
+        DataError: no such file or column, or no rows; later, a row that cannot be read, with its number.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        inputs: str | tuple[str, ...] = "inputs",
+        labels: str = "label",
+        *,
+        shape: Shape | None = None,
+        size: int | tuple[int, int] | None = None,
+        channels: int = 3,
+        classes: tuple[str, ...] | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        check_count("cache_bytes", cache_bytes)
+        names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        if not names or not all(isinstance(name, str) for name in (*names, labels)):
+            raise ConfigurationError(
+                f"inputs is {inputs!r} and labels is {labels!r}: they must be names of columns"
+            )
+        self._groups = RowGroups(path, names, cache_bytes)
+        if not len(self._groups):
+            raise DataError(f"{self._groups.path}: found no rows, expected at least one sample: add some")
+        (_, first), *_ = self._groups.rows(np.zeros(1, np.int64))
+        self._content = content_of(names, first, shape, size, channels)
+        self.sample_shape = self._content.shape
+        found = RowGroups(path, (labels,), 1).whole(labels)
+        try:
+            self._labels, self.classes = labels_of(found, None if classes is None else tuple(classes))
+        except ValueError as error:
+            raise DataError(f"{self._groups.path}, column {labels!r}: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @property
+    def labels(self) -> Labels:
+        return self._labels
+
+    @property
+    def highest_label(self) -> int:
+        return int(self._labels.max(initial=-1))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
+        inputs = np.empty((len(indices), *self.sample_shape), self._content.dtype)
+        for places, columns in self._groups.rows(indices):
+            try:
+                inputs[places] = self._content.array(columns)
+            except (ValueError, DataError) as error:
+                raise self._named(indices[places]) from error
+        return inputs, self._labels[indices]
+
+    def _named(self, indices: npt.NDArray[np.int64]) -> DataError:
+        """The error for the first of these rows that cannot be read."""
+        for index in indices:
+            for _, columns in self._groups.rows(np.array([index])):
+                try:
+                    self._content.array(columns)
+                except (ValueError, D5Error) as error:
+                    return DataError(f"{self._groups.path}, row {index}: {first_line(error)}")
+        return DataError(f"{self._groups.path}: rows {indices.tolist()} cannot be read together")
+
+    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
+        """Columns, row groups with their rows and bytes, and the labels; not what the inputs hold."""
+        groups = self._groups
+        digest.update(f"{part} rows {groups.columns} {self._content} {groups.types}\n".encode())
+        for numbers in (groups.sizes, self._labels):
+            digest.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
+
+
+def load_parquet(
+    *,
+    train: str | Path,
+    test: str | Path | None = None,
+    inputs: str | tuple[str, ...] = "inputs",
+    labels: str = "label",
+    shape: Shape | None = None,
+    size: int | tuple[int, int] | None = None,
+    channels: int = 3,
+    classes: tuple[str, ...] | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    test_fraction: float = 0.2,
+    split_seed: int = 500,
+) -> Dataset:
+    """Parquet files to train on and to test on, see `Parquet`.
+
+    Without files to test on, a share of the training rows does, chosen by `split_seed`.
+    """
+    check_share("test_fraction", test_fraction)
+    check_count("split_seed", split_seed, 0)
+    given = (inputs, labels)
+    found = Parquet(
+        train, *given, shape=shape, size=size, channels=channels, classes=classes, cache_bytes=cache_bytes
+    )
+    training: Samples = found
+    if test is not None:
+        testing: Samples = Parquet(
+            test, *given, shape=shape, size=size, channels=channels, classes=found.classes,
+            cache_bytes=cache_bytes,
+        )  # fmt: skip
+    else:
+        first, second = divided(len(found), test_fraction, split_seed)
+        training, testing = Subset(found, first), Subset(found, second)
+    return Dataset("parquet", training, testing, found.classes)
