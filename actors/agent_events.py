@@ -71,6 +71,7 @@ class AgentEvents:
             steps_per_epoch=steps_per_epoch,
             executor=executor,
             dataset=dataset,
+            transformations=experiment.pipeline,
             keeper=self,
             now=now,
             stops=self.stops,

@@ -41,7 +41,9 @@ from d5ray.networks.executor import Allocate
 from d5ray.training.arrays import copy_of, like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
+from d5ray.training.loader import Loader, pieces_to_test
 from d5ray.training.samplers import Shards
+from d5ray.training.transformations import shape_after
 
 T = TypeVar("T")
 NS = 1e-9
@@ -177,7 +179,7 @@ class TrainingAgent:
             executor = experiment.executor(
                 experiment.model,
                 dict(experiment.model_kwargs),
-                sample_shape=dataset.sample_shape,
+                sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),
                 classes=len(dataset.classes),
                 loss=experiment.loss,
                 seed=experiment.seed,
@@ -196,7 +198,14 @@ class TrainingAgent:
             sampler=experiment.train_sampler,
             seed=experiment.seed,
         )
-        self._draws = self._shards.draws(self.rank)
+        self._loader = Loader(
+            dataset.train,
+            experiment.pipeline,
+            seed=experiment.seed,
+            ahead=experiment.prefetch if self._world.has_threads else 0,
+            threads=int(experiment.cpus_per_agent),
+        )
+        self._loader.start(self._shards.draws(self.rank))
         self._around = AgentEvents(
             experiment,
             rank=self.rank,
@@ -352,10 +361,9 @@ class TrainingAgent:
     def _start_at(self, step: int, agents: int, index: int) -> None:
         """Go on with this step's share of the data, as the index-th of so many agents."""
         self._shards = replace(self._shards, agents=agents)
-        epoch, done = divmod(step, self._shards.steps_per_epoch)
-        self._draws = itertools.islice(self._shards.draws(index, epoch), done, None)
+        self._loader.start(self._shards.draws(index, first_step=step))
         self._progress.step = step
-        self._between_epochs = done == 0
+        self._between_epochs = step % self._shards.steps_per_epoch == 0
 
     def resume(self, path: str, step: int) -> None:
         """Go on from this checkpoint; called when the agents have joined each other."""
@@ -578,28 +586,20 @@ class TrainingAgent:
         return [float(flat[int(at)]) for at in self._probed]
 
     def _next_batch(self, step: int) -> Batch:
-        draw = next(self._draws)
-        if draw.ends_epoch and self._resharding is not None:
+        batch = self._loader.next(step)
+        if batch.ends_epoch and self._resharding is not None:
             agents, index = self._resharding
             self._resharding = None
             self._shards = replace(self._shards, agents=agents)
-            self._draws = self._shards.draws(index, draw.epoch + 1)
-        split = self._dataset.train
-        return Batch(
-            inputs=split.inputs[draw.indices],
-            labels=split.labels[draw.indices],
-            weight=draw.weight,
-            step=step,
-            epoch=draw.epoch,
-            ends_epoch=draw.ends_epoch,
-        )
+            self._loader.start(self._shards.draws(index, batch.epoch + 1))
+        return batch
 
     def _evaluate(self, epoch: int) -> None:
         clock = self._world.scheduler.now
         self._around.happen(self._around.hooks.before_test)
         begin = clock()
-        test = self._dataset.test
-        result = self._executor.evaluate(test.inputs, test.labels)
+        pieces = pieces_to_test(self._dataset.test, self.experiment.pipeline)
+        result = self._executor.evaluate_pieces(pieces)
         seconds = (clock() - begin) * 1e-9
         step = self._progress.step - 1
         self._evaluations.append(step, epoch, "test", (result.loss, result.accuracy, seconds))
@@ -665,6 +665,8 @@ class TrainingAgent:
             self._peers.close()
         if self._communication is not None:
             self._communication.close()
+        if hasattr(self, "_loader"):
+            self._loader.close()
 
     @contextmanager
     def _blaming(self, when: str) -> Iterator[None]:

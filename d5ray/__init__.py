@@ -196,7 +196,12 @@ if TYPE_CHECKING:
     from d5ray.simulator import simulate as simulate
     from d5ray.training.batch import Batch as Batch
     from d5ray.training.datasets import Dataset as Dataset
+    from d5ray.training.datasets import ImageFolder as ImageFolder
+    from d5ray.training.datasets import Parquet as Parquet
+    from d5ray.training.datasets import Samples as Samples
     from d5ray.training.datasets import Split as Split
+    from d5ray.training.datasets import Subset as Subset
+    from d5ray.training.datasets import Synthetic as Synthetic
     from d5ray.training.datasets import load_dataset as load_dataset
     from d5ray.training.events.checkpoint import Checkpoint as Checkpoint
     from d5ray.training.events.curves import LearningCurves as LearningCurves
@@ -236,9 +241,15 @@ if TYPE_CHECKING:
     from d5ray.training.pace import ExponentialSlowdown as ExponentialSlowdown
     from d5ray.training.pace import HeavyTailedSlowdown as HeavyTailedSlowdown
     from d5ray.training.pace import Slowdown as Slowdown
+    from d5ray.training.samplers import BlockShuffleSampler as BlockShuffleSampler
+    from d5ray.training.samplers import BucketSampler as BucketSampler
+    from d5ray.training.samplers import ChoiceSampler as ChoiceSampler
+    from d5ray.training.samplers import LabelBias as LabelBias
     from d5ray.training.samplers import OrderedSampler as OrderedSampler
     from d5ray.training.samplers import Sampler as Sampler
     from d5ray.training.samplers import ShuffleSampler as ShuffleSampler
+    from d5ray.training.samplers import check_sampler as check_sampler
+    from d5ray.training.samplers import label_bias as label_bias
     from d5ray.training.schedules import Computed as Computed
     from d5ray.training.schedules import Cosine as Cosine
     from d5ray.training.schedules import OneCycle as OneCycle
@@ -246,6 +257,15 @@ if TYPE_CHECKING:
     from d5ray.training.schedules import Polynomial as Polynomial
     from d5ray.training.schedules import Schedule as Schedule
     from d5ray.training.schedules import WarmUp as WarmUp
+    from d5ray.training.transformations import CentreCrop as CentreCrop
+    from d5ray.training.transformations import Crop as Crop
+    from d5ray.training.transformations import Cutout as Cutout
+    from d5ray.training.transformations import Normalize as Normalize
+    from d5ray.training.transformations import RandomFlip as RandomFlip
+    from d5ray.training.transformations import ReplicateBatch as ReplicateBatch
+    from d5ray.training.transformations import Resize as Resize
+    from d5ray.training.transformations import Sampled as Sampled
+    from d5ray.training.transformations import Transformation as Transformation
 
 _NAMES = {
     "Experiment": "d5ray.experiment",
@@ -344,8 +364,28 @@ _NAMES = {
     "Sampler": "d5ray.training.samplers",
     "OrderedSampler": "d5ray.training.samplers",
     "ShuffleSampler": "d5ray.training.samplers",
+    "BlockShuffleSampler": "d5ray.training.samplers",
+    "BucketSampler": "d5ray.training.samplers",
+    "ChoiceSampler": "d5ray.training.samplers",
+    "check_sampler": "d5ray.training.samplers",
+    "label_bias": "d5ray.training.samplers",
+    "LabelBias": "d5ray.training.samplers",
+    "Transformation": "d5ray.training.transformations",
+    "Sampled": "d5ray.training.transformations",
+    "Crop": "d5ray.training.transformations",
+    "CentreCrop": "d5ray.training.transformations",
+    "RandomFlip": "d5ray.training.transformations",
+    "Normalize": "d5ray.training.transformations",
+    "Cutout": "d5ray.training.transformations",
+    "Resize": "d5ray.training.transformations",
+    "ReplicateBatch": "d5ray.training.transformations",
     "Dataset": "d5ray.training.datasets",
     "Split": "d5ray.training.datasets",
+    "Samples": "d5ray.training.datasets",
+    "Subset": "d5ray.training.datasets",
+    "Synthetic": "d5ray.training.datasets",
+    "ImageFolder": "d5ray.training.datasets",
+    "Parquet": "d5ray.training.datasets",
     "load_dataset": "d5ray.training.datasets",
     "BestDevice": "d5ray.networks.device",
     "CPUDevice": "d5ray.networks.device",

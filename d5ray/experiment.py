@@ -26,6 +26,7 @@ from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Pace, Slowness, check_slownesses
 from d5ray.training.samplers import Sampler, ShuffleSampler
+from d5ray.training.transformations import Transformation, check_transformations, shape_after
 
 ON_FAILURE = ("stop", "continue", "restart")
 SHORTEST_WATCH = 0.05  # s, between two looks at a node
@@ -56,6 +57,8 @@ class Experiment:
     slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
     events         what happens around the training, such as `(StopAtAccuracy(0.98), Checkpoint())`
     late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
+    transformations what is done to each batch, such as `(Crop(32, padding=4), RandomFlip())`
+    prefetch       batches that are prepared while a step computes, where they take time; 0: none
     """
 
     model: Any
@@ -86,6 +89,8 @@ class Experiment:
     events: tuple[Event, ...] | Event = ()
     on_failure: str = "stop"
     orphans: str = "left_out"
+    transformations: tuple[Transformation, ...] | Transformation = ()
+    prefetch: int = 2
     name: str = "experiment"
 
     def __post_init__(self) -> None:
@@ -98,7 +103,10 @@ class Experiment:
             check_network_name(self.model)
         if isinstance(self.dataset, str):
             check_dataset_name(self.dataset)
-        for name, low in (("batch_size", 1), ("epochs", 1), ("threads", 1), ("seed", 0), ("warmup_steps", 0)):
+        for name, low in (
+            ("batch_size", 1), ("epochs", 1), ("threads", 1),
+            ("seed", 0), ("warmup_steps", 0), ("prefetch", 0),
+        ):  # fmt: skip
             check_count(name, getattr(self, name), low)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
@@ -106,6 +114,9 @@ class Experiment:
         assert self.agents is not None
         object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
         object.__setattr__(self, "late", check_late(self.late, self.agents))
+        object.__setattr__(self, "transformations", check_transformations(self.transformations))
+        if isinstance(self.dataset, Dataset):
+            self._check_data(self.dataset)
         self._check_events()
         check_for_agents(self.communicator)
         assert isinstance(self.topology, Topology)
@@ -241,12 +252,24 @@ class Experiment:
         return Pace(check_slownesses(self.slow, self.agents or 1), rank, self.seed)
 
     def load_dataset(self) -> Dataset:
-        """The data set, read from its files if it is given by name; raises `DataError`."""
-        return (
-            self.dataset
-            if isinstance(self.dataset, Dataset)
-            else load_dataset(self.dataset, **self.dataset_kwargs)
-        )
+        """The data set, read from its files if it is given by name; raises `DataError`.
+
+        Raises `ConfigurationError` where sampler or transformations do not fit it.
+        """
+        if isinstance(self.dataset, Dataset):
+            return self.dataset
+        loaded = load_dataset(self.dataset, **self.dataset_kwargs)
+        self._check_data(loaded)
+        return loaded
+
+    def _check_data(self, dataset: Dataset) -> None:
+        self.train_sampler.check(len(dataset.train))
+        shape_after(self.pipeline, dataset.sample_shape)
+
+    @property
+    def pipeline(self) -> tuple[Transformation, ...]:
+        """The transformations, in their order."""
+        return check_transformations(self.transformations)
 
     def with_values(self, **changes: Any) -> "Experiment":
         """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""

@@ -21,6 +21,7 @@ from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowness
 from d5ray.training.samplers import Sampler
+from d5ray.training.transformations import Transformation
 
 # Keys whose value is a class (or its name) that is made with `<key>_args` and `<key>_kwargs`.
 COMPONENTS: dict[str, type] = {
@@ -34,6 +35,7 @@ COMPONENTS: dict[str, type] = {
     "late": Late,
     "events": Event,
     "pairs": Looks,
+    "transformations": Transformation,
 }
 # Keys whose arguments are passed on, since the agents use them.
 PASSED_ON = ("model", "dataset", "executor")
@@ -187,8 +189,9 @@ def written(key: str, kind: type, text: Any) -> Any:
         ) from error
     for part in made if isinstance(made, tuple) else (made,):
         if not isinstance(part, kind):
+            verb = "has" if isinstance(made, tuple) else "is"
             raise ConfigurationError(
-                f"{key}={text} has a {type(part).__name__}: it must be a {kind.__name__}"
+                f"{key}={text} {verb} a {type(part).__name__}: it must be a {kind.__name__}"
             )
     return made
 

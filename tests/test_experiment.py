@@ -33,7 +33,8 @@ from d5ray.training.datasets import Dataset, Split
 from d5ray.training.events.stopping import StopAfterSteps
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.pace import Slowdown
-from d5ray.training.samplers import OrderedSampler, ShuffleSampler
+from d5ray.training.samplers import ChoiceSampler, OrderedSampler, ShuffleSampler
+from d5ray.training.transformations import Crop, RandomFlip
 
 
 class Tuned(DistributedOptimizer):
@@ -216,6 +217,8 @@ OTHER_VALUES: dict[str, object] = {
     "events": (StopAfterSteps(5),),
     "on_failure": "restart",
     "orphans": "taken_over",
+    "transformations": (RandomFlip(),),
+    "prefetch": 3,
 }
 WITH: dict[str, dict[str, Any]] = {  # what a value goes with
     "servers": {"distributed": ASGD()}, "late": {"distributed": ASGD()},
@@ -267,6 +270,19 @@ def test_what_the_caller_changes_later_does_not_count() -> None:
     given["channels"] = (20, 40)
     assert made == experiment(model_kwargs={"channels": (2, 4)})
     assert made.model_kwargs == {"channels": (2, 4)}
+
+
+def test_one_transformation_needs_no_tuple() -> None:
+    """`transformations=RandomFlip()` is `transformations=(RandomFlip(),)`."""
+    assert experiment(transformations=RandomFlip()) == experiment(transformations=(RandomFlip(),))
+
+
+def test_what_does_not_fit_a_named_data_set_is_refused_when_it_is_loaded() -> None:
+    """Before an agent starts: a crop larger than the digits, and more samples than there are."""
+    with pytest.raises(ConfigurationError, match="9 × 9 pixels of images of 8 × 8"):
+        experiment(transformations=Crop(9)).load_dataset()
+    with pytest.raises(ConfigurationError, match="asks for 2000 samples an epoch, but there are 1438"):
+        experiment(train_sampler=ChoiceSampler(False, 2000)).load_dataset()
 
 
 def test_a_data_set_counts_by_its_fingerprint() -> None:
@@ -370,7 +386,7 @@ WRONG: list[Wrong] = [
         [0, -1, 1.0, "8", None, True, math.nan],
         "a whole number of at least 1",
     ),
-    *each(["seed", "warmup_steps"], [-1, 0.5, "0", None, False], "a whole number of at least 0"),
+    *each(["seed", "warmup_steps", "prefetch"], [-1, 0.5, "0", None, False], "a whole number of at least 0"),
     *each(["cpus_per_agent"], [-0.5, math.nan, math.inf, "1", None, True], "a number from 0 up"),
     *each(["monitor_seconds"], [-1, math.nan, math.inf, "1", None], "a number from 0 up"),
     ({"monitor_seconds": 0.01}, ("monitor_seconds is 0.01", "at least 0.05")),
@@ -402,6 +418,16 @@ WRONG: list[Wrong] = [
     ({"on_failure": "retry"}, ("on_failure is 'retry'", "'stop', 'continue', 'restart'")),
     ({"on_failure": "restart", "distributed": Hogwild()}, ("Hogwild()", "on_failure='continue' or 'stop'")),
     ({"orphans": None}, ("orphans is None", "'left_out', 'taken_over'")),
+    ({"transformations": "flip"}, ("transformations is 'flip'", "a tuple such as (Crop(32, padding=4)")),
+    ({"transformations": (RandomFlip,)}, ("transformations has <class", "such as RandomFlip()")),
+    (
+        {"transformations": Crop(3), "dataset": dataset()},
+        ("Crop(size=3", "3 × 3 pixels of images of 2 × 2", "make it smaller, or the padding larger"),
+    ),
+    (
+        {"train_sampler": ChoiceSampler(replacement=False, samples=5), "dataset": dataset()},
+        ("asks for 5 samples an epoch, but there are 4", "ask for fewer, or set replacement=True"),
+    ),
     ({"name": 3}, ("name is 3", "int", "a text")),
 ]
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from d5ray.distributed import backends
 from d5ray.distributed.communicator import Communicator, Group
@@ -37,6 +37,7 @@ class World(ABC):
     """The agent's own end of it; there is the real one and the simulated one."""
 
     scheduler: Scheduler
+    has_threads: ClassVar[bool] = True  # whether an agent may start some beside the one that it runs in
 
     @abstractmethod
     def join(self, backend: str, group: Group, topology: Topology) -> Communicator:

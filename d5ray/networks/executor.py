@@ -1,7 +1,7 @@
 """What executes a network: the interface that every framework's adapter fills."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -109,6 +109,20 @@ class Executor(ABC):
         What is drawn in the k-th call of `inference_and_backprop` from now on depends on (seed, rank, k)
         alone: every agent draws its own, whoever else computes in the same process. k is in `random_state`.
         """
+
+    @final
+    def evaluate_pieces(
+        self, pieces: Iterable[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+    ) -> Evaluation:
+        """The same over samples that come in pieces (inputs, labels), at least one; none is kept."""
+        found = [(self.evaluate(inputs, labels), len(labels)) for inputs, labels in pieces]
+        if len(found) == 1:
+            return found[0][0]
+        total = sum(samples for _, samples in found)
+        return Evaluation(
+            loss=sum(each.loss * samples for each, samples in found) / total,
+            accuracy=sum(each.accuracy * samples for each, samples in found) / total,
+        )
 
     @final
     def buckets(self, bucket_bytes: int) -> tuple[Range, ...]:

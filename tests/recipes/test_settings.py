@@ -10,6 +10,7 @@ from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.recipes import settings
+from d5ray.training.transformations import Transformation
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,14 @@ from d5ray.recipes import settings
             "CompressedSGD(ErrorFeedback(Chain(TopK(16, bucket=512), QSGD(bits=4))))",
             d5.CompressedSGD(d5.ErrorFeedback(d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)))),
         ),
+        ("transformations", Transformation, "RandomFlip(0.2)", d5.RandomFlip(0.2)),
+        ("transformations", Transformation, "randomflip", d5.RandomFlip()),
+        (
+            "transformations",
+            Transformation,
+            "(Crop(32, padding=4), RandomFlip(), Normalize((0.5, 0.4, 0.3), 0.2))",
+            (d5.Crop(32, padding=4), d5.RandomFlip(), d5.Normalize((0.5, 0.4, 0.3), 0.2)),
+        ),
     ],
 )
 def test_a_call_written_as_text_is_that_call(key: str, kind: type, text: str, expected: Any) -> None:
@@ -48,6 +57,7 @@ def test_a_call_written_as_text_is_that_call(key: str, kind: type, text: str, ex
         ("topology", "SGD(0.1)", "is a SGD: it must be a Topology"),
         ("topology", "__import__('os').getcwd()", "cannot be made"),
         ("topology", "Torus(*[2, 3])", "cannot be made"),
+        ("transformations", "(RandomFlip(), SGD(0.1))", "has a SGD: it must be a Transformation"),
         ("distributed", "open('/etc/passwd')", "there is no class of d5ray named 'open'"),
         ("distributed", "CompressedSGD(TopK(0.1))", "Write CompressedSGD\\(ErrorFeedback"),
     ],

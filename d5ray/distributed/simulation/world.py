@@ -51,6 +51,8 @@ class Simulation:
 class SimulatedWorld(World):
     """The world of the agent with this rank."""
 
+    has_threads = False  # all agents are greenlets of one thread
+
     def __init__(self, simulation: Simulation, rank: int) -> None:
         self._simulation = simulation
         self.scheduler = simulation.clock

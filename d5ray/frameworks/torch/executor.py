@@ -16,6 +16,7 @@ from d5ray.networks.executor import Allocate, Evaluation, Executor
 from d5ray.operators.loss import Loss
 
 EVALUATION_BATCH = 1024  # labels at a time, so that a large test split fits the memory
+EVALUATION_BYTES = 1 << 24  # of inputs at a time: what the layers make of them is a multiple
 PASS_APART = 0x9E3779B97F4A7C15  # between the seeds of one pass and of the next; odd, so that none returns
 SEEDS = 2**64
 
@@ -99,7 +100,9 @@ class TorchExecutor(Executor):
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         total, right = 0.0, 0
-        batch = max(1, EVALUATION_BATCH * len(labels) // max(1, labels.size))
+        labels_at_once = EVALUATION_BATCH * len(labels) // max(1, labels.size)
+        bytes_at_once = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
+        batch = max(1, min(labels_at_once, bytes_at_once))
         with self._evaluating():
             for start in range(0, len(labels), batch):
                 truth = self._tensor(labels[start : start + batch])

@@ -74,7 +74,8 @@ def load_dataset(
         download: fetch what is missing from the published address. Without it the network is not touched.
         options: digits: `split_seed`, `test_fraction`; mnist and the like: `checksum` (False skips the
             comparison with the published MD5); cifar100: `labels` ("fine" or "coarse"); the others as their
-            loaders have them: `load_text`, `load_synthetic`, `load_image_folder`, `load_parquet`, `load_imagenet`.
+            loaders have them: `load_text`, `load_synthetic`, `load_image_folder`, `load_parquet` and
+            `load_imagenet`.
 
     Raises:
         ConfigurationError: unknown name or option, or an option's value makes no sense.

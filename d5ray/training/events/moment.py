@@ -7,6 +7,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.executor import Evaluation, Executor
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
+from d5ray.training.transformations import Transformation
 
 
 class Keeper(Protocol):
@@ -35,6 +36,7 @@ class Moment:
     completed        in after_run: whether the training came to its end, and nothing failed
     executor         the network: parameters, gradients, slots, inference
     dataset          what is trained and tested on
+    transformations  what is done to each batch of it
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Moment:
         steps_per_epoch: int,
         executor: Executor,
         dataset: Dataset,
+        transformations: tuple[Transformation, ...],
         keeper: Keeper,
         now: Callable[[], int],
         stops: bool,
@@ -54,6 +57,7 @@ class Moment:
         self.steps_per_epoch = steps_per_epoch
         self.executor = executor
         self.dataset = dataset
+        self.transformations = transformations
         self.step = 0
         self.epoch = 0
         self.batch: Batch | None = None

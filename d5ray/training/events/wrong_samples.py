@@ -8,6 +8,7 @@ import pyarrow as pa
 from d5ray.checks import check_count
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
+from d5ray.training.loader import pieces_to_test
 
 NAME = "wrong_samples.parquet"
 Mistake = tuple[float, int, int, int, float, list[int]]
@@ -20,8 +21,8 @@ class SaveWrongSamples(Event):
 
     index (in the test split), position (of the label in the sample, for a sequence; else empty), label,
     predicted, score (of the predicted class) and label_score, as the network gives them, and the sample
-    itself as `input` with its `shape`. The first agent does it, at the end of each call of `train`, with the
-    parameters that were evaluated.
+    itself, as the data set has it, as `input` with its `shape`. The first agent does it, at the end of each
+    call of `train`, with the parameters that were evaluated.
 
     most: mistakes that are kept.
     """
@@ -36,9 +37,9 @@ class SaveWrongSamples(Event):
             return
         kept: list[Mistake] = []
         count, samples = 0, max(1, AT_A_TIME * len(test) // test.labels.size)
-        for begin in range(0, len(test), samples):
-            labels = test.labels[begin : begin + samples]
-            scores = moment.executor.inference(test.inputs[begin : begin + samples])  # (batch, ..., classes)
+        begin = 0
+        for inputs, labels in pieces_to_test(test, moment.transformations, samples):
+            scores = moment.executor.inference(inputs)  # (batch, ..., classes)
             predicted = scores.argmax(axis=-1)
             for at in map(tuple, np.argwhere(predicted != labels).tolist()):
                 best, true = int(predicted[at]), int(labels[at])
@@ -47,6 +48,8 @@ class SaveWrongSamples(Event):
                 count += 1
             kept.sort(key=lambda each: each[4] - each[0])
             del kept[self.most :]
+            begin += len(labels)
+        stored, _ = test.take(np.array([each[1] for each in kept], dtype=np.int64))
         table = pa.table(
             {
                 "index": pa.array([each[1] for each in kept], pa.int64()),
@@ -56,9 +59,9 @@ class SaveWrongSamples(Event):
                 "score": pa.array([each[0] for each in kept], pa.float64()),
                 "label_score": pa.array([each[4] for each in kept], pa.float64()),
                 "input": pa.array(
-                    [test.inputs[each[1]].ravel().astype(np.float32) for each in kept], pa.list_(pa.float32())
+                    [each.ravel().astype(np.float32) for each in stored], pa.list_(pa.float32())
                 ),
-                "shape": pa.array([list(test.inputs.shape[1:])] * len(kept), pa.list_(pa.int64())),
+                "shape": pa.array([list(test.sample_shape)] * len(kept), pa.list_(pa.int64())),
             }
         )
         moment.keep(NAME, _parquet(table))

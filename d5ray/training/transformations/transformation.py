@@ -1,0 +1,79 @@
+"""What a transformation is: data that turns some samples into others, all of a batch at once"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from d5ray.errors import ConfigurationError
+from d5ray.training import chance
+from d5ray.training.chance import Keys
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Samples under way into a batch: inputs (n, ...), labels (n, ...), and a key (n,) of each one's chance.
+
+    The keys come from (seed, epoch, number of the sample), so what is drawn is the same whichever agent
+    takes the sample, in whichever step, and whether the run was interrupted before.
+    """
+
+    inputs: np.ndarray[Any, Any]
+    labels: npt.NDArray[np.int64]
+    keys: Keys
+
+    def uniform(self, draws: int) -> npt.NDArray[np.float64]:
+        """(n, draws) random numbers, evenly from [0, 1); asked again, the same ones."""
+        return chance.uniform(self.keys, draws)
+
+    def with_inputs(self, inputs: np.ndarray[Any, Any]) -> "Sampled":
+        """The same samples with other inputs (n, ...)."""
+        return replace(self, inputs=inputs)
+
+
+class Transformation(ABC):
+    """One step from a sample as it is stored to a sample as the network gets it.
+
+    One of your own is a short frozen dataclass with three methods. It must not change the arrays that it is
+    given, and draws all its chance from `Sampled.uniform`.
+    """
+
+    @abstractmethod
+    def output_shape(self, shape: Shape) -> Shape:
+        """The shape of one sample afterwards. Raises `ConfigurationError` if it does not take this one."""
+
+    @abstractmethod
+    def apply(self, samples: Sampled) -> Sampled:
+        """These samples, transformed: inputs (n, *shape) to (n, *output_shape)."""
+
+    @abstractmethod
+    def at_test(self) -> "Transformation | None":
+        """What is done to test samples, without chance: itself, something else, or None for nothing."""
+
+
+def image_shape(transformation: Transformation, shape: Shape) -> tuple[int, int, int]:
+    """(C, H, W), or the error for samples that are no images."""
+    if len(shape) != 3:
+        raise ConfigurationError(
+            f"{transformation!r} takes images (C, H, W), the samples have the shape {shape}: leave it out, "
+            "or give images"
+        )
+    return shape[0], shape[1], shape[2]
+
+
+def square(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of a size that may be one number."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def check_size(name: str, size: object) -> None:
+    """Raise `ConfigurationError` unless it is a whole number of at least 1, or a pair of them."""
+    each = size if isinstance(size, tuple) and len(size) == 2 else (size,)
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in each):
+        raise ConfigurationError(
+            f"{name} is {size!r}: it must be a whole number of pixels of at least 1, or (height, width)"
+        )
