@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets import Dataset, Split, Synthetic, load_dataset
 
 shapes = st.lists(st.integers(1, 20), min_size=1, max_size=4).map(tuple)
@@ -87,6 +87,13 @@ def test_what_it_is_made_from_is_its_fingerprint(other: dict[str, Any]) -> None:
     assert made.fingerprint != Split(made.inputs, made.labels).fingerprint
 
 
+def test_no_samples_to_train_on_are_refused() -> None:
+    """An empty training split is an error of the data; an empty test split is not."""
+    assert len(load_dataset("synthetic", test_samples=0).test) == 0
+    with pytest.raises(DataError, match="found 0 training samples, expected at least 1"):
+        load_dataset("synthetic", samples=0)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -97,6 +104,7 @@ def test_what_it_is_made_from_is_its_fingerprint(other: dict[str, Any]) -> None:
         ({"samples": -1}, "samples is -1"),
         ({"noise": -0.1}, "noise is -0.1"),
         ({"test_samples": 1.5}, "test_samples is 1.5"),
+        ({"seed": True}, "seed is True"),
     ],
 )
 def test_arguments_without_sense_are_refused(options: dict[str, Any], words: str) -> None:
