@@ -3,10 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -16,6 +19,8 @@ from d5ray.frameworks.torch import build
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run
 from d5ray.training.samplers import Shards
+from tests.agents import agents_in_threads
+from tests.together import together
 
 DIGITS = d5.load_dataset("digits")
 
@@ -39,6 +44,23 @@ def experiment(**changes: Any) -> d5.Experiment:
 def flat(parameters: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """All parameters in one vector (n,)."""
     return np.concatenate([array.ravel() for array in parameters.values()])
+
+
+@dataclass(frozen=True)
+class Brighter(d5.Transformation):
+    """A transformation of the user's own, with chance."""
+
+    most: float
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def apply(self, samples: d5.Sampled) -> d5.Sampled:
+        added = (self.most * samples.uniform(1)).astype(np.float32)  # (n, 1)
+        return samples.with_inputs(samples.inputs + added[:, :, None, None])
+
+    def at_test(self) -> None:
+        return None
 
 
 def one_process(wanted: d5.Experiment, steps: int, momentum: float = 0.0) -> np.ndarray[Any, Any]:
@@ -251,3 +273,18 @@ def test_wrong_numbers_of_steps_and_epochs_are_refused() -> None:
         for wrong in ({"steps": 0}, {"steps": 1.5}, {"epochs": 0}, {"epochs": "two"}):
             with pytest.raises(ConfigurationError, match="whole number of at least 1"):
                 group.train(**wrong)
+
+
+def test_agents_read_parquet_by_themselves(tmp_path: Path) -> None:
+    """From the path alone, prefetching, with a transformation of this file: what memory gives in threads."""
+    train = DIGITS.train
+    pixels = pa.FixedSizeListArray.from_arrays(pa.array(train.inputs.ravel()), 64)
+    pq.write_table(pa.table({"x": pixels, "y": train.labels}), tmp_path / "d.parquet", row_group_size=100)
+    rows = d5.Parquet(tmp_path / "d.parquet", "x", "y", shape=(1, 8, 8), cache_bytes=100_000)
+    values: dict[str, Any] = {"transformations": (Brighter(0.2), d5.Crop(8, padding=1)), "prefetch": 3}
+    with d5.launch(experiment(dataset=d5.Dataset("d", rows, DIGITS.test, DIGITS.classes), **values)) as group:
+        group.train(10, progress=False)
+        found = flat(group.parameters())
+    with agents_in_threads(experiment(**values), DIGITS) as (agents, _):
+        assert all(outcome.completed for outcome in together(lambda rank: agents[rank].train(10), 2))
+        np.testing.assert_allclose(found, agents[0].flat_parameters(), rtol=1e-5, atol=1e-6)
