@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import load_dataset
-from d5ray.training.datasets.dataset import Split
+from d5ray.training.datasets import Samples, load_dataset
 
 
-def bytes_of(split: Split) -> bytes:
+def bytes_of(split: Samples) -> bytes:
     """The text of a split: its first byte, and every label."""
     return bytes(split.inputs[0, :1].tolist() + split.labels.ravel().tolist())
 
