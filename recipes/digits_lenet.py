@@ -16,7 +16,7 @@ FIXED = {
     "model": "lenet",
     "dataset": "digits",
     "train_sampler": d5.ShuffleSampler,
-    "epochs": 20,
+    "epochs": 60,
 }
 
 # Mutable components: what may be changed to do better

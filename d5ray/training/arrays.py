@@ -61,6 +61,79 @@ def like(array: Any, values: Any) -> Any:
     return converted
 
 
+def fuses(array: Any) -> bool:
+    """Whether what stands below is done in one pass over memory, without another array between.
+
+    >>> import numpy
+    >>> fuses(numpy.zeros(1))
+    False
+    """
+    return hasattr(array, "addcmul_")  # PyTorch
+
+
+def add_scaled(x: Any, scale: float, a: Any) -> None:
+    """x ← x + scale · a, in place; PyTorch does it in one pass.
+
+    >>> import numpy
+    >>> x = numpy.array([1.0, 2.0])
+    >>> add_scaled(x, -0.5, numpy.array([2.0, 2.0]))
+    >>> x
+    array([0., 1.])
+    """
+    if fuses(x):
+        x.add_(a, alpha=scale)
+    else:
+        x += scale * a
+
+
+def add_scaled_product(x: Any, scale: float, a: Any, b: Any) -> None:
+    """x ← x + scale · a b, in place; PyTorch does it in one pass."""
+    if fuses(x):
+        x.addcmul_(a, b, value=scale)
+    else:
+        x += scale * a * b
+
+
+def add_scaled_quotient(x: Any, scale: float, a: Any, b: Any) -> None:
+    """x ← x + scale · a / b, in place; PyTorch does it in one pass."""
+    if fuses(x):
+        x.addcdiv_(a, b, value=scale)
+    else:
+        x += scale * a / b
+
+
+def scale_and_add(x: Any, scale: float, a: Any) -> None:
+    """x ← scale · x + a, in place; PyTorch does it in one pass.
+
+    >>> import numpy
+    >>> x = numpy.array([1.0, 2.0])
+    >>> scale_and_add(x, 0.5, numpy.array([2.0, 2.0]))
+    >>> x
+    array([2.5, 3. ])
+    """
+    if fuses(x):
+        library_of(x).add(a, x, alpha=scale, out=x)
+    else:
+        x *= scale
+        x += a
+
+
+def blend(x: Any, share: float, a: Any) -> None:
+    """x ← (1 − share) x + share · a, in place; PyTorch does it in one pass.
+
+    >>> import numpy
+    >>> x = numpy.array([1.0, 2.0])
+    >>> blend(x, 0.25, numpy.array([5.0, 2.0]))
+    >>> x
+    array([2., 2.])
+    """
+    if fuses(x):
+        x.lerp_(a, share)
+    else:
+        x *= 1 - share
+        x += share * a
+
+
 def library_of(array: Any) -> Any:
     """The module that the array is of: numpy, torch or cupy, which is imported if it has arrays."""
     return sys.modules[type(array).__module__.partition(".")[0]]
@@ -101,9 +174,16 @@ def sign(array: Any) -> Any:
     return library_of(array).sign(array)
 
 
-def maximum(one: Any, other: Any) -> Any:
-    """The larger one of every two elements, as a new array."""
-    return library_of(one).maximum(one, other)
+def raise_to(x: Any, a: Any) -> None:
+    """x ← max(x, a), in place.
+
+    >>> import numpy
+    >>> x = numpy.array([1.0, 2.0])
+    >>> raise_to(x, numpy.array([3.0, 0.0]))
+    >>> x
+    array([3., 2.])
+    """
+    library_of(x).maximum(x, a, out=x)
 
 
 def dot(one: Any, other: Any) -> float:

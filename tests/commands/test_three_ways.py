@@ -45,7 +45,7 @@ def test_the_main_job_passes_and_its_tables_hold_what_the_verdict_says(by_name: 
     assert accuracy["value"] >= 0.97
     assert 0 < step_time["low"] <= step_time["value"] <= step_time["high"] <= 0.050
     run = Run.find(str(result["run"]))
-    epochs, agents = 20, 2
+    epochs, agents = 60, 2
     steps = epochs * -(-1438 // (64 * agents))
     of_agents = "from samples where agent like 'TrainingAgent%'"
     found = sql(run, f"select metric, count(*) as n {of_agents} group by metric").to_pylist()

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_rate, check_share
-from d5ray.training.arrays import maximum, sqrt, zeros_like
+from d5ray.training.arrays import (
+    add_scaled_product,
+    add_scaled_quotient,
+    blend,
+    raise_to,
+    sqrt,
+    zeros_like,
+)
 from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
 
 
@@ -45,10 +52,9 @@ class Moments(Betas):
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
         mean, squares = state["mean"], state["squares"]
-        mean *= self.beta1
-        mean += (1 - self.beta1) * gradient
+        blend(mean, 1 - self.beta1, gradient)
         squares *= self.beta2
-        squares += (1 - self.beta2) * gradient * gradient
+        add_scaled_product(squares, 1 - self.beta2, gradient, gradient)
         self.move(x, gradient, state)
 
     @abstractmethod
@@ -70,7 +76,8 @@ class Adam(Moments):
     """x ← x − η m̂ / (√v̂ + ε)   (Kingma and Ba, arXiv:1412.6980)"""
 
     def move(self, x: Any, gradient: Any, state: State) -> None:
-        x -= self.rate(state) * state["mean"] / self.deviation(state["squares"], state)
+        deviation = self.deviation(state["squares"], state)
+        add_scaled_quotient(x, -self.rate(state), state["mean"], deviation)
 
 
 @final
@@ -86,7 +93,8 @@ class AdamW(Moments):
 
     def move(self, x: Any, gradient: Any, state: State) -> None:
         x *= 1 - self.learning_rate * self.weight_decay
-        x -= self.rate(state) * state["mean"] / self.deviation(state["squares"], state)
+        deviation = self.deviation(state["squares"], state)
+        add_scaled_quotient(x, -self.rate(state), state["mean"], deviation)
 
 
 @final
@@ -102,8 +110,8 @@ class AMSGrad(Moments):
 
     def move(self, x: Any, gradient: Any, state: State) -> None:
         largest = state["largest"]
-        largest[...] = maximum(largest, state["squares"])
-        x -= self.rate(state) * state["mean"] / self.deviation(largest, state)
+        raise_to(largest, state["squares"])
+        add_scaled_quotient(x, -self.rate(state), state["mean"], self.deviation(largest, state))
 
 
 @final
@@ -130,8 +138,10 @@ class NAdam(Moments):
 
     def move(self, x: Any, gradient: Any, state: State) -> None:
         mu, after, product = self._mu(state[STEPS]), self._mu(state[STEPS] + 1), state["product"]
-        ahead = (1 - mu) / (1 - product) * gradient + after / (1 - product * after) * state["mean"]
-        x -= self.learning_rate * ahead / self.deviation(state["squares"], state)
+        deviation = self.deviation(state["squares"], state)
+        add_scaled_quotient(x, -self.learning_rate * (1 - mu) / (1 - product), gradient, deviation)
+        ahead = self.learning_rate * after / (1 - product * after)
+        add_scaled_quotient(x, -ahead, state["mean"], deviation)
 
     def _mu(self, step: int) -> float:
         return float(self.beta1 * (1 - 0.5 * 0.96 ** (step * self.momentum_decay)))
@@ -152,8 +162,9 @@ class AdaMax(Betas):
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         mean, largest = state["mean"], state["largest"]
-        mean *= self.beta1
-        mean += (1 - self.beta1) * gradient
+        blend(mean, 1 - self.beta1, gradient)
         largest *= self.beta2
-        largest[...] = maximum(largest, abs(gradient) + self.epsilon)
-        x -= self.rate(state) * mean / largest
+        size = abs(gradient)
+        size += self.epsilon
+        raise_to(largest, size)
+        add_scaled_quotient(x, -self.rate(state), mean, largest)

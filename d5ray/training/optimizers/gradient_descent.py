@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_rate, check_share
-from d5ray.training.arrays import zeros_like
+from d5ray.training.arrays import add_scaled, scale_and_add, zeros_like
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
 
@@ -14,13 +14,14 @@ class SGD(Optimizer):
     """x ← x − η g   (Robbins and Monro, doi 10.1214/aoms/1177729586)"""
 
     elementwise = True
+    single_pass = True
     learning_rate: float
 
     def __post_init__(self) -> None:
         check_rate("learning_rate", self.learning_rate)
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
-        x -= self.learning_rate * gradient
+        add_scaled(x, -self.learning_rate, gradient)
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ class Momentum(WithVelocity):
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         velocity = state["velocity"]
-        velocity *= self.momentum
-        velocity += gradient
-        x -= self.learning_rate * velocity
+        scale_and_add(velocity, self.momentum, gradient)
+        add_scaled(x, -self.learning_rate, velocity)
 
 
 @final
@@ -61,6 +61,6 @@ class Nesterov(WithVelocity):
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         velocity = state["velocity"]
-        velocity *= self.momentum
-        velocity += gradient
-        x -= self.learning_rate * (gradient + self.momentum * velocity)
+        scale_and_add(velocity, self.momentum, gradient)
+        add_scaled(x, -self.learning_rate, gradient)
+        add_scaled(x, -self.learning_rate * self.momentum, velocity)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_rate, check_share
-from d5ray.training.arrays import norm, sqrt, zeros_like
+from d5ray.training.arrays import add_scaled, add_scaled_product, blend, norm, sqrt, zeros_like
 from d5ray.training.optimizers.optimizer import State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
@@ -70,10 +70,9 @@ class LAMB(TensorwiseOptimizer):
 
     def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
         mean, squares = state["mean"], state["squares"]
-        mean *= self.beta1
-        mean += (1 - self.beta1) * gradient
+        blend(mean, 1 - self.beta1, gradient)
         squares *= self.beta2
-        squares += (1 - self.beta2) * gradient * gradient
+        add_scaled_product(squares, 1 - self.beta2, gradient, gradient)
         unbiased = mean / (1 - self.beta1**step)
         r = unbiased / (sqrt(squares / (1 - self.beta2**step)) + self.epsilon)
         ratio = 1.0
@@ -82,4 +81,4 @@ class LAMB(TensorwiseOptimizer):
             weights, length = norm(w), norm(r)
             if weights > 0 and length > 0:
                 ratio = weights / length
-        w -= self.learning_rate * ratio * r
+        add_scaled(w, -self.learning_rate * ratio, r)

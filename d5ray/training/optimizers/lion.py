@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_rate, check_share
-from d5ray.training.arrays import sign, zeros_like
+from d5ray.training.arrays import add_scaled, blend, copy_of, sign, zeros_like
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
 
@@ -30,8 +30,9 @@ class Lion(Optimizer):
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         mean = state["mean"]
-        direction = sign(self.beta1 * mean + (1 - self.beta1) * gradient)
-        x *= 1 - self.learning_rate * self.weight_decay
-        x -= self.learning_rate * direction
-        mean *= self.beta2
-        mean += (1 - self.beta2) * gradient
+        direction = copy_of(mean)
+        blend(direction, 1 - self.beta1, gradient)
+        if self.weight_decay:
+            x *= 1 - self.learning_rate * self.weight_decay
+        add_scaled(x, -self.learning_rate, sign(direction))
+        blend(mean, 1 - self.beta2, gradient)

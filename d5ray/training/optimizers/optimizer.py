@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Self, final
 
 from d5ray.networks.executor import Slot
-from d5ray.training.arrays import in_host_memory
+from d5ray.training.arrays import fuses, in_host_memory
 from d5ray.training.schedules import Schedule
 
 State = dict[str, Any]
 Slots = tuple[Slot, ...]
-BLOCK = 2**16  # elements: a block of x and of all that belongs to it stays in the cache
+BLOCK = 2**18  # elements: a block of x and of all that belongs to it stays in the cache
 STEPS = "t"  # in a state: the steps so far, this one included
 
 
@@ -22,15 +22,20 @@ class Optimizer(ABC):
     `learning_rate`; it gives `state` and `update`, where `state["t"]`, if it is there, counts the steps.
 
     elementwise: whether the rule treats every coordinate by itself, and its state is arrays like x and
-    numbers alone, so that a part of x can be updated with the same part of the others. whole: whether it must
-    see all parameters at once, so that it cannot be shared out over shards and buckets. tensorwise: whether
-    it must know where the model's tensors lie. prepares: whether it has a `prepare`.
+    numbers alone, so that a part of x can be updated with the same part of the others. single_pass: whether
+    it goes over x once, where the framework can, so that parts that fit the cache gain nothing. whole:
+    whether it must see all parameters at once, so that it cannot be shared out over shards and buckets.
+    tensorwise: whether it must know where the model's tensors lie. prepares: whether it has a `prepare`.
     """
 
     learning_rate: float
 
     @property
     def elementwise(self) -> bool:
+        return False
+
+    @property
+    def single_pass(self) -> bool:
         return False
 
     @property
@@ -75,7 +80,8 @@ class Optimizer(ABC):
     @final
     def blocks(self, x: Any, state: State) -> Iterator[tuple[slice, State]]:
         """The parts of x that `update` may be called with, and the state of each; one if it must be whole."""
-        if len(x) <= BLOCK or not self.elementwise or not in_host_memory(x):
+        once = self.single_pass and fuses(x)
+        if len(x) <= BLOCK or once or not self.elementwise or not in_host_memory(x):
             yield slice(None), state
             return
         for begin in range(0, len(x), BLOCK):
@@ -102,6 +108,16 @@ class Optimizer(ABC):
     def begin_at(self, state: State, step: int) -> None:  # noqa: B027 - few count the run's steps
         """Let a new state go on at this step of the run."""
 
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        """The names that `with_values` takes."""
+        rule: Any = self
+        return tuple(each.name for each in dataclasses.fields(rule)) if dataclasses.is_dataclass(rule) else ()
+
+    def with_values(self, **values: Any) -> Self:
+        """The same rule with other hyperparameters; its states can be exchanged with this one's."""
+        return dataclasses.replace(self, **values)  # type: ignore[type-var]
+
     def with_rate(self, learning_rate: float) -> Self:
         """The same rule with another learning rate; its states can be exchanged with this one's."""
-        return dataclasses.replace(self, learning_rate=learning_rate)  # type: ignore[type-var]
+        return self.with_values(learning_rate=learning_rate)

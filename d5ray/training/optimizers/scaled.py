@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_rate, check_share
-from d5ray.training.arrays import sqrt, zeros_like
+from d5ray.training.arrays import add_scaled_product, add_scaled_quotient, sqrt, zeros_like
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
 
@@ -26,8 +26,10 @@ class AdaGrad(Optimizer):
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         squares = state["squares"]
-        squares += gradient * gradient
-        x -= self.learning_rate * gradient / (sqrt(squares) + self.epsilon)
+        add_scaled_product(squares, 1.0, gradient, gradient)
+        deviation = sqrt(squares)
+        deviation += self.epsilon
+        add_scaled_quotient(x, -self.learning_rate, gradient, deviation)
 
 
 @final
@@ -51,5 +53,7 @@ class RMSProp(Optimizer):
     def update(self, x: Any, gradient: Any, state: State) -> None:
         squares = state["squares"]
         squares *= self.decay
-        squares += (1 - self.decay) * gradient * gradient
-        x -= self.learning_rate * gradient / (sqrt(squares) + self.epsilon)
+        add_scaled_product(squares, 1 - self.decay, gradient, gradient)
+        deviation = sqrt(squares)
+        deviation += self.epsilon
+        add_scaled_quotient(x, -self.learning_rate, gradient, deviation)

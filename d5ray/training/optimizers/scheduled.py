@@ -1,6 +1,5 @@
 """A rule whose hyperparameters change while it trains"""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, final
@@ -29,18 +28,14 @@ class Scheduled(Around):
     def __init__(self, rule: Optimizer, **schedules: Schedule) -> None:
         self._set(rule=rule, changing=schedules, steps_per_epoch=None, updates_per_step=1)
         super().__post_init__()
-        made: Any = rule
-        known: list[str] = (
-            [each.name for each in dataclasses.fields(made)] if dataclasses.is_dataclass(rule) else []
-        )
         if not schedules:
             raise ConfigurationError(
                 f"no schedule for {rule!r}: give one, as in learning_rate=Cosine(0.1, 90)"
             )
         for name, schedule in schedules.items():
-            if name not in known:
+            if name not in rule.hyperparameters:
                 raise ConfigurationError(
-                    f"{rule!r} has no {name!r} that could change: {nearest(name, known)}"
+                    f"{rule!r} has no {name!r} that could change: {nearest(name, rule.hyperparameters)}"
                 )
             if not isinstance(schedule, Schedule):
                 raise ConfigurationError(
@@ -51,6 +46,10 @@ class Scheduled(Around):
     def __repr__(self) -> str:
         changing = ", ".join(f"{name}={schedule!r}" for name, schedule in self.changing.items())
         return f"Scheduled({self.rule!r}, {changing})"
+
+    @property
+    def single_pass(self) -> bool:
+        return self.rule.single_pass
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -95,9 +94,7 @@ class Scheduled(Around):
 
     def _rule(self, step: int, steps_per_epoch: int) -> Optimizer:
         numbers = {name: schedule.at(step, steps_per_epoch) for name, schedule in self.changing.items()}
-        rule: Any = self.rule
-        changed: Optimizer = dataclasses.replace(rule, **numbers)
-        return changed
+        return self.rule.with_values(**numbers)
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

@@ -1,0 +1,121 @@
+"""Optimizers that a framework brings, behind the face of d5ray's own: what all frameworks' have in common"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, final
+
+from d5ray.errors import ConfigurationError
+from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
+
+NATIVE = "native"  # in a state: what the framework's optimizer remembers
+SLOTS = "slots"
+Settings = Mapping[str, Any]
+
+
+class Engine(ABC):
+    """A framework's optimizer at work on one x."""
+
+    @abstractmethod
+    def step(self, x: Any, gradient: Any, settings: Settings) -> None:
+        """Move x (n,) in place by the gradient (n,), with these hyperparameters."""
+
+    @abstractmethod
+    def remembered(self) -> dict[str, Any]:
+        """All that it remembers between steps, as dictionaries and lists of arrays and plain values.
+
+        They may be the ones that the next step changes: whoever keeps them copies them.
+        """
+
+
+@final
+class Remembered(dict[str, Any]):
+    """What an engine remembers, with the engine; copies and pickles are plain dictionaries."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.remembered())
+        self.engine = engine
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+@dataclass(frozen=True)
+class NativeOptimizer(Optimizer):
+    """An optimizer of a framework, by name, as a class, or as a function that makes one; and its settings.
+
+    A subclass for each framework checks the settings, and says with `engine` how a step is done. What the
+    optimizer remembers stands in the state as plain data, so that it can be copied, written down and read
+    back: a state without an engine gets one at its next step. Settings may change from step to step.
+    """
+
+    rule: Any
+    settings: Settings = field(default_factory=dict)
+
+    @abstractmethod
+    def defaults(self) -> Settings:
+        """Every setting that can be changed, with its value here."""
+
+    @abstractmethod
+    def engine(self, x: Any, slots: Slots, remembered: Mapping[str, Any] | None) -> Engine:
+        """The framework's optimizer for x, going on with what was remembered, if anything.
+
+        slots: where the tensors lie that it treats one by one; none: x is one.
+        """
+
+    @property
+    @abstractmethod
+    def rate_name(self) -> str:
+        """What the framework calls the learning rate."""
+
+    @property
+    def learning_rate(self) -> float:  # type: ignore[override]
+        values = self.defaults()
+        if self.rate_name not in values:
+            raise ConfigurationError(f"{self!r} has no {self.rate_name!r}, so nobody can ask for its rate")
+        return float(values[self.rate_name])
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        return ("learning_rate", *self.defaults())
+
+    @final
+    def with_values(self, **values: Any) -> Self:
+        if "learning_rate" in values:
+            values[self.rate_name] = values.pop("learning_rate")
+        changed = copy.copy(self)  # a schedule comes here at every step: the framework is not asked again
+        object.__setattr__(changed, "settings", {**self.settings, **values})
+        return changed
+
+    @final
+    def state(self, x: Any) -> State:
+        if self.tensorwise:
+            raise ConfigurationError(
+                f"{self!r} treats the model's tensors one by one, and here only a part of the flat "
+                "parameters is known: choose an element-wise rule such as SGD or Adam, or a distributed "
+                "optimizer whose agents hold all parameters"
+            )
+        return self._begun(x, ())
+
+    @final
+    def state_for(self, x: Any, slots: Slots) -> State:
+        if not self.tensorwise:
+            return self._begun(x, ())
+        return self._begun(x, slots) if sum(slot.size for slot in slots) == len(x) else self.state(x)
+
+    @final
+    def update(self, x: Any, gradient: Any, state: State) -> None:
+        kept = state[NATIVE]
+        if not isinstance(kept, Remembered):  # copied, or read back
+            kept = state[NATIVE] = Remembered(self.engine(x, state[SLOTS], kept))
+        kept.engine.step(x, gradient, self.settings)
+        kept.update(kept.engine.remembered())
+
+    def __repr__(self) -> str:
+        rule = repr(self.rule) if isinstance(self.rule, str) else getattr(self.rule, "__name__", self.rule)
+        settings = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f"{type(self).__name__}({rule}{settings})"
+
+    def _begun(self, x: Any, slots: Slots) -> State:
+        return {SLOTS: slots, NATIVE: Remembered(self.engine(x, slots, None))}
