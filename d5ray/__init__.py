@@ -134,6 +134,7 @@ if TYPE_CHECKING:
     from d5ray.errors import PeerLost as PeerLost
     from d5ray.experiment import Experiment as Experiment
     from d5ray.exports.catalogue import export as export
+    from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer
     from d5ray.metrics.asynchrony import AsynchronousThroughput as AsynchronousThroughput
     from d5ray.metrics.asynchrony import ClockGap as ClockGap
     from d5ray.metrics.asynchrony import ConsensusDistance as ConsensusDistance
@@ -228,6 +229,7 @@ if TYPE_CHECKING:
     from d5ray.training.optimizers.lbfgs import LBFGS as LBFGS
     from d5ray.training.optimizers.lion import Lion as Lion
     from d5ray.training.optimizers.muon import Muon as Muon
+    from d5ray.training.optimizers.native import NativeOptimizer as NativeOptimizer
     from d5ray.training.optimizers.optimizer import Optimizer as Optimizer
     from d5ray.training.optimizers.scaled import AdaGrad as AdaGrad
     from d5ray.training.optimizers.scaled import RMSProp as RMSProp
@@ -342,6 +344,8 @@ _NAMES = {
     "ClipValue": "d5ray.training.optimizers.wrapped",
     "ThreeStepOptimizer": "d5ray.training.optimizers.three_steps",
     "UpdateRuleOptimizer": "d5ray.training.optimizers.three_steps",
+    "NativeOptimizer": "d5ray.training.optimizers.native",
+    "TorchOptimizer": "d5ray.frameworks.torch.optimizer",
     "Schedule": "d5ray.training.schedules",
     "Piecewise": "d5ray.training.schedules",
     "Cosine": "d5ray.training.schedules",

@@ -18,6 +18,7 @@ from d5ray.metrics.stopping import Looks
 from d5ray.operators.loss import Loss
 from d5ray.ops import softmax_cross_entropy_loss
 from d5ray.training.events.event import Event
+from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowness
 from d5ray.training.samplers import Sampler
@@ -149,6 +150,9 @@ def _apply(values: dict[str, Any], key: str, value: Any) -> None:
     names = hyperparameters(made, COMPONENTS[name])
     if attribute not in names:
         raise ConfigurationError(f"{key}: {made!r} has no {attribute!r}: {nearest(attribute, names)}")
+    if isinstance(made, NativeOptimizer):
+        values[name] = made.with_values(**{attribute: value})
+        return
     if dataclasses.is_dataclass(made) and not isinstance(made, type):
         values[name] = dataclasses.replace(made, **{attribute: value})
         return
@@ -158,6 +162,8 @@ def _apply(values: dict[str, Any], key: str, value: Any) -> None:
 
 def hyperparameters(made: Any, kind: type) -> list[str]:
     """What can be set of a component: a dataclass's fields, or the public data of object and class."""
+    if isinstance(made, NativeOptimizer):
+        return list(made.hyperparameters)
     if dataclasses.is_dataclass(made):
         return [field.name for field in dataclasses.fields(made)]
     own = {} if inspect.isclass(made) else getattr(made, "__dict__", {})

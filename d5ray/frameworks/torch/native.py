@@ -1,0 +1,212 @@
+"""How an optimizer of PyTorch moves views of a flat buffer, and what it remembers becomes plain data"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.frameworks.torch.optimizer import ELEMENTWISE, TorchOptimizer
+from d5ray.training.optimizers.native import Engine, Settings
+from d5ray.training.optimizers.optimizer import Slots
+
+Made = torch.optim.Optimizer
+PARAMETERS = "params"  # of a group; all else in it are settings
+
+
+@final
+class TorchEngine(Engine):
+    """The optimizer, and tensors that are views of x (n,); their `grad` are views of the gradient (n,)."""
+
+    def __init__(
+        self, rule: TorchOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
+    ) -> None:
+        flat = as_tensor(x)
+        self._slots = slots
+        self._tensors = [view.detach() for view in _views(flat, slots)]
+        names = [slot.name for slot in slots] or ["parameters"]
+        self._optimizer = made(rule, list(zip(names, self._tensors, strict=True)))
+        self._settings, self._first = rule.made_with, rule.first
+        self._groups = [dict(group) for group in self._optimizer.param_groups]
+        self._at: tuple[int, int] = (flat.data_ptr(), 0)  # where x and the gradient lie
+        self._closure = _closure_of(self._optimizer, repr(rule))
+        if remembered is not None:
+            self._go_on_with(remembered)
+
+    def step(self, x: Any, gradient: Any, settings: Settings) -> None:
+        self._point(as_tensor(x), as_tensor(gradient))
+        if settings != self._settings:
+            self._change(settings)
+        with torch.no_grad():
+            if self._closure is None:
+                self._optimizer.step()
+            else:
+                self._optimizer.step(self._closure())
+
+    def remembered(self) -> dict[str, Any]:
+        return {
+            "tensors": [self._optimizer.state[tensor] for tensor in self._tensors],
+            "groups": [
+                {name: value for name, value in group.items() if name != PARAMETERS}
+                for group in self._optimizer.param_groups
+            ],
+        }
+
+    def _point(self, x: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Let the tensors be views of these, if they lie elsewhere than the last ones."""
+        at = x.data_ptr(), gradient.data_ptr()
+        if at[0] != self._at[0]:
+            for tensor, view in zip(self._tensors, _views(x, self._slots), strict=True):
+                tensor.data = view
+        if at[1] != self._at[1]:
+            for tensor, view in zip(self._tensors, _views(gradient, self._slots), strict=True):
+                tensor.grad = view
+        self._at = at
+
+    def _change(self, settings: Settings) -> None:
+        """Other settings from now on; a group whose own value was another one keeps the ratio."""
+        for name, value in settings.items():
+            first = self._first.get(name)
+            for group, begun in zip(self._optimizer.param_groups, self._groups, strict=True):
+                if name in group:
+                    same = begun[name] == first or not _is_number(first) or not first
+                    group[name] = value if same else value * begun[name] / first
+        self._settings = settings
+
+    def _go_on_with(self, remembered: Mapping[str, Any]) -> None:
+        found = len(remembered["tensors"])
+        if found != len(self._tensors):
+            raise ConfigurationError(
+                f"the optimizer's state is of {found} tensors, here are {len(self._tensors)}: it is of "
+                "another model"
+            )
+        for tensor, own in zip(self._tensors, remembered["tensors"], strict=True):
+            self._optimizer.state[tensor] = _own(own)
+        for group, begun in zip(self._optimizer.param_groups, remembered["groups"], strict=True):
+            group.update({name: _own(value) for name, value in begun.items() if name not in self._settings})
+
+
+def as_tensor(array: Any) -> torch.Tensor:
+    """A tensor over the memory of an array of PyTorch, NumPy or CuPy; a copy where it must not be written."""
+    if isinstance(array, torch.Tensor):
+        return array.detach()
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
+    shared: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
+    return shared
+
+
+def is_elementwise(rule: Any) -> bool:
+    """Whether the rule is one of `torch.optim` that treats every element by itself."""
+    if isinstance(rule, str):
+        rule = _named(rule)
+    return rule in {getattr(torch.optim, name) for name in ELEMENTWISE}
+
+
+def tried(rule: TorchOptimizer) -> dict[str, Any]:
+    """The numbers of its first group, after two steps on a small matrix; raises what is wrong with it."""
+    x = torch.ones(4)
+    try:
+        optimizer = made(rule, [("matrix", x.view(2, 2))])
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"{rule!r} cannot be made: {error}") from error
+    tensor: torch.Tensor = optimizer.param_groups[0][PARAMETERS][0]
+    closure = _closure_of(optimizer, repr(rule))
+    for _ in range(2):
+        tensor.grad = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
+        try:
+            with torch.no_grad():
+                if closure is None:
+                    optimizer.step()
+                else:
+                    optimizer.step(closure())
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"{rule!r} cannot do a step: {error}") from error
+    numbers = optimizer.param_groups[0].items()
+    return {name: value for name, value in numbers if name != PARAMETERS and _is_number(value)}
+
+
+def made(rule: TorchOptimizer, named: list[tuple[str, torch.Tensor]]) -> Made:
+    """The optimizer of these tensors."""
+    make = _named(rule.rule) if isinstance(rule.rule, str) else rule.rule
+    if inspect.isclass(make) and issubclass(make, Made):
+        optimizer = make([tensor for _, tensor in named], **rule.made_with)
+    elif callable(make) and not inspect.isclass(make):
+        optimizer = make(named, **rule.made_with)
+    else:
+        optimizer = None
+    if not isinstance(optimizer, Made):
+        raise ConfigurationError(
+            f"{rule.rule!r} is no optimizer: give the name of a class of torch.optim, a class derived from "
+            "torch.optim.Optimizer, or a function of [(name, tensor), ...] that gives an optimizer of them"
+        )
+    given = {id(tensor) for _, tensor in named}
+    taken = [id(tensor) for group in optimizer.param_groups for tensor in group[PARAMETERS]]
+    if set(taken) != given:
+        raise ConfigurationError(
+            f"{rule!r} takes {len(taken)} tensors, and was given {len(given)}: it must move exactly those"
+        )
+    return optimizer
+
+
+def _named(name: str) -> type[Made]:
+    classes = {
+        word.lower(): kind
+        for word, kind in vars(torch.optim).items()
+        if inspect.isclass(kind) and issubclass(kind, Made) and kind is not Made
+    }
+    if name.lower() not in classes:
+        known = [kind.__name__ for kind in classes.values()]
+        raise ConfigurationError(f"torch.optim has no optimizer {name!r}: {nearest(name, known)}")
+    return classes[name.lower()]
+
+
+def _closure_of(optimizer: Made, text: str) -> Callable[[], Callable[[], float]] | None:
+    """None, or for a rule that wants a closure what gives one for each step: there is one gradient a step."""
+    parameters = list(inspect.signature(optimizer.step).parameters.values())
+    if not parameters or parameters[0].default is not inspect.Parameter.empty:
+        return None
+
+    def closure() -> Callable[[], float]:
+        calls = 0
+
+        def loss() -> float:
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                raise ConfigurationError(
+                    f"{text} wants a second gradient within a step, and a step has one: for LBFGS give "
+                    "max_iter=1 and no line search"
+                )
+            return 0.0
+
+        return loss
+
+    return closure
+
+
+def _views(flat: torch.Tensor, slots: Slots) -> list[torch.Tensor]:
+    return [flat[slot.offset : slot.offset + slot.size].view(slot.shape) for slot in slots] or [flat]
+
+
+def _own(value: Any) -> Any:
+    """A copy of what was remembered, with PyTorch's tensors for arrays."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return torch.tensor(value)
+    if isinstance(value, Mapping):
+        return {name: _own(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_own(item) for item in value]
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
