@@ -40,6 +40,7 @@ from d5ray.metrics.environment import capture
 from d5ray.metrics.keepsakes import keep_experiment
 from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.training.datasets import Dataset
+from d5ray.training.epochs import Epochs
 
 MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
 SETUP_SECONDS = 300.0  # for importing a framework and building a model, also from a slow file system
@@ -149,7 +150,7 @@ class _Launcher:
         self.shared = ray.put(dataset)  # the agents of a node map one copy
         built = get([agent.build.remote(self.shared) for agent in present], SETUP_SECONDS, "build the model")
         # not before it is known that every shard gets a parameter, and how long an epoch is
-        servers = self._servers(built[0].steps_per_epoch)
+        servers = self._servers(built[0].epochs)
         self.timings.lap("model and data")
         answers = get([agent.__ray_call__.remote(place_of) for agent in present], CALL_SECONDS, "answer")
         rest = iter(answers)  # one that comes late stands where the first agent is, until it is known
@@ -251,11 +252,11 @@ class _Launcher:
         self.actors.append(made)
         return made
 
-    def _servers(self, steps_per_epoch: int) -> ServerActors | None:
+    def _servers(self, epochs: Epochs) -> ServerActors | None:
         settled = self.experiment.settled
         if settled is None:
             return None
-        settled = settled.timed(steps_per_epoch, self.experiment.agents or 1)
+        settled = settled.timed(epochs, self.experiment.agents or 1)
         named: set[int] = set()  # a name is free again only some time after its actor died
 
         def actor(server: ParameterServer, number: int) -> Any:

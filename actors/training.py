@@ -20,7 +20,7 @@ from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
-from d5ray.training.schedules import never
+from d5ray.training.schedules import Schedule, never
 
 
 class Training(ABC):
@@ -70,7 +70,7 @@ class Training(ABC):
         if steps is None:
             wanted = self.experiment.epochs if epochs is None else epochs
             check_count("epochs", wanted, 1)
-            steps = wanted * self.built.steps_per_epoch
+            steps = self.built.epochs.after(self._outcome.step, wanted) - self._outcome.step
             if epochs is None:
                 steps = self._left_of(steps)
                 self._warn_of_changes_behind(self._outcome.step + steps)
@@ -164,10 +164,13 @@ class Training(ABC):
 
     def _warn_of_changes_behind(self, end: int) -> None:
         """Say which planned changes of a hyperparameter a run of so many steps does not reach."""
-        for schedule in self.experiment.optimizer.schedules:
-            if times := never(schedule, end, self.built.steps_per_epoch):
+        size, epochs = self.experiment.batch_size, self.built.epochs
+        sizes = (size,) if isinstance(size, Schedule) else ()
+        for schedule in (*self.experiment.optimizer.schedules, *sizes):
+            if times := never(schedule, end, epochs.position(end - 1)[0] + 1):
                 planned = f"{schedule.unit} {', '.join(map(str, times))}"
-                length = f"{self.experiment.epochs} epochs of {self.built.steps_per_epoch} steps"
+                steps = f"{end} steps" if sizes else f"{self.built.steps_per_epoch} steps"
+                length = f"{self.experiment.epochs} epochs {'with' if sizes else 'of'} {steps}"
                 warnings.warn(
                     f"{schedule!r} plans something at {planned}, but the run ends after "
                     f"{length}: it never happens",

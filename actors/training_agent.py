@@ -41,6 +41,7 @@ from d5ray.networks.executor import Allocate
 from d5ray.training.arrays import copy_of, like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
+from d5ray.training.epochs import Epochs
 from d5ray.training.loader import Loader, pieces_to_test
 from d5ray.training.samplers import Shards
 from d5ray.training.transformations import shape_after
@@ -83,7 +84,12 @@ class Built:
 
     parameters: int
     parameter_bytes: int
-    steps_per_epoch: int
+    epochs: Epochs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The steps of the first epoch; of all, where the batch size stays."""
+        return self.epochs.steps(0)
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,7 @@ class TrainingAgent:
         return Built(
             parameters=int(parameters.shape[0]),
             parameter_bytes=int(parameters.nbytes),
-            steps_per_epoch=self._shards.steps_per_epoch,
+            epochs=self._shards.epochs,
         )
 
     def join(
@@ -338,7 +344,7 @@ class TrainingAgent:
 
     def _connect(self, settled: Settled, communication: Communicator, directory: Directory | None) -> None:
         """Take the servers' parameters into memory that they reach."""
-        settled = settled.timed(self._shards.steps_per_epoch, self._shards.agents)
+        settled = settled.timed(self._shards.epochs, self._shards.agents)
         self._server = self._world.connect(settled, self._executor.parameters, communication, directory)
         self._executor.use_buffers(self._server.allocate)
         self._server.pull(into=self._executor.parameters)
@@ -349,7 +355,7 @@ class TrainingAgent:
         with self._blaming("while its distributed optimizer started"):
             self._optimizer.bind(
                 executor=self._executor,
-                base=experiment.optimizer.timed(self._shards.steps_per_epoch),
+                base=experiment.optimizer.timed(self._shards.epochs),
                 communication=communication,
                 rng=np.random.default_rng([experiment.seed, self.rank]),
                 shared_rng=np.random.default_rng([experiment.seed, communication.size]),
@@ -363,7 +369,7 @@ class TrainingAgent:
         self._shards = replace(self._shards, agents=agents)
         self._loader.start(self._shards.draws(index, first_step=step))
         self._progress.step = step
-        self._between_epochs = step % self._shards.steps_per_epoch == 0
+        self._between_epochs = self._shards.epochs.position(step)[1] == 0
 
     def resume(self, path: str, step: int) -> None:
         """Go on from this checkpoint; called when the agents have joined each other."""

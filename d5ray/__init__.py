@@ -254,6 +254,7 @@ if TYPE_CHECKING:
     from d5ray.training.samplers import label_bias as label_bias
     from d5ray.training.schedules import Computed as Computed
     from d5ray.training.schedules import Cosine as Cosine
+    from d5ray.training.schedules import InverseTo as InverseTo
     from d5ray.training.schedules import OneCycle as OneCycle
     from d5ray.training.schedules import Piecewise as Piecewise
     from d5ray.training.schedules import Polynomial as Polynomial
@@ -353,6 +354,7 @@ _NAMES = {
     "OneCycle": "d5ray.training.schedules",
     "WarmUp": "d5ray.training.schedules",
     "Computed": "d5ray.training.schedules",
+    "InverseTo": "d5ray.training.schedules",
     "Scheduled": "d5ray.training.optimizers.scheduled",
     "Event": "d5ray.training.events.event",
     "Moment": "d5ray.training.events.moment",

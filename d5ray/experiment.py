@@ -22,6 +22,7 @@ from d5ray.networks.executor import Executor
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.datasets import Dataset, check_dataset_name, load_dataset
+from d5ray.training.epochs import BatchSize, check_batch_size
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Pace, Slowness, check_slownesses
@@ -42,7 +43,7 @@ class Experiment:
     optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`
     distributed    level 3: a `DistributedOptimizer` class or instance
     topology       who talks with whom; its size is the number of agents
-    batch_size     samples an agent and step
+    batch_size     samples an agent and step; a schedule such as `Piecewise(32, {10: 128})` changes it
     executor       level 1: what makes the executor on the agent
     communicator   the backend; 'auto' chooses by where the agents are
     threads        of the framework, an agent
@@ -67,7 +68,7 @@ class Experiment:
     distributed: type[DistributedOptimizer] | DistributedOptimizer = AllreduceSGD
     topology: Topology | None = None
     agents: int | None = None
-    batch_size: int = 32
+    batch_size: BatchSize = 32
     epochs: int = 1
     seed: int = 0
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -103,11 +104,9 @@ class Experiment:
             check_network_name(self.model)
         if isinstance(self.dataset, str):
             check_dataset_name(self.dataset)
-        for name, low in (
-            ("batch_size", 1), ("epochs", 1), ("threads", 1),
-            ("seed", 0), ("warmup_steps", 0), ("prefetch", 0),
-        ):  # fmt: skip
+        for name, low in (("epochs", 1), ("threads", 1), ("seed", 0), ("warmup_steps", 0), ("prefetch", 0)):
             check_count(name, getattr(self, name), low)
+        check_batch_size(self.batch_size)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
         check_monitor(self.monitor_seconds)

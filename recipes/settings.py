@@ -22,6 +22,7 @@ from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowness
 from d5ray.training.samplers import Sampler
+from d5ray.training.schedules import Schedule
 from d5ray.training.transformations import Transformation
 
 # Keys whose value is a class (or its name) that is made with `<key>_args` and `<key>_kwargs`.
@@ -35,6 +36,7 @@ COMPONENTS: dict[str, type] = {
     "slow": Slowness,
     "late": Late,
     "events": Event,
+    "batch_size": Schedule,
     "pairs": Looks,
     "transformations": Transformation,
 }

@@ -39,6 +39,7 @@ class StepTimes(SideBySide):
 
     def check(self) -> None:
         check_count("steps", self.steps, 1)
+        check_count("batch_size", self.batch_size, 1)
         for name in ("model", "dataset"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(

@@ -26,9 +26,9 @@ class Schedule(ABC):
             raise ConfigurationError(f"unit is {self.unit!r}: it must be 'epoch' or 'step'")
 
     @final
-    def at(self, step: int, steps_per_epoch: int) -> float:
-        """The number at a step of the training, from 0."""
-        return float(self.value(step // steps_per_epoch if self.unit == "epoch" else step))
+    def at(self, step: int, epoch: int) -> float:
+        """The number at a step of the training, which lies in this epoch; both from 0."""
+        return float(self.value(epoch if self.unit == "epoch" else step))
 
     @abstractmethod
     def value(self, time: int) -> float:
@@ -188,6 +188,39 @@ class WarmUp(Schedule):
 
 @final
 @dataclass(frozen=True)
+class InverseTo(Schedule):
+    """start · other(0) / other(t), at most `limit`: a batch size that grows where a learning rate would fall
+
+    It counts as the other one does (Smith, Kindermans, Ying, Le, arXiv:1711.00489).
+    """
+
+    start: float
+    other: Schedule
+    limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        check_rate("start", self.start)
+        if not isinstance(self.other, Schedule):
+            raise ConfigurationError(
+                f"other is {self.other!r}: it must be a Schedule such as Piecewise(0.1, {{30: 0.02}})"
+            )
+        object.__setattr__(self, "unit", self.other.unit)
+        if not self.limit >= self.start:
+            raise ConfigurationError(
+                f"limit is {self.limit!r}: it must be a number of at least start, {self.start}"
+            )
+
+    def value(self, time: int) -> float:
+        now = self.other.value(time)
+        return min(self.limit, self.start * self.other.value(0) / now if now else math.inf)
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return self.other.changes
+
+
+@final
+@dataclass(frozen=True)
 class Computed(Schedule):
     """function(t), whatever it is"""
 
@@ -202,10 +235,9 @@ class Computed(Schedule):
         return self.function(time)
 
 
-def never(schedule: Schedule, steps: int, steps_per_epoch: int) -> tuple[int, ...]:
-    """The planned changes that a run of so many steps does not reach."""
-    last = (steps - 1) // steps_per_epoch if schedule.unit == "epoch" else steps - 1
-    return tuple(time for time in schedule.changes if time > last + 1)
+def never(schedule: Schedule, steps: int, epochs: int) -> tuple[int, ...]:
+    """The planned changes that a run of so many steps, in so many epochs, does not reach."""
+    return tuple(time for time in schedule.changes if time > (epochs if schedule.unit == "epoch" else steps))
 
 
 def _check_way(start: float, length: int, final: float) -> None:

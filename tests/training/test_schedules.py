@@ -50,9 +50,9 @@ def test_after_its_end_a_schedule_stays_where_it_is(schedule: d5.Schedule) -> No
 def test_a_schedule_counts_whole_epochs_or_steps() -> None:
     """Of 10 steps an epoch; a warm-up goes on with the schedule that it leads to, at that one's own time."""
     by_epoch = d5.Piecewise(1.0, {1: 0.5})
-    assert [by_epoch.at(step, 10) for step in (0, 9, 10, 19, 20)] == [1.0, 1.0, 0.5, 0.5, 0.5]
+    assert [by_epoch.at(step, step // 10) for step in (0, 9, 10, 19, 20)] == [1.0, 1.0, 0.5, 0.5, 0.5]
     by_step = d5.Piecewise(1.0, {1: 0.5}, unit="step")
-    assert [by_step.at(step, 10) for step in (0, 1, 9)] == [1.0, 0.5, 0.5]
+    assert [by_step.at(step, step // 10) for step in (0, 1, 9)] == [1.0, 0.5, 0.5]
     warm = d5.WarmUp(d5.Piecewise(1.0, {4: 0.25}), 2)
     assert [warm.value(time) for time in range(6)] == [0.0, 0.5, 1.0, 1.0, 0.25, 0.25]
 
@@ -113,8 +113,8 @@ def test_any_number_of_a_rule_can_change() -> None:
 def test_what_a_run_never_reaches_is_said() -> None:
     """The original's recipe drops its rate at epochs 81, 122 and 164 of a run of 90."""
     late = d5.Piecewise(0.1, {81: 0.01, 122: 0.001, 164: 0.0001})
-    assert never(late, 90 * 5, 5) == (122, 164)
-    assert never(d5.Cosine(0.1, 90), 90 * 5, 5) == ()
+    assert never(late, 90 * 5, 90) == (122, 164)
+    assert never(d5.Cosine(0.1, 90), 90 * 5, 90) == ()
     with pytest.warns(UserWarning, match=r"at epoch 122, 164, but the run ends after 2 epochs of 12 steps"):
         trained(d5.Scheduled(d5.SGD(0.1), learning_rate=d5.Piecewise(0.1, {1: 0.01, 122: 1e-3, 164: 1e-4})))
     with warnings.catch_warnings():

@@ -19,10 +19,11 @@ class GrowingBatch(DistributedOptimizer):
     k is 1 at first, and `factor` times what it was from each of the steps in `milestones` on; a new k holds
     from the next update on. Where a schedule would divide the learning rate by a factor, multiply the batch
     by it instead: the noise of the gradient falls alike, with fewer updates and fewer exchanges (Smith et
-    al., arXiv:1711.00489). Equal to one process on the union of the samples, remainders included:
-    consistent, decentralized. The base optimizer U and its state move at updates alone, and are equal on
-    all agents. Steps after the last update of a run move nothing. Untrained state is averaged: there is one
-    model.
+    al., arXiv:1711.00489). What a schedule of the experiment's `batch_size` does in one step, this does in
+    k steps with the memory of one: for batches that an agent cannot hold. Equal to one process on the union
+    of the samples, remainders included: consistent, decentralized. The base optimizer U and its state move
+    at updates alone, and are equal on all agents. Steps after the last update of a run move nothing.
+    Untrained state is averaged: there is one model.
     """
 
     untrained = Averaged()

@@ -10,6 +10,7 @@ from d5ray.checks import check_count
 from d5ray.distributed.server.consistency import Consistency, Synchronous
 from d5ray.distributed.server.rules import ServerRule
 from d5ray.errors import ConfigurationError
+from d5ray.training.epochs import Epochs
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
@@ -124,11 +125,11 @@ class Settled:
             )
         self.consistency.check(len(self.members(None, agents)))
 
-    def timed(self, steps_per_epoch: int, agents: int) -> "Settled":
-        """The same for a run whose epochs have so many steps: schedules count the run's."""
+    def timed(self, epochs: Epochs, agents: int) -> "Settled":
+        """The same for a run with these epochs: schedules count the run's."""
         waits = isinstance(self.consistency, Synchronous)
         updates = 1 if waits else len(self.members(None, agents))
-        return dataclasses.replace(self, base=self.base.timed(steps_per_epoch, updates))
+        return dataclasses.replace(self, base=self.base.timed(epochs, updates))
 
     @property
     def within(self) -> Consistency:

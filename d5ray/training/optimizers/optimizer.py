@@ -7,6 +7,7 @@ from typing import Any, Self, final
 
 from d5ray.networks.executor import Slot
 from d5ray.training.arrays import fuses, in_host_memory
+from d5ray.training.epochs import Epochs
 from d5ray.training.schedules import Schedule
 
 State = dict[str, Any]
@@ -93,8 +94,8 @@ class Optimizer(ABC):
         """Those by which its hyperparameters change."""
         return ()
 
-    def timed(self, steps_per_epoch: int, updates_per_step: int = 1) -> Self:
-        """The rule for a run whose epochs have so many steps, and whose steps so many updates."""
+    def timed(self, epochs: Epochs | int, updates_per_step: int = 1) -> Self:
+        """The rule for a run with these epochs, or so many steps in each, and so many updates in a step."""
         return self
 
     def at(self, step: int) -> "Optimizer":

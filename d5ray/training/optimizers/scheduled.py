@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, final
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.training.epochs import Epochs
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
 from d5ray.training.optimizers.wrapped import Around
 from d5ray.training.schedules import Schedule
@@ -22,11 +23,11 @@ class Scheduled(Around):
     """
 
     changing: Mapping[str, Schedule] = field(default_factory=dict)
-    steps_per_epoch: int | None = None
+    epochs: Epochs | None = None
     updates_per_step: int = 1
 
     def __init__(self, rule: Optimizer, **schedules: Schedule) -> None:
-        self._set(rule=rule, changing=schedules, steps_per_epoch=None, updates_per_step=1)
+        self._set(rule=rule, changing=schedules, epochs=None, updates_per_step=1)
         super().__post_init__()
         if not schedules:
             raise ConfigurationError(
@@ -41,7 +42,7 @@ class Scheduled(Around):
                 raise ConfigurationError(
                     f"{name} is {schedule!r}: it must be a Schedule such as Cosine(0.1, 90)"
                 )
-        self._rule(0, 1)
+        self._rule(0, 0)
 
     def __repr__(self) -> str:
         changing = ", ".join(f"{name}={schedule!r}" for name, schedule in self.changing.items())
@@ -55,19 +56,20 @@ class Scheduled(Around):
     def schedules(self) -> tuple[Schedule, ...]:
         return (*self.changing.values(), *self.rule.schedules)
 
-    def timed(self, steps_per_epoch: int, updates_per_step: int = 1) -> Self:
-        timed = type(self)(self.rule.timed(steps_per_epoch, updates_per_step), **self.changing)
-        timed._set(steps_per_epoch=steps_per_epoch, updates_per_step=updates_per_step)
+    def timed(self, epochs: Epochs | int, updates_per_step: int = 1) -> Self:
+        timed = type(self)(self.rule.timed(epochs, updates_per_step), **self.changing)
+        known = Epochs.even(epochs) if isinstance(epochs, int) else epochs
+        timed._set(epochs=known, updates_per_step=updates_per_step)
         return timed
 
     def at(self, step: int) -> Optimizer:
         by_epoch = [schedule for schedule in self.changing.values() if schedule.unit == "epoch"]
-        if self.steps_per_epoch is None and by_epoch:
+        if self.epochs is None and by_epoch:
             raise ConfigurationError(
                 f"{by_epoch[0]!r} counts epochs, and nobody said how many steps one has: train an "
                 "Experiment, or call timed(steps_per_epoch)"
             )
-        return self._rule(step, self.steps_per_epoch or 1)
+        return self._rule(step, self.epochs.position(step)[0] if self.epochs is not None else 0)
 
     def current(self, state: State) -> Optimizer:
         return self.at(state[MOMENT] // self.updates_per_step).current(state)
@@ -92,8 +94,8 @@ class Scheduled(Around):
     def with_rate(self, learning_rate: float) -> Self:
         raise ConfigurationError(f"the learning rate of {self!r} is that of a step: ask for at(step) first")
 
-    def _rule(self, step: int, steps_per_epoch: int) -> Optimizer:
-        numbers = {name: schedule.at(step, steps_per_epoch) for name, schedule in self.changing.items()}
+    def _rule(self, step: int, epoch: int) -> Optimizer:
+        numbers = {name: schedule.at(step, epoch) for name, schedule in self.changing.items()}
         return self.rule.with_values(**numbers)
 
     def _set(self, **values: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self, final
 from d5ray.checks import check_rate
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import clipped, norm
+from d5ray.training.epochs import Epochs
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
 from d5ray.training.schedules import Schedule
 
@@ -58,8 +59,8 @@ class Around(Optimizer):
     def schedules(self) -> tuple[Schedule, ...]:
         return self.rule.schedules
 
-    def timed(self, steps_per_epoch: int, updates_per_step: int = 1) -> Self:
-        return dataclasses.replace(self, rule=self.rule.timed(steps_per_epoch, updates_per_step))
+    def timed(self, epochs: Epochs | int, updates_per_step: int = 1) -> Self:
+        return dataclasses.replace(self, rule=self.rule.timed(epochs, updates_per_step))
 
     def at(self, step: int) -> Optimizer:
         return dataclasses.replace(self, rule=self.rule.at(step))

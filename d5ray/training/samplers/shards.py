@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.training.epochs import BatchSize, Epochs, size_at
 from d5ray.training.samplers.sampler import Indices, Sampler
 
 
@@ -39,7 +41,7 @@ class Shards:
 
     samples: int
     agents: int
-    batch_size: int
+    batch_size: BatchSize  # of an agent; a schedule may change it by step or epoch
     sampler: Sampler
     seed: int
 
@@ -57,16 +59,24 @@ class Shards:
         """The indices of an epoch."""
         return self.sampler.length(self.samples)
 
+    @cached_property
+    def epochs(self) -> Epochs:
+        """Where they begin, and how they are cut into steps."""
+        return Epochs(self.length, self.agents, self.batch_size)
+
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.length // (self.agents * self.batch_size))
+        """The steps of the first epoch; of all, where the batch size stays."""
+        return self.epochs.steps(0)
+
+    def sampler_of(self, epoch: int) -> Sampler:
+        """The sampler, told how many indices the epoch's first step takes, and all where they stay."""
+        return self.sampler.in_steps(self.agents * size_at(self.batch_size, epoch, self.epochs.begin(epoch)))
 
     def epoch(self, epoch: int, rank: int, first_step: int = 0) -> Iterator[Draw]:
         """The draws of `rank` in one epoch, from a step of it on."""
-        total = self.agents * self.batch_size
-        order = _order(self.sampler.in_steps(total), self.samples, epoch, self.seed)
-        for start in range(first_step * total, self.length, total):
-            taken = min(total, self.length - start)
+        order = _order(self.sampler_of(epoch), self.samples, epoch, self.seed)
+        for start, taken in islice(self.epochs.cuts(epoch), first_step, None):
             base, extra = divmod(taken, self.agents)
             first = start + rank * base + min(rank, extra)
             size = base + (rank < extra)
@@ -83,8 +93,7 @@ class Shards:
         first_step: where it begins, counted from the beginning of first_epoch; it may lie in a later epoch.
         What lies before is not drawn: beginning in the middle costs the order of one epoch.
         """
-        epochs, step = divmod(first_step, self.steps_per_epoch)
-        epoch = first_epoch + epochs
+        epoch, step = self.epochs.position(self.epochs.begin(first_epoch) + first_step)
         while True:
             yield from self.epoch(epoch, rank, step)
             epoch, step = epoch + 1, 0

@@ -67,8 +67,7 @@ def _complaints(shards: Shards, shown: list[Indices]) -> Iterator[str]:
 
 def _epoch(shards: Shards, epoch: int) -> Indices:
     """The order as the sampler gives it now; what a process keeps of it would hide that it changes."""
-    sampler = shards.sampler.in_steps(shards.agents * shards.batch_size)
-    return drawn(sampler, shards.samples, epoch, shards.seed).copy()
+    return drawn(shards.sampler_of(epoch), shards.samples, epoch, shards.seed).copy()
 
 
 def _of_order(shards: Shards, epoch: int, order: Indices) -> Iterator[str]:
