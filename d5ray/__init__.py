@@ -132,6 +132,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.untrained import Untrained as Untrained
     from d5ray.errors import D5Error as D5Error
     from d5ray.errors import PeerLost as PeerLost
+    from d5ray.errors import ValidationError as ValidationError
     from d5ray.experiment import Experiment as Experiment
     from d5ray.exports.catalogue import export as export
     from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer
@@ -269,6 +270,8 @@ if TYPE_CHECKING:
     from d5ray.training.transformations import Resize as Resize
     from d5ray.training.transformations import Sampled as Sampled
     from d5ray.training.transformations import Transformation as Transformation
+    from d5ray.training.validation import check_optimizer as check_optimizer
+    from d5ray.training.validation import check_training as check_training
 
 _NAMES = {
     "Experiment": "d5ray.experiment",
@@ -366,6 +369,8 @@ _NAMES = {
     "Checkpoint": "d5ray.training.events.checkpoint",
     "LearningCurves": "d5ray.training.events.curves",
     "SaveWrongSamples": "d5ray.training.events.wrong_samples",
+    "check_optimizer": "d5ray.training.validation",
+    "check_training": "d5ray.training.validation",
     "Batch": "d5ray.training.batch",
     "Sampler": "d5ray.training.samplers",
     "OrderedSampler": "d5ray.training.samplers",
@@ -524,6 +529,7 @@ _NAMES = {
     "SparseAllreduce": "d5ray.distributed.compression.sparse_allreduce",
     "Communicator": "d5ray.distributed.communicator",
     "PeerLost": "d5ray.errors",
+    "ValidationError": "d5ray.errors",
 }
 __all__ = sorted(_NAMES)
 

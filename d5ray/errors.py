@@ -20,6 +20,10 @@ class StorageError(D5Error):
     """A run cannot be written or read."""
 
 
+class ValidationError(D5Error):
+    """What was checked is not what it should be; the message is the report."""
+
+
 class PlacementError(D5Error):
     """The Ray cluster cannot place the actors, or does not answer."""
 
