@@ -12,6 +12,7 @@ from rich.text import Text
 from d5ray.dashboards.numbers import count, number, size
 from d5ray.metrics import rates, side_by_side, simulations
 from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.updates import RULE_STEP_TIME, RULE_TIME
 
 Tables = Mapping[str, pa.Table]
 
@@ -37,7 +38,10 @@ class Scope(NamedTuple):
 
 def of(run: Tables) -> list[Table]:
     """The tables of whatever the run is a study of; none for any other run."""
-    made = (updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run))
+    made = (
+        updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run),
+        rules(run, "an update (ms)", RULE_TIME), rules(run, "a training step (ms)", RULE_STEP_TIME),
+    )  # fmt: skip
     return [table for table in made if table.row_count]
 
 
@@ -56,6 +60,18 @@ def samples(run: Tables) -> Table:
         within = "" if low is None or high is None else f"[{number(low)}, {number(high)}]"
         table.add_row(Text(name), number(found.value), within, str(found.n))
     return table
+
+
+def rules(run: Tables, heading: str, metric: str) -> Table:
+    """Milliseconds with each update rule on each network, by whose implementation it is."""
+    cells = {}
+    for scope in side_by_side.contenders(run, metric):
+        network, _, at = Scope.of(scope)
+        rule, _, side = at.partition(" ")
+        found = side_by_side.time_of(run, metric, scope)
+        assert found.value is not None
+        cells[f"{network} {rule}", side] = f"{found.value * 1e3:.3g}"
+    return _crossed(heading, cells)
 
 
 def overheads(run: Tables) -> Table:

@@ -193,6 +193,8 @@ def dot(one: Any, other: Any) -> float:
     >>> dot(numpy.array([1.0, 2.0]), numpy.array([3.0, 4.0]))
     11.0
     """
+    if fuses(one):
+        return float(one.reshape(-1).dot(other.reshape(-1)))
     return float((one * other).sum())
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_number, check_rate
-from d5ray.training.arrays import norm, sqrt, zeros_like
+from d5ray.training.arrays import add_scaled, blend, norm, sqrt, zeros_like
 from d5ray.training.optimizers.optimizer import State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
@@ -19,7 +19,9 @@ class Adafactor(TensorwiseOptimizer):
     w ← w − max(ε, rms(w)) min(η, 1/√t) u / max(1, rms(u) / d)
 
     β = 1 − t^c, c = `decay_power`; V is g² itself, averaged alike, where w has one dimension; of more than
-    two the last two are factored (Shazeer and Stern, arXiv:1804.04235, as in PyTorch).
+    two the last two are factored (Shazeer and Stern, arXiv:1804.04235). As in PyTorch, but for its first ε:
+    there it is the precision of the type, in float32 more than the squares of small gradients; here 1e-30, as
+    in the paper.
     """
 
     learning_rate: float = 0.01
@@ -47,14 +49,15 @@ class Adafactor(TensorwiseOptimizer):
         squared = gradient * gradient
         if w.ndim > 1:
             rows, columns = state["rows"], state["columns"]
-            rows += fresh * (squared.mean(-1)[..., None] - rows)
-            columns += fresh * (squared.mean(-2)[..., None, :] - columns)
-            variance = rows @ columns / (rows.mean(-2)[..., None, :] + TINY)
+            blend(rows, fresh, squared.mean(-1)[..., None])
+            blend(columns, fresh, squared.mean(-2)[..., None, :])
+            deviation = sqrt(rows / (rows.mean(-2)[..., None, :] + TINY)) @ sqrt(columns)
         else:
-            variance = state["squares"]
-            variance += fresh * (squared - variance)
-        u = gradient / (sqrt(variance) + TINY)
-        w -= alpha / max(1.0, _rms(u) / self.threshold) * u
+            blend(state["squares"], fresh, squared)
+            deviation = sqrt(state["squares"])
+        deviation += TINY
+        u = gradient / deviation
+        add_scaled(w, -alpha / max(1.0, _rms(u) / self.threshold), u)
 
 
 def _rms(array: Any) -> float:
