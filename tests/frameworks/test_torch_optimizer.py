@@ -1,6 +1,7 @@
 """Claims about PyTorch's own optimizers in d5ray: they are torch.optim, also when copied and read back"""
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import d5ray as d5
+from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executor import Slot
 from d5ray.recipes import settings
@@ -143,12 +145,37 @@ def plain(value: Any) -> Any:
 
 
 def read_back(x: Any, state: Any) -> tuple[Any, Any]:
-    """As a checkpoint has it: without anything of PyTorch."""
+    """Without anything of PyTorch."""
     return x, {"slots": state["slots"], "native": plain(state["native"])}
 
 
+class Holder:
+    """What has a state, and is checkpointed."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+
+def checkpointed(x: Any, state: Any) -> tuple[Any, Any]:
+    """Packed as a checkpoint is, and unpacked into a state that was made anew for other memory."""
+    packed = pack(Holder(state), "optimizer")
+    data = json.loads(json.dumps(packed.data))
+    arrays = {name: array.copy() for name, array in packed.arrays.items()}
+    other = copy.deepcopy(x)
+    fresh = Holder(state["engine"].rule.state_for(other, SLOTS))
+    unpack_into(fresh, Packed(data, arrays), other, "optimizer")
+    return other, fresh.state
+
+
 @pytest.mark.parametrize(
-    ("between", "kind"), [(moved, "torch"), (pickled, "numpy"), (read_back, "numpy"), (read_back, "torch")]
+    ("between", "kind"),
+    [
+        (moved, "torch"),
+        (pickled, "numpy"),
+        (read_back, "torch"),
+        (checkpointed, "numpy"),
+        (checkpointed, "torch"),
+    ],
 )
 @pytest.mark.parametrize("name", CASES)
 def test_its_state_can_be_copied_and_read_back(name: str, kind: str, between: Change) -> None:

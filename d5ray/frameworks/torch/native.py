@@ -24,7 +24,7 @@ class TorchEngine(Engine):
         self, rule: TorchOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
     ) -> None:
         flat = as_tensor(x)
-        self._slots = slots
+        self.rule, self._slots = rule, slots
         self._tensors = [view.detach() for view in _views(flat, slots)]
         names = [slot.name for slot in slots] or ["parameters"]
         self._optimizer = made(rule, list(zip(names, self._tensors, strict=True)))

@@ -11,11 +11,31 @@ from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
 
 NATIVE = "native"  # in a state: what the framework's optimizer remembers
 SLOTS = "slots"
+ENGINE = "engine"
 Settings = Mapping[str, Any]
 
 
 class Engine(ABC):
-    """A framework's optimizer at work on one x."""
+    """A framework's optimizer at work on one x. Copies and pickles of it are None: it is made anew."""
+
+    _given: tuple[Any, ...] = ()
+
+    @final
+    def memory(self) -> dict[str, Any]:
+        """What it remembers now; see `fits`."""
+        found = self.remembered()
+        self._given = tuple(found.values())
+        return found
+
+    @final
+    def fits(self, memory: Mapping[str, Any]) -> bool:
+        """Whether this is what it gave last, and no copy of it, nor anything that was read back."""
+        given = self._given
+        return len(given) == len(memory) and all(a is b for a, b in zip(given, memory.values(), strict=True))
+
+    @final
+    def __reduce__(self) -> Any:
+        return _nothing, ()
 
     @abstractmethod
     def step(self, x: Any, gradient: Any, settings: Settings) -> None:
@@ -27,18 +47,6 @@ class Engine(ABC):
 
         They may be the ones that the next step changes: whoever keeps them copies them.
         """
-
-
-@final
-class Remembered(dict[str, Any]):
-    """What an engine remembers, with the engine; copies and pickles are plain dictionaries."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine.remembered())
-        self.engine = engine
-
-    def __reduce__(self) -> Any:
-        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -106,11 +114,11 @@ class NativeOptimizer(Optimizer):
 
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
-        kept = state[NATIVE]
-        if not isinstance(kept, Remembered):  # copied, or read back
-            kept = state[NATIVE] = Remembered(self.engine(x, state[SLOTS], kept))
-        kept.engine.step(x, gradient, self.settings)
-        kept.update(kept.engine.remembered())
+        engine: Engine | None = state.get(ENGINE)
+        if engine is None or not engine.fits(state[NATIVE]):
+            engine = state[ENGINE] = self.engine(x, state[SLOTS], state[NATIVE])
+        engine.step(x, gradient, self.settings)
+        state[NATIVE] = engine.memory()
 
     def __repr__(self) -> str:
         rule = repr(self.rule) if isinstance(self.rule, str) else getattr(self.rule, "__name__", self.rule)
@@ -118,4 +126,9 @@ class NativeOptimizer(Optimizer):
         return f"{type(self).__name__}({rule}{settings})"
 
     def _begun(self, x: Any, slots: Slots) -> State:
-        return {SLOTS: slots, NATIVE: Remembered(self.engine(x, slots, None))}
+        engine = self.engine(x, slots, None)
+        return {SLOTS: slots, NATIVE: engine.memory(), ENGINE: engine}
+
+
+def _nothing() -> None:
+    """What a copy of an engine is."""
