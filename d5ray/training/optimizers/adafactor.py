@@ -45,13 +45,14 @@ class Adafactor(TensorwiseOptimizer):
     def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
         fresh = step**self.decay_power  # 1 − β
         alpha = max(self.epsilon, _rms(w)) * min(self.learning_rate, step**-0.5)
-        w *= 1 - self.learning_rate * self.weight_decay
+        if self.weight_decay:
+            w *= 1 - self.learning_rate * self.weight_decay
         squared = gradient * gradient
         if w.ndim > 1:
             rows, columns = state["rows"], state["columns"]
             blend(rows, fresh, squared.mean(-1)[..., None])
             blend(columns, fresh, squared.mean(-2)[..., None, :])
-            deviation = sqrt(rows / (rows.mean(-2)[..., None, :] + TINY)) @ sqrt(columns)
+            deviation = sqrt(rows / (rows.mean(-2)[..., None, :] + TINY)) * sqrt(columns)
         else:
             blend(state["squares"], fresh, squared)
             deviation = sqrt(state["squares"])
