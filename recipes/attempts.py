@@ -54,7 +54,7 @@ class Attempt:
         )
         executor.draw_from(experiment.seed, rank)
         shards = Shards(len(data.train), 1, experiment.batch_size, experiment.train_sampler, experiment.seed)
-        optimizer = experiment.optimizer.timed(shards.steps_per_epoch)
+        optimizer = experiment.optimizer.timed(shards.epochs)
         x = executor.parameters
         state = optimizer.state_for(x, executor.slots)
         optimizer.begin_at(state, 0)

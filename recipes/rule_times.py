@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build
-from d5ray.frameworks.torch.resnet18 import ResNet18
 from d5ray.metrics.updates import NATIVE, OURS
 from d5ray.networks.device import CPUDevice
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
@@ -25,7 +24,6 @@ UPDATE, STEP = "update", "step"
 CLASSES = 10
 CHECKED_STEPS = 3
 TOLERANCE = 1e-2  # of the parameters after them, relative to how far they moved; L-BFGS divides noise
-OWN: dict[str, type[nn.Module]] = {"resnet18": ResNet18}
 Turn = Callable[[int], float]  # does so many, and gives the mean of their seconds
 Found = dict[tuple[str, str, str], Times]  # by what was timed, rule and side
 
@@ -72,7 +70,7 @@ class RuleTimes:
 
     def module(self) -> nn.Module:
         return build.module(
-            OWN.get(self.model, self.model),
+            self.model,
             {},
             self.sample_shape,
             CLASSES,

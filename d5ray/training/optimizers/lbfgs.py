@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.checks import check_count, check_rate
-from d5ray.training.arrays import copy_of, dot
+from d5ray.training.arrays import add_scaled, copy_of, dot
 from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
 
 CURVATURE = 1e-10  # sᵀy that a pair must have
@@ -39,25 +39,24 @@ class LBFGS(Optimizer):
             self._remember(x - state["x"], gradient - state["gradient"], state)
         state["x"][...] = x
         state["gradient"][...] = gradient
-        x -= rate * _newton(gradient, state)
+        add_scaled(x, -rate, _newton(gradient, state))
 
     def _remember(self, s: Any, y: Any, state: State) -> None:
         """Keep a pair, if the loss is convex along it."""
         curvature = dot(s, y)
         if curvature > CURVATURE:
-            state["pairs"] = [*state["pairs"], (s, y)][-self.history :]
+            state["pairs"] = [*state["pairs"], (s, y, 1 / curvature)][-self.history :]
             state["scale"] = curvature / dot(y, y)
 
 
 def _newton(gradient: Any, state: State) -> Any:
     """H g."""
     q, remembered = copy_of(gradient), []
-    for s, y in reversed(state["pairs"]):
-        rho = 1 / dot(s, y)
+    for s, y, rho in reversed(state["pairs"]):
         a = rho * dot(s, q)
-        q -= a * y
+        add_scaled(q, -a, y)
         remembered.append((s, y, rho, a))
     q *= state["scale"]
     for s, y, rho, a in reversed(remembered):
-        q += (a - rho * dot(y, q)) * s
+        add_scaled(q, a - rho * dot(y, q), s)
     return q
