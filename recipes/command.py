@@ -5,7 +5,9 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NoReturn
@@ -39,11 +41,39 @@ Determinism = Annotated[
         help="Run so many steps twice, compare every bit, and find what is not repeatable.",
     ),
 ]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN_OR_FOLDER",
+        help="Go on from a checkpoint: of a run, of a folder, of s3://bucket/folder, or this very one.",
+    ),
+]
 Address = Annotated[
     str | None, typer.Option(help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
 Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to the first step went.")]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a recipe is run: once, with several seeds, twice to compare all bits, or on from a checkpoint."""
+
+    seeds: int
+    steps: int | None  # to be compared
+    resume: str | None
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` unless it is one of them."""
+        check_count("seeds", self.seeds, 1)
+        ways = {
+            "--seeds": self.seeds > 1,
+            "--check-determinism": self.steps is not None,
+            "--resume": self.resume is not None,
+        }
+        given = [name for name, wanted in ways.items() if wanted]
+        if len(given) > 1:
+            raise ConfigurationError(f"{' and '.join(given)} exclude each other: give one of them")
 
 
 def run(
@@ -52,13 +82,16 @@ def run(
     seed: Seed = None,
     seeds: Seeds = 1,
     check_determinism: Determinism = None,
+    resume: Resume = None,
     address: Address = None,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
     module = library.load(recipe)
-    _execute(module, Path(recipe).stem, set_, seed, (seeds, check_determinism), address, json, timings)
+    _execute(
+        module, Path(recipe).stem, set_, seed, Way(seeds, check_determinism, resume), address, json, timings
+    )
 
 
 def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
@@ -71,11 +104,12 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
         seed: Seed = None,
         seeds: Seeds = 1,
         check_determinism: Determinism = None,
+        resume: Resume = None,
         address: Address = None,
         json: Json = False,
         timings: Timings = False,
     ) -> None:
-        _execute(module, name, set_, seed, (seeds, check_determinism), address, json, timings)
+        _execute(module, name, set_, seed, Way(seeds, check_determinism, resume), address, json, timings)
 
     itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -88,6 +122,7 @@ def finish(app: Callable[..., Any]) -> None:
     from d5ray.dashboards import terminal  # noqa: PLC0415 - rich, only when something is shown
 
     signal.signal(signal.SIGTERM, _interrupt)
+    warnings.showwarning = _warn  # type: ignore[assignment]
     code = ERROR_EXIT_CODE
     try:
         code = int(app(standalone_mode=False) or 0)
@@ -114,7 +149,7 @@ def _execute(
     name: str,
     set_: list[str] | None,
     seed: int | None,
-    several: tuple[int, int | None],
+    way: Way,
     address: str | None,
     json: bool,
     timings: bool,
@@ -124,22 +159,19 @@ def _execute(
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
     recipe.made()  # everything that can be wrong with it is said before Ray is loaded
-    seeds, steps = several
-    check_count("seeds", seeds, 1)
-    if seeds > 1 and steps is not None:
-        raise ConfigurationError("--seeds and --check-determinism exclude each other: give one of them")
+    way.check()
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.recipes import determinism, runner  # noqa: PLC0415
     from d5ray.recipes import seeds as series  # noqa: PLC0415
 
     begin = float(psutil.Process().create_time())
     imports = time.time() - begin
-    if steps is not None:
-        result = determinism.check(recipe, steps, address=address, quiet=json)
-    elif seeds > 1:
-        result = series.run(recipe, seeds, address=address, quiet=json)
+    if way.steps is not None:
+        result = determinism.check(recipe, way.steps, address=address, quiet=json)
+    elif way.seeds > 1:
+        result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
-        result = runner.run(recipe, address=address, quiet=json)
+        result = runner.run(recipe, address=address, quiet=json, resume=way.resume)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
     if timings:
         terminal.timings(startup)
@@ -193,6 +225,13 @@ def _first_step(result: Result, begin: float) -> dict[str, float]:
         "the command to its first step": total,
         "  of which neither ray.init nor framework import": own,
     }
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """A warning for people: what it says, not where in the program."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+
+    terminal.err().print(f"warning: {message}", style="yellow", markup=False)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

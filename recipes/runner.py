@@ -6,6 +6,7 @@ from typing import Protocol
 from d5ray.actors.launch import launch
 from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards import terminal
+from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.schema import table_of
 from d5ray.recipes.recipe import Recipe, Result, judged, overall
@@ -17,24 +18,38 @@ class Job(Protocol):
     def run(self, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result: ...
 
 
-def run(recipe: Recipe, *, address: str | None, quiet: bool, series: str = "") -> Result:
-    """Run the recipe's job to its verdict. series: the name of that which the run is a part of."""
+def run(
+    recipe: Recipe, *, address: str | None, quiet: bool, series: str = "", resume: str | None = None
+) -> Result:
+    """Run the recipe's job to its verdict.
+
+    series: the name of that which the run is a part of; resume: the checkpoint that it goes on from.
+    """
     job: Experiment | Job = recipe.made()
     origin = RunOrigin(**recipe.described(), series=series)
     if isinstance(job, Experiment):
-        return train(recipe, job, origin, address, quiet)
+        return train(recipe, job, origin, address, quiet, resume)
+    if resume is not None:
+        raise ConfigurationError(
+            f"--resume {resume}: the recipe {recipe.name} is no training that could go on: leave it out"
+        )
     return job.run(recipe, origin, address, quiet)
 
 
 def train(
-    recipe: Recipe, experiment: Experiment, origin: RunOrigin, address: str | None, quiet: bool
+    recipe: Recipe,
+    experiment: Experiment,
+    origin: RunOrigin,
+    address: str | None,
+    quiet: bool,
+    resume: str | None = None,
 ) -> Result:
     """A training on Ray agents; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
-    with launch(experiment, address=address, origin=origin, quiet=quiet) as group:
+    with launch(experiment, address=address, origin=origin, quiet=quiet, resume=resume) as group:
         if not quiet:
             terminal.announce(group)
         with contextlib.suppress(KeyboardInterrupt):
-            group.train(epochs=experiment.epochs, progress=not quiet)
+            group.train(progress=not quiet)
         tables = group.tables()
         outcome = group.outcome
         verdicts = judged(recipe.criteria, tables, outcome.status)

@@ -380,3 +380,15 @@ def test_a_rule_that_must_see_everything_is_not_given_parts() -> None:
     )
     with pytest.raises(Exception, match="must see all parameters"), d5.simulate(wanted) as group:
         group.train(2, progress=False)
+
+
+def test_shampoo_stays_finite_where_rounding_makes_eigenvalues_negative() -> None:
+    """H = ε + g gᵀ for a large g is not positive definite in float32."""
+    slots = (Slot("w", 0, (6, 5)),)
+    x = torch.ones(30)
+    rule = d5.Shampoo(0.1)
+    state = rule.state_for(x, slots)
+    gradient = torch.outer(torch.arange(1.0, 7.0), torch.arange(1.0, 6.0)).reshape(-1) * 1e2
+    for _ in range(3):
+        rule.step(x, gradient, state)
+    assert bool(torch.isfinite(x).all())

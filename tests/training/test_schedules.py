@@ -10,6 +10,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.networks.executor import Slot
 from d5ray.training.schedules import never
 
 Scheduler = Callable[[torch.optim.Optimizer], Any]
@@ -151,3 +152,19 @@ def test_the_last_value_of_one_cycle_is_tiny() -> None:
     schedule = d5.OneCycle(1.0, 101)
     assert schedule.value(100) == pytest.approx(1 / 25 / 1e4, rel=1e-9)
     assert max(range(101), key=schedule.value) in (29, 30)
+
+
+@pytest.mark.parametrize("make", [lambda: np.ones(3, np.float32), lambda: torch.ones(3)])
+@pytest.mark.parametrize("rule", [d5.SGD(0.1), d5.Momentum(0.1, 0.9), d5.Adam(0.1)], ids=repr)
+def test_a_rate_that_begins_or_ends_with_zero_moves_nothing_then(rule: d5.Optimizer, make: Any) -> None:
+    """As every warm-up from 0 does in its first step, and a cosine behind its end."""
+    scheduled = d5.Scheduled(rule, learning_rate=d5.WarmUp(d5.Cosine(0.1, 4), 2)).timed(1)
+    x = make()
+    state = scheduled.state_for(x, (Slot("w", 0, (3,)),))
+    seen = []
+    for _ in range(6):
+        scheduled.step(x, 0 * x + 0.5, state)
+        seen.append(float(x[0]))
+    assert seen[0] == 1.0
+    assert seen[0] > seen[1] > seen[2] > seen[3]
+    assert seen[3] == seen[4] == seen[5]

@@ -8,8 +8,10 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import check_count
+from d5ray.training.datasets.samples import Subset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
+from d5ray.training.loader import pieces_to_test
 
 NAME = "learning_curves.svg"
 WIDTH, HEIGHT, MARGIN, TOP = 400.0, 240.0, 52.0, 56.0  # of one panel, in pixels
@@ -26,7 +28,8 @@ class LearningCurves(Event):
     into the run's folder. What a network cannot do on samples it has trained on, and what it can do there
     but not on others, is seen at a glance.
 
-    samples: of the training split, always the same, drawn from it at equal distances.
+    samples: of the training split, always the same, drawn from it at equal distances; they get those of the
+        transformations that test samples get.
     """
 
     def __init__(self, samples: int = 1024) -> None:
@@ -41,7 +44,7 @@ class LearningCurves(Event):
     def after_epoch(self, moment: Moment) -> None:
         train = moment.dataset.train
         some = np.linspace(0, len(train) - 1, min(self.samples, len(train))).round().astype(np.int64)
-        found = moment.executor.evaluate(train.inputs[some], train.labels[some])
+        found = moment.executor.evaluate_pieces(pieces_to_test(Subset(train, some), moment.transformations))
         epoch = float(moment.epoch + 1)
         for name, value in (("training_loss", found.loss), ("training_accuracy", found.accuracy)):
             moment.record(name, value)

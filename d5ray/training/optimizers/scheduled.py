@@ -1,5 +1,6 @@
 """A rule whose hyperparameters change while it trains"""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, final
@@ -10,6 +11,7 @@ from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
 from d5ray.training.optimizers.wrapped import Around
 from d5ray.training.schedules import Schedule
 
+NOTHING = sys.float_info.min  # for a 0, which rules refuse as a mistake: it is 0 in float32
 MOMENT = "moment"  # in a state: the update of the run, from 0, that is under way
 
 
@@ -95,7 +97,7 @@ class Scheduled(Around):
         raise ConfigurationError(f"the learning rate of {self!r} is that of a step: ask for at(step) first")
 
     def _rule(self, step: int, epoch: int) -> Optimizer:
-        numbers = {name: schedule.at(step, epoch) for name, schedule in self.changing.items()}
+        numbers = {name: schedule.at(step, epoch) or NOTHING for name, schedule in self.changing.items()}
         return self.rule.with_values(**numbers)
 
     def _set(self, **values: Any) -> None:

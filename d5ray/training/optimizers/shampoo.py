@@ -45,7 +45,7 @@ class Shampoo(TensorwiseOptimizer):
                 unfolded = _unfold(gradient, axis)
                 factor += unfolded @ unfolded.T
                 if (step - 1) % self.period == 0:
-                    state["roots"][axis] = _power(factor, -1 / (2 * order))
+                    state["roots"][axis] = _power(factor, -1 / (2 * order), self.epsilon)
                 u = _along(state["roots"][axis], u, axis)
         velocity = state["velocity"]
         velocity *= self.momentum
@@ -64,7 +64,7 @@ def _along(matrix: Any, tensor: Any, axis: int) -> Any:
     return (matrix @ front.reshape(front.shape[0], -1)).reshape(front.shape).swapaxes(0, axis)
 
 
-def _power(matrix: Any, exponent: float) -> Any:
-    """A positive definite matrix to a power, by its eigenvalues."""
+def _power(matrix: Any, exponent: float, least: float) -> Any:
+    """A positive definite matrix to a power, by its eigenvalues; below `least` is none but by rounding."""
     values, vectors = library_of(matrix).linalg.eigh(matrix)
-    return (vectors * values**exponent) @ vectors.T
+    return (vectors * values.clip(min=least) ** exponent) @ vectors.T
