@@ -31,14 +31,10 @@ def mlp(classes: int, *, hidden: tuple[int, ...] = (64,)) -> Layers:
     return (Flatten(), *inner, Linear(classes))
 
 
-RESNETS = (
-    resnets.resnet8, resnets.resnet20, resnets.resnet32, resnets.resnet44, resnets.resnet56,
-    resnets.resnet110, resnets.resnet18, resnets.resnet34, resnets.resnet50, resnets.resnet101,
-    resnets.resnet152,
-)  # fmt: skip
+RESNETS = {f"resnet{depth}": made for depth, made in resnets.DEPTHS.items()}
 NETWORKS: dict[str, Callable[..., Layers]] = {
-    made.__name__: made for made in (lenet, mlp, transformer, *RESNETS)
-}
+    "lenet": lenet, "mlp": mlp, "transformer": transformer, "resnet": resnets.resnet, **RESNETS,
+}  # fmt: skip
 
 
 def check_network_name(name: str) -> None:

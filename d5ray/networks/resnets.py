@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from d5ray.errors import ConfigurationError
 from d5ray.networks.layers import (
     BatchNorm,
     Conv,
@@ -81,6 +82,20 @@ def resnet101(classes: int, *, width: int = 64) -> Layers:
 def resnet152(classes: int, *, width: int = 64) -> Layers:
     """ResNet-152; see `resnet50`."""
     return _for_large_images(classes, (3, 8, 36, 3), _bottleneck, width)
+
+
+def resnet(classes: int, *, depth: int, width: int | None = None) -> Layers:
+    """The residual network of this depth: 8, 20, 32, 44, 56, 110 for small images, 18, 34, 50, 101, 152."""
+    if depth not in DEPTHS:
+        known = ", ".join(map(str, sorted(DEPTHS)))
+        raise ConfigurationError(f"there is no residual network of depth {depth!r}: take one of {known}")
+    return DEPTHS[depth](classes) if width is None else DEPTHS[depth](classes, width=width)
+
+
+DEPTHS: dict[int, Callable[..., Layers]] = {
+    8: resnet8, 20: resnet20, 32: resnet32, 44: resnet44, 56: resnet56, 110: resnet110,
+    18: resnet18, 34: resnet34, 50: resnet50, 101: resnet101, 152: resnet152,
+}  # fmt: skip
 
 
 def _for_small_images(classes: int, *, blocks: int, width: int) -> Layers:

@@ -68,11 +68,12 @@ def test_options_change_the_layers() -> None:
     [
         ("lennet", (1, 8, 8), {}, ("no model named 'lennet'", "did you mean 'lenet'?")),
         ("resnet51", (1, 8, 8), {}, ("no model named 'resnet51'",)),
-        ("", (1, 8, 8), {}, ("no model named ''", "known: lenet, mlp, resnet101")),
+        ("", (1, 8, 8), {}, ("no model named ''", "known: lenet, mlp, resnet, resnet101")),
         ("lenet", (1, 3, 3), {}, ("MaxPool(size=2, ", "of shape (16, 1, 1)", "the samples are too small")),
         ("lenet", (1, 8, 1), {}, ("of shape (6, 8, 1)", "the samples are too small")),
         ("lenet", (64,), {}, ("(channels, height, width), found (64,)", "choose a model", "'mlp'")),
         ("lenet", (8, 8), {}, ("(channels, height, width), found (8, 8)",)),
+        ("resnet", (3, 32, 32), {"depth": 45}, ("no residual network of depth 45", "44, 50, 56")),
         ("lenet", (1, 8, 8), {"depth": 3}, ("model_kwargs do not fit the model 'lenet'", "depth")),
         ("mlp", (1, 8, 8), {"hiden": (3,)}, ("model_kwargs do not fit the model 'mlp'", "hiden")),
         ("mlp", (1, 8, 8), {"hidden": 3}, ("model_kwargs do not fit the model 'mlp'",)),
