@@ -110,9 +110,9 @@ class AgentEvents:
 
     # -- what events ask for: see `Keeper` -------------------------------------------------------------
 
-    def record(self, metric: str, value: float | None, unit: str, moment: Moment) -> None:
+    def record(self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str) -> None:
         self._recorder.declare(metric, unit)
-        self._recorder.record(metric, value, step=moment.step, epoch=moment.epoch, phase="event")
+        self._recorder.record(metric, value, step=step, epoch=epoch, phase=phase)
 
     def note(self, name: str, moment: Moment, detail: dict[str, Any]) -> None:
         self._recorder.event(name, step=moment.step, epoch=moment.epoch, **detail)

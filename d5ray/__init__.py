@@ -208,6 +208,7 @@ if TYPE_CHECKING:
     from d5ray.training.events.checkpoint import Checkpoint as Checkpoint
     from d5ray.training.events.curves import LearningCurves as LearningCurves
     from d5ray.training.events.event import Event as Event
+    from d5ray.training.events.inference import MeasureInference as MeasureInference
     from d5ray.training.events.moment import Moment as Moment
     from d5ray.training.events.stopping import StopAfterSeconds as StopAfterSeconds
     from d5ray.training.events.stopping import StopAfterSteps as StopAfterSteps
@@ -368,6 +369,7 @@ _NAMES = {
     "StopAtNaN": "d5ray.training.events.stopping",
     "Checkpoint": "d5ray.training.events.checkpoint",
     "LearningCurves": "d5ray.training.events.curves",
+    "MeasureInference": "d5ray.training.events.inference",
     "SaveWrongSamples": "d5ray.training.events.wrong_samples",
     "check_optimizer": "d5ray.training.validation",
     "check_training": "d5ray.training.validation",

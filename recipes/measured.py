@@ -13,6 +13,7 @@ from d5ray.metrics.asynchrony import ConsensusDistance
 from d5ray.metrics.criteria import Criterion, Metric
 from d5ray.metrics.definitions import CATALOGUE
 from d5ray.recipes.side_by_side import SideBySide
+from d5ray.training.events.inference import INFERENCE_TIME
 
 CONTENDERS = ("ours", "base", "contender")  # fields of a metric that name one
 OF_NODES = (
@@ -42,11 +43,14 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             f"METRICS has {metric.label}, which compares contenders ({', '.join(named)}), but the recipe "
             "trains one experiment: take a metric such as StepTime(), or a job such as StepTimes"
         )
-    known = set(STEP_METRICS) | set(PREDICTED)  # the prediction where the network was measured once
+    assert isinstance(experiment.events, tuple)
+    known = {name for event in experiment.events for name in event.records}
+    known |= set(STEP_METRICS) | set(PREDICTED)  # the prediction where the network was measured once
     lacking = {
         EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
         SERVER_METRICS: (experiment.rule.uses_server, "take an optimizer with servers, such as ASGD()"),
         PEER_METRICS: (experiment.rule.uses_peers, "take an optimizer with peers, such as ADPSGD()"),
+        (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
         tuple(kind.name for kind in OF_NODES): (experiment.monitor_seconds > 0, "set monitor_seconds=1"),
     }
     for names, (recorded, _) in lacking.items():

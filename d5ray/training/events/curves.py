@@ -32,6 +32,8 @@ class LearningCurves(Event):
         transformations that test samples get.
     """
 
+    records = ("training_loss", "training_accuracy")
+
     def __init__(self, samples: int = 1024) -> None:
         check_count("samples", samples)
         self.samples = samples

@@ -36,10 +36,13 @@ class Event:
 
     An `__init__` argument, kept under its name, is a hyperparameter; what changes is made in `before_run`.
 
+    records: the metrics that it records, so that a recipe's criteria on them are let pass.
+
     stops: whether it may call `moment.stop`. Then the agents agree from time to time whether to go on, so
     that all end after the same step.
     """
 
+    records: tuple[str, ...] = ()
     stops = False
 
     def before_run(self, moment: Moment) -> None:

@@ -13,7 +13,9 @@ from d5ray.training.transformations import Transformation
 class Keeper(Protocol):
     """Where an agent's rows, events, files and checkpoints go."""
 
-    def record(self, metric: str, value: float | None, unit: str, moment: "Moment") -> None: ...
+    def record(
+        self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str
+    ) -> None: ...
 
     def note(self, name: str, moment: "Moment", detail: dict[str, Any]) -> None: ...
 
@@ -90,9 +92,17 @@ class Moment:
             )
         self.stop_reason = self.stop_reason or reason
 
-    def record(self, metric: str, value: float | None, unit: str = "1") -> None:
-        """A row of `samples`; unit: in SI (s, B, J, W, 1)."""
-        self._keeper.record(metric, value, unit, self)
+    def record(
+        self,
+        metric: str,
+        value: float | None,
+        unit: str = "1",
+        *,
+        phase: str = "event",
+        step: int | None = None,
+    ) -> None:
+        """A row of `samples`; unit: in SI (s, B, J, W, 1); step: by default that of the training."""
+        self._keeper.record(metric, value, unit, self.step if step is None else step, self.epoch, phase)
 
     def note(self, name: str, **detail: Any) -> None:
         """A row of `events`."""
