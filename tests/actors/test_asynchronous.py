@@ -115,6 +115,9 @@ FAMILIES: dict[str, Experiment] = {
 }
 
 
+UNEVEN = d5.LogNormalTime(median_seconds=1e-3, sigma=1.0)
+
+
 # -- in threads ----------------------------------------------------------------------------------------------
 
 
@@ -164,11 +167,23 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
     schedule = Schedule.of(events, wanted.settled, wanted.agents)
     assert entangled(schedule)
     np.testing.assert_array_equal(in_simulation(wanted, schedule, tmp_path), found)
-    with d5.simulate(wanted, root=tmp_path) as group:
+    others = (in_own_order(wanted, compute, tmp_path) for compute in (d5.ConstantTime(), UNEVEN))
+    assert any(np.abs(other - found).max() > 1e-6 for other in others)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_orders_end_differently(name: str, tmp_path: Path) -> None:
+    """So a run of agents, whose order is chance, cannot agree with both."""
+    one, other = (in_own_order(FAMILIES[name], compute, tmp_path) for compute in (d5.ConstantTime(), UNEVEN))
+    assert np.abs(one - other).max() > 1e-5
+
+
+def in_own_order(wanted: Experiment, compute: d5.ComputeTime, folder: Path) -> Array:
+    """The parameters of all agents (agents, n) of a simulation that goes by its own clock."""
+    with d5.simulate(wanted, compute=compute, root=folder) as group:
         for count in STEPS:
             group.train(count, progress=False)
-        other = np.stack([agent.flat_parameters() for agent in group.agents])
-    assert np.abs(other - found).max() > 1e-6
+        return np.stack([agent.flat_parameters() for agent in group.agents])
 
 
 def entangled(schedule: Schedule) -> bool:

@@ -86,6 +86,7 @@ def test_agents_that_do_not_wait_are_told_that_one_has_ended_the_run() -> None:
     assert d5.Run(group.folder).row["stop_reason"] == "30 steps are done"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
     with d5.launch(experiment(events=(d5.Checkpoint(tmp_path / "saved", every_steps=3),))) as group:
         group.train(3, progress=False)

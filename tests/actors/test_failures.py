@@ -131,9 +131,8 @@ def survive(case: Case, on_failure: str, seed: int, kills: int, more: int = 0) -
     wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
 
 
-@pytest.mark.parametrize(
-    "name", ["ASGD", *(pytest.param(name, marks=pytest.mark.slow) for name in ("AD-PSGD", "overlap SGP"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ASGD", "AD-PSGD", "overlap SGP"])
 def test_an_agent_joins_late(name: str) -> None:
     """It is started when the others train already, and trains along from there; it is not replayed."""
     steps, slow = 700, d5.ExponentialSlowdown(4.0)  # they wait more than they compute

@@ -120,6 +120,7 @@ def losses(seed: int) -> list[tuple[int, int, float]]:
     return list(zip(rows["step"], rows["rank"], rows["value"], strict=True))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses_and_another_does_not() -> None:
     """Bit for bit, step by step, on every agent; agents see different samples."""
     first = losses(seed=5)

@@ -69,6 +69,7 @@ def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) ->
         np.testing.assert_allclose(flat(group.parameters(5)), found[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_node_has_a_monitor_of_its_own(cluster: Cluster) -> None:
     """Three nodes, three monitors, each with its own agent's process and none with another's."""
     with d5.launch(experiment(agents=3, monitor_seconds=0.1), address=cluster.address, quiet=True) as group:

@@ -114,6 +114,7 @@ def test_a_model_that_repeats_passes(tmp_path: Path) -> None:
     assert not done.left()
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_repeat_fails_with_the_operation_named(tmp_path: Path) -> None:
     """Noise of the operating system in one layer: step 0, the agent, and that layer; shown again later."""
     file = tmp_path / "noisy.py"
