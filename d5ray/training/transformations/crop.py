@@ -17,16 +17,9 @@ from d5ray.training.transformations.transformation import (
 )
 
 
-@final
 @dataclass(frozen=True)
-class Crop(Transformation):
-    """A piece at a random place, all places equally likely; a test sample gives the piece at its centre.
-
-    Images (C, H, W) get `padding` pixels of the value `fill` on each side, then a piece (C, *size) is taken.
-    With size=32, padding=4 it is the usual augmentation of CIFAR (He et al., arXiv:1512.03385, section 4.2).
-
-    size: pixels, or (height, width).
-    """
+class _Piece(Transformation):
+    """Pieces (C, *size) of images (C, H, W) that get `padding` pixels of the value `fill` on each side."""
 
     size: int | tuple[int, int]
     padding: int = 0
@@ -37,13 +30,43 @@ class Crop(Transformation):
         check_count("padding", self.padding, 0)
         check_number("fill", self.fill, low=-np.inf, low_included=False)
 
+    @final
     def output_shape(self, shape: Shape) -> Shape:
-        return _cropped(self, shape, self.size, self.padding)
+        channels, height, width = image_shape(self, shape)
+        wanted = square(self.size)
+        if wanted[0] > height + 2 * self.padding or wanted[1] > width + 2 * self.padding:
+            raise ConfigurationError(
+                f"{self!r} takes {wanted[0]} × {wanted[1]} pixels of images of {height} × {width}: make it "
+                "smaller, or the padding larger"
+            )
+        return channels, *wanted
+
+    @final
+    def padded(self, images: np.ndarray) -> np.ndarray:
+        """The images (n, C, H, W) with their border."""
+        if not self.padding:
+            return images
+        n, channels, height, width = images.shape
+        padding = self.padding
+        shape = (n, channels, height + 2 * padding, width + 2 * padding)
+        larger = np.full(shape, self.fill, images.dtype)
+        larger[:, :, padding : padding + height, padding : padding + width] = images
+        return larger
+
+
+@final
+@dataclass(frozen=True)
+class Crop(_Piece):
+    """A piece at a random place, all places equally likely; a test sample gives the piece at its centre.
+
+    Images (C, H, W) get `padding` pixels of the value `fill` on each side, then a piece (C, *size) is taken.
+    With size=32, padding=4 it is the usual augmentation of CIFAR (He et al., arXiv:1512.03385, section 4.2).
+
+    size: pixels, or (height, width).
+    """
 
     def apply(self, samples: Sampled) -> Sampled:
-        images = samples.inputs  # (n, C, H, W)
-        if self.padding:
-            images = _padded(images, self.padding, self.fill)
+        images = self.padded(samples.inputs)
         height, width = square(self.size)
         places = np.array(images.shape[2:]) - (height, width) + 1
         corners = (samples.uniform(2) * places).astype(np.intp)  # (n, 2)
@@ -58,49 +81,17 @@ class Crop(Transformation):
 
 @final
 @dataclass(frozen=True)
-class CentreCrop(Transformation):
+class CentreCrop(_Piece):
     """The piece (C, *size) at the centre of an image; where that lies between two pixels, the upper left one.
 
     Images get `padding` pixels of the value `fill` on each side before.
     """
 
-    size: int | tuple[int, int]
-    padding: int = 0
-    fill: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_size("size", self.size)
-        check_count("padding", self.padding, 0)
-        check_number("fill", self.fill, low=-np.inf, low_included=False)
-
-    def output_shape(self, shape: Shape) -> Shape:
-        return _cropped(self, shape, self.size, self.padding)
-
     def apply(self, samples: Sampled) -> Sampled:
-        images = samples.inputs  # (n, C, H, W)
-        if self.padding:
-            images = _padded(images, self.padding, self.fill)
+        images = self.padded(samples.inputs)
         height, width = square(self.size)
         top, left = (images.shape[2] - height) // 2, (images.shape[3] - width) // 2
         return samples.with_inputs(images[:, :, top : top + height, left : left + width])
 
     def at_test(self) -> Transformation:
         return self
-
-
-def _cropped(crop: Transformation, shape: Shape, size: int | tuple[int, int], padding: int) -> Shape:
-    channels, height, width = image_shape(crop, shape)
-    wanted = square(size)
-    if wanted[0] > height + 2 * padding or wanted[1] > width + 2 * padding:
-        raise ConfigurationError(
-            f"{crop!r} takes {wanted[0]} × {wanted[1]} pixels of images of {height} × {width}: make it "
-            "smaller, or the padding larger"
-        )
-    return channels, *wanted
-
-
-def _padded(images: np.ndarray, padding: int, fill: float) -> np.ndarray:
-    n, channels, height, width = images.shape
-    larger = np.full((n, channels, height + 2 * padding, width + 2 * padding), fill, images.dtype)
-    larger[:, :, padding : padding + height, padding : padding + width] = images
-    return larger
