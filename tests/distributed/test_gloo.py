@@ -413,10 +413,15 @@ def _reduce_until_lost(group: Group, elements: int, answers: Any) -> None:
         for turn in range(10**6):
             communicator.allreduce(array, "max")
             if turn == 3:
-                answers.put((group.rank, "ready"))
+                answers.send("ready")
     except PeerLost as error:
-        answers.put((group.rank, error.rank))
+        answers.send(error.rank)
     communicator.close()
+
+
+def _answer(pipe: Any, seconds: float) -> Any:
+    assert pipe.poll(seconds), f"a member says nothing within {seconds:g} s"
+    return pipe.recv()
 
 
 @pytest.mark.parametrize("elements", [1, pytest.param(10_000_000, marks=pytest.mark.slow)])
@@ -426,23 +431,23 @@ def test_a_stopped_and_killed_process_is_named_by_all(elements: int) -> None:
     gloo's own wait for a message under way goes on until the time-out when the sender's process is gone.
     """
     context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
+    pipes = [context.Pipe(duplex=False) for _ in range(4)]  # a queue's lock would die with who holds it
     rendezvous = Rendezvous()
     groups = [Group("stopped", 0, rank, 4, rendezvous.address, timeout_seconds=60.0) for rank in range(4)]
     members = [
         context.Process(target=_reduce_until_lost, args=(group, elements, answers), daemon=True)
-        for group in groups
+        for group, (_, answers) in zip(groups, pipes, strict=True)
     ]
     try:
         for member in members:
             member.start()
-        assert {answers.get(timeout=60)[0] for _ in range(4)} == {0, 1, 2, 3}
+        assert [_answer(pipe, 60) for pipe, _ in pipes] == ["ready"] * 4
         assert members[2].pid is not None
         os.kill(members[2].pid, signal.SIGSTOP)
         time.sleep(0.3)
         os.kill(members[2].pid, signal.SIGKILL)
         begin = time.monotonic()
-        lost = dict(answers.get(timeout=20) for _ in range(3))
+        lost = {rank: _answer(pipes[rank][0], 20) for rank in (0, 1, 3)}
         assert time.monotonic() - begin < NOTICED_SECONDS
         assert lost == {0: 2, 1: 2, 3: 2}
         for rank in (0, 1, 3):
@@ -454,6 +459,9 @@ def test_a_stopped_and_killed_process_is_named_by_all(elements: int) -> None:
                 member.kill()
             member.join(5)
         rendezvous.close()
+        for both in pipes:
+            for end in both:
+                end.close()
 
 
 # -- joining ---------------------------------------------------------------------------------------------
