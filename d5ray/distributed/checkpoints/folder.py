@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
@@ -95,10 +96,15 @@ class Folder:
         """One file of an unfinished checkpoint, and beside it what it must be."""
         place = f"{self._place(step)}/{name}"
         size, crc = 0, 0
-        with self._trouble("written", place), self._writing(place) as write:
+        with (
+            ThreadPoolExecutor(1) as beside,  # another core sums up a piece while this one writes it
+            self._trouble("written", place),
+            self._writing(place) as write,
+        ):
             for piece in pieces:
-                crc = checksum(piece, crc)
+                summing = beside.submit(checksum, piece, crc)
                 write(piece)
+                crc = summing.result()
                 size += len(piece)
         self._write_json(f"{place}.json", {"bytes": size, "crc32": crc})
 

@@ -16,7 +16,7 @@ NAMES: Final = {
     "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16",
     "float32": "F32", "float64": "F64", "complex64": "C64",
 }  # fmt: skip
-PIECE = 2**20  # bytes that are summed up and written at a time: the second finds them in the cache
+PIECE = 2**22  # bytes that are summed up and written at a time
 ALIGNMENT = 64
 
 
