@@ -390,6 +390,9 @@ class TrainingAgent:
         if self._optimizer.asynchronous:
             self._recorder.event("train", step=self._progress.step, steps=steps)
         self._over = self._world.scheduler.event()
+        if self._stop_reason:  # an event has ended the training before, not this one
+            self._stop_reason = ""
+            self._stop.clear()
         begin = self._world.scheduler.now()
         self._around.moment.begin()
         try:

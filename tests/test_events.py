@@ -141,6 +141,9 @@ def test_agents_that_do_not_wait_end_when_they_hear_of_it() -> None:
         assert (outcome.status, outcome.reason) == ("completed", "agent 1 has seen enough")
         assert max(agent.progress().step for agent in group.agents) < 20
         assert rows(group, "test_accuracy", rank=3)  # they are evaluated all the same
+        assert group.train(5, progress=False).reason == ""  # and may go on
+        assert {agent.progress().step for agent in group.agents} != {outcome.step}
+        assert max(agent.progress().step for agent in group.agents) >= outcome.step + 5
 
 
 def test_stop_without_saying_so_is_an_error() -> None:

@@ -31,8 +31,9 @@ class Event:
       before_test      an evaluation on the test set begins; parameters are those to be evaluated
       after_test       it is over: moment.evaluation
       after_epoch      the epoch is over, with its evaluation if there is one
-      after_run        the call of `train` ends, whatever the reason; with agents that do not wait for each
-                       other, after the evaluation of what all have made
+      after_run        the call of `train` ends, at its last step, stopped, or by a loss that is NaN, but not
+                       by an error; with agents that do not wait for each other, after the evaluation of
+                       what all have made
 
     An `__init__` argument, kept under its name, is a hyperparameter; what changes is made in `before_run`.
 
