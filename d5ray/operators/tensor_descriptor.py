@@ -1,0 +1,80 @@
+"""TensorDescriptor: the type and shape of a tensor, as far as they are known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+
+Dimension = int | str | None  # a size, the name of one that is open such as "batch", or nothing known
+
+
+@final
+@dataclass(frozen=True, init=False)
+class TensorDescriptor:
+    """The element type and the shape of a tensor.
+
+    dtype: what NumPy takes for a type, or "bfloat16" (as `ml_dtypes` has it). shape: for every axis a size,
+    or a name where the size is open ("batch"), or None; the whole shape is None where not even the number of
+    axes is known.
+
+    >>> TensorDescriptor("float32", ("batch", 3, 8, 8))
+    float32 (batch, 3, 8, 8)
+    """
+
+    dtype: "np.dtype[Any]"
+    shape: tuple[Dimension, ...] | None
+
+    def __init__(self, dtype: Any, shape: Sequence[Dimension] | None = ()) -> None:
+        object.__setattr__(self, "dtype", element_type(dtype))
+        object.__setattr__(self, "shape", None if shape is None else tuple(map(_dimension, shape)))
+
+    def __repr__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype} of any shape"
+        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.dtype} ({sizes}{',' if len(self.shape) == 1 else ''})"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape, all of whose sizes are known. Raises `ConfigurationError` where one is open."""
+        if self.shape is None or not all(isinstance(size, int) for size in self.shape):
+            raise ConfigurationError(
+                f"the shape of a tensor must be known here, found {self}: give its sizes"
+            )
+        return self.shape  # type: ignore[return-value]  # every size was looked at
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the elements take. Raises `ConfigurationError` where a size is open."""
+        return int(np.prod(self.sizes, dtype=np.int64)) * self.dtype.itemsize
+
+
+def element_type(dtype: Any) -> "np.dtype[Any]":
+    """NumPy's dtype of what stands for one. Raises `ConfigurationError` where nothing does.
+
+    >>> element_type("bfloat16").itemsize
+    2
+    """
+    if str(dtype) == "bfloat16":
+        import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
+
+        return np.dtype(ml_dtypes.bfloat16)
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{dtype!r} is no type of elements: give one of NumPy's, such as 'float32', or 'bfloat16'"
+        ) from error
+
+
+def _dimension(size: object) -> Dimension:
+    if size is None or isinstance(size, str):
+        return size
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0:
+        return int(size)
+    raise ConfigurationError(
+        f"{size!r} is no size of an axis: give a whole number from 0 up, a name for an open size, or None"
+    )

@@ -1,0 +1,7 @@
+"""Activations: Relu, Gelu, Sigmoid, Clip and their kin"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.array_operator import ArrayOperator
+
+OPERATORS: Mapping[str, ArrayOperator] = {}

@@ -1,0 +1,7 @@
+"""Attention and RotaryEmbedding"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.array_operator import ArrayOperator
+
+OPERATORS: Mapping[str, ArrayOperator] = {}

@@ -1,0 +1,7 @@
+"""Comparisons, logic, bits, and Where"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.array_operator import ArrayOperator
+
+OPERATORS: Mapping[str, ArrayOperator] = {}

@@ -1,0 +1,7 @@
+"""Resize"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.array_operator import ArrayOperator
+
+OPERATORS: Mapping[str, ArrayOperator] = {}

@@ -1,0 +1,7 @@
+"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their kin"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.array_operator import ArrayOperator
+
+OPERATORS: Mapping[str, ArrayOperator] = {}

@@ -1,0 +1,53 @@
+"""The operator types that d5ray knows, and where every framework's implementation of them is."""
+
+from collections.abc import Mapping
+
+DOMAIN = "d5ray"  # of the types that ONNX has not
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": (
+        "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Div", "Erf",
+        "Exp", "Floor", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "Round",
+        "Sign", "Sin", "Sinh", "Sqrt", "Sub", "Sum", "Tan",
+    ),
+    "comparison": (
+        "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Greater",
+        "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where", "Xor",
+    ),
+    "activations": (
+        "Celu", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu", "Relu",
+        "Selu", "Shrink", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu",
+    ),
+    "softmaxes": ("Hardmax", "LogSoftmax", "Softmax"),
+    "products": ("Einsum", "Gemm", "MatMul"),
+    "convolution": ("Conv", "ConvTranspose"),
+    "pooling": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool"),
+    "normalization": (
+        "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LRN", "LayerNormalization",
+        "LpNormalization", "MeanVarianceNormalization", "RMSNormalization",
+    ),
+    "dropout": ("Dropout",),
+    "recurrent": ("GRU", "LSTM", "RNN"),
+    "attention": ("Attention", "RotaryEmbedding"),
+    "reductions": (
+        "ArgMax", "ArgMin", "CumSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    ),
+    "selection": (
+        "Compress", "Gather", "GatherElements", "GatherND", "NonZero", "OneHot", "ScatterElements",
+        "ScatterND", "TopK",
+    ),
+    "shapes": (
+        "Concat", "DepthToSpace", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "SpaceToDepth",
+        "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
+    ),
+    "casting": ("Cast", "CastLike"),
+    "constants": (
+        "Constant", "ConstantOfShape", "EyeLike", "RandomNormal", "RandomNormalLike", "RandomUniform",
+        "RandomUniformLike", "Range", "Shape", "Size",
+    ),
+    "resizing": ("Resize",),
+    "losses": ("MeanSquaredError", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
+}  # fmt: skip
+
+TYPES: frozenset[str] = frozenset(name for names in GROUPS.values() for name in names)

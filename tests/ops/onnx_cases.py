@@ -1,0 +1,129 @@
+"""The ONNX project's own cases for its operators, as data"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.ops.catalogue import TYPES
+
+KINDS = "fiub"  # of element types: float, signed and unsigned integers, boolean
+WIDTHS = (
+    np.dtype("float32"),
+    np.dtype("float64"),
+)  # of the floating-point ones; the others are reported apart
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node with its inputs and what ONNX expects of it."""
+
+    name: str
+    node: Node
+    version: int  # of ONNX's operator set
+    inputs: tuple[Any, ...]  # NumPy arrays, None where one is left out
+    expected: tuple[Any, ...]  # NumPy arrays, None where nobody asks
+    rtol: float
+    atol: float
+
+    @property
+    def site(self) -> Site:
+        """Where the node stands, of which nothing is known but itself."""
+        return Site(self.node, random=np.random.default_rng(0))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@cache
+def one_node() -> tuple[Case, ...]:
+    """The cases of one operator of the catalogue, of float32, float64, integer and boolean types."""
+    found = []
+    for case in _collected():
+        graph = case.model.graph
+        version = max(entry.version for entry in case.model.opset_import if entry.domain in ("", "ai.onnx"))
+        if len(graph.node) != 1 or graph.node[0].op_type not in TYPES or graph.node[0].domain:
+            continue
+        proto = graph.node[0]
+        for inputs, outputs in case.data_sets:
+            given = dict(zip((value.name for value in graph.input), inputs, strict=False))
+            wanted = dict(zip((value.name for value in graph.output), outputs, strict=False))
+            arrays = [*given.values(), *wanted.values()]
+            if not all(_covered(array) for array in arrays):
+                continue
+            found.append(
+                Case(
+                    case.name,
+                    node(proto),
+                    version,
+                    tuple(given.get(name) for name in proto.input),
+                    tuple(wanted.get(name) for name in proto.output),
+                    case.rtol,
+                    case.atol,
+                )
+            )
+    return tuple(found)
+
+
+def node(proto: onnx.NodeProto) -> Node:
+    """The node as d5ray has it."""
+    return Node(
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        {each.name: _attribute(each) for each in proto.attribute},
+        proto.name,
+        proto.domain,
+    )
+
+
+def check(case: Case, found: Mapping[int, Any] | tuple[Any, ...]) -> None:
+    """Every output that the case expects is there, of its type and shape, and as near as ONNX asks."""
+    for index, expected in enumerate(case.expected):
+        if expected is None:
+            continue
+        array = np.asarray(found[index])
+        assert array.dtype == expected.dtype
+        assert array.shape == expected.shape
+        np.testing.assert_allclose(array, expected, rtol=case.rtol, atol=case.atol)
+
+
+def _covered(array: object) -> bool:
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in KINDS:
+        return False
+    return array.dtype.kind != "f" or array.dtype in WIDTHS
+
+
+def _attribute(proto: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(proto)
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, (list, tuple)) or (hasattr(value, "__iter__") and not isinstance(value, str)):
+        return tuple(each.decode() if isinstance(each, bytes) else each for each in value)
+    return value
+
+
+@cache
+def _collected() -> list[Any]:
+    """All of ONNX's cases; takes some seconds. ONNX's own code warns where it computes outside a domain."""
+    import warnings  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases  # noqa: PLC0415
+
+        return collect_testcases()
+
+
+def parameters() -> list[Any]:
+    """The cases for `pytest.mark.parametrize`."""
+    return [pytest.param(case, id=case.name) for case in one_node()]
