@@ -22,6 +22,23 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 
 
+# What `pytest -n 2 --dist loadgroup` keeps together, one after the other in one of its two processes: what
+# starts Ray, since one cluster a session is enough; and the transports, which measure each other's silence.
+# Every other file goes to whichever process is free.
+TOGETHER = {
+    "ray": ("tests/actors/", "tests/commands/", "tests/recipes/", "tests/test_readme.py"),
+    "transports": ("tests/distributed/",),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = item.path.relative_to(REPOSITORY).as_posix()
+        group = next((group for group, begins in TOGETHER.items() if name.startswith(begins)), name)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """D5RAY_HOME of the whole session; no test touches the user's own.
