@@ -11,16 +11,16 @@ import platform
 import sys
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from d5ray.actors.agent_events import AgentEvents
+from d5ray.actors.agent_records import PROBE_STEPS, AgentRecords
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.absent import Absent
 from d5ray.distributed.communicator import Communicator, Group
@@ -28,14 +28,13 @@ from d5ray.distributed.cost import Network
 from d5ray.distributed.peers import Peers
 from d5ray.distributed.remote.peers import RemotePeers
 from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.client import SERVER_METRICS, Server, summary
+from d5ray.distributed.server.client import Server
 from d5ray.distributed.server.remote import RemoteServer
 from d5ray.distributed.server.servers import Settled
 from d5ray.distributed.topology import Topology
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
-from d5ray.metrics.asynchrony import PROBED
 from d5ray.metrics.recorder import Recorder
 from d5ray.networks.executor import Allocate
 from d5ray.training.arrays import copy_of, like
@@ -46,19 +45,9 @@ from d5ray.training.loader import Loader, pieces_to_test
 from d5ray.training.samplers import Shards
 from d5ray.training.transformations import shape_after
 
-T = TypeVar("T")
 NS = 1e-9
-STEP_METRICS = {  # and what the agent's own numbers are multiplied with
-    "loss": 1.0, "step_time": NS, "data_time": NS, "forward_time": NS, "backward_time": NS,
-    "exchange_time": NS, "update_time": NS, "record_time": NS, "samples": 1.0, "samples_per_second": 1e9,
-    "bytes_sent": 1.0, "bytes_received": 1.0, "messages_sent": 1.0,
-}  # fmt: skip
-PREDICTED = {"predicted_exchange_time": 1.0}
 NO_NETWORKS: Mapping[str, Network] = {}
-PEER_METRICS = ("window_wait_time", "letter_wait_time")
 LINGER_SECONDS = 1e-4  # of a round without gradients, at least
-PROBE_STEPS = 20  # between two looks at how far the agents are apart
-EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
 class Sink(Protocol):
@@ -147,10 +136,7 @@ class TrainingAgent:
             now=self._world.scheduler.now,
             wall_minus_mono=self._world.scheduler.epoch(),
         )
-        self._evaluations = self._recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
-        self._server_steps = self._recorder.frame(SERVER_METRICS, scope="agent", level=3)
-        self._peer_steps = self._recorder.frame(PEER_METRICS, scope="agent", level=3)
-        self._probed: np.ndarray[Any, Any] | None = None
+        self._records = AgentRecords(self._recorder, rank, experiment)
         self._stop = threading.Event()
         self._stop_reason = ""  # why the run is complete now, if an event of another agent has ended it
         self._between_epochs = True
@@ -262,10 +248,7 @@ class TrainingAgent:
             self._peers = self._world.meet(self._executor.parameters, communication)
         self._bind(communication)
         self._network = networks.get(communication.backend)
-        metrics = STEP_METRICS if self._network is None else STEP_METRICS | PREDICTED
-        self._steps = self._recorder.frame(
-            tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values())
-        )
+        self._steps = self._records.steps(self._network)
         return communication.backend
 
     def take_first(self, group: Group, topology: Topology) -> str:
@@ -294,9 +277,7 @@ class TrainingAgent:
                 self._peers.lose(rank)
         self._bind(communication)
         self._network = None
-        self._steps = self._recorder.frame(
-            tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
-        )
+        self._steps = self._records.steps(None)
         self._start_at(entry.step, entry.group.size, self.rank)
         self._recorder.event("joined", step=entry.step)
 
@@ -321,9 +302,7 @@ class TrainingAgent:
         self._start_at(step, group.size if taken_over else self._shards.agents, index)
         if not hasattr(self, "_steps"):
             self._network = None
-            self._steps = self._recorder.frame(
-                tuple(STEP_METRICS), scope="agent", level=3, scales=tuple(STEP_METRICS.values())
-            )
+            self._steps = self._records.steps(None)
 
     def _take_over(self, communication: Communicator, source: int) -> None:
         executor = self._executor
@@ -483,6 +462,8 @@ class TrainingAgent:
             frame.append(step, batch.epoch, phase, values, now)
             if server is not None or peers is not None:
                 self._record_operations(step, batch.epoch, phase)
+                if step % PROBE_STEPS == 0 and optimizer.asynchronous:
+                    self._records.probed(step, executor.parameters)
             progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, optimizer.loss
             recorder.poll(now)
             if loss is not None and not math.isfinite(loss):
@@ -559,40 +540,10 @@ class TrainingAgent:
             self._around.settled = False
 
     def _record_operations(self, step: int, epoch: int | None = None, phase: str = "run") -> None:
-        """What became of this agent's operations at servers and peers: the run's schedule, and metrics."""
-        event = self._recorder.event
-        if self._server is not None and (done := _taken(self._server.operations)):
-            for operation in done:
-                event(operation.kind, step=step, duration=operation.seconds, **operation.detail)
-            self._server_steps.append(step, epoch, phase, summary(done))
-        if self._peers is not None and (met := _taken(self._peers.operations)):
-            for meeting in met:
-                event(meeting.kind, step=step, duration=meeting.seconds, **meeting.detail)
-            letters = sum(meeting.seconds for meeting in met if meeting.kind == "collect")
-            windows = sum(meeting.seconds for meeting in met) - letters
-            self._peer_steps.append(step, epoch, phase, (windows, letters))
-        if step % PROBE_STEPS == 0 and self._optimizer.asynchronous and phase != "run":
-            self._recorder.event("probe", step=step, values=self._probe())
+        self._records.operations(self._server, self._peers, step, epoch, phase)
 
     def _record_links(self) -> None:
-        """The bytes that went over each link so far: to and from whom."""
-        links = {}
-        if self._server is not None and self.experiment.settled is not None:
-            settled = self.experiment.settled
-            group = settled.group_of(self.rank, self.experiment.agents or 1)
-            links = {settled.shard_name(shard, group): each for shard, each in enumerate(self._server.links)}
-        if self._peers is not None:
-            links |= {f"TrainingAgent(rank={rank})": each for rank, each in self._peers.links.items()}
-        if links:
-            self._recorder.event("links", step=self._progress.step, bytes=links)
-
-    def _probe(self) -> list[float]:
-        """The same few coordinates of every agent's parameters."""
-        flat = self._executor.parameters
-        if self._probed is None:
-            rng = np.random.default_rng([self.experiment.seed, 0xB0])
-            self._probed = rng.choice(len(flat), min(PROBED, len(flat)), replace=False)
-        return [float(flat[int(at)]) for at in self._probed]
+        self._records.links(self._server, self._peers, self._progress.step)
 
     def _next_batch(self, step: int) -> Batch:
         batch = self._loader.next(step)
@@ -611,7 +562,7 @@ class TrainingAgent:
         result = self._executor.evaluate_pieces(pieces)
         seconds = (clock() - begin) * 1e-9
         step = self._progress.step - 1
-        self._evaluations.append(step, epoch, "test", (result.loss, result.accuracy, seconds))
+        self._records.evaluated(step, epoch, (result.loss, result.accuracy, seconds))
         self._recorder.poll()
         self._progress.accuracy = result.accuracy
         self._around.moment.evaluation = result
@@ -687,11 +638,6 @@ class TrainingAgent:
         except Exception as error:
             text = "".join(traceback.format_exception(error, limit=-8)).rstrip()
             raise AgentError(f"{self!r} failed {when}:\n{text}") from error
-
-
-def _taken(operations: deque[T]) -> list[T]:
-    """Those that were there; another thread may append to them meanwhile."""
-    return [operations.popleft() for _ in range(len(operations))]
 
 
 def _common_first(communication: Communicator) -> Allocate:

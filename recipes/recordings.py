@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from d5ray.actors.training_agent import STEP_METRICS
+from d5ray.actors.agent_records import STEP_METRICS
 from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.columns import expand

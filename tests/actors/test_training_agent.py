@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 
+from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.actors.outcome import Outcome
-from d5ray.actors.training_agent import EVALUATION_METRICS, STEP_METRICS, TrainingAgent
+from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.algorithms import recursive_doubling_cost
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.communicator import Group
