@@ -12,6 +12,7 @@ from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.backends import check_for_agents
 from d5ray.distributed.late import Late, check_late
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.consistency import Synchronous
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topology import Complete, Topology, check_agents
@@ -203,6 +204,14 @@ class Experiment:
         if not self.rule.uses_server:
             return None
         return Settled.of(self.servers or Servers(), self.rule, self.optimizer)
+
+    @property
+    def meets(self) -> bool:
+        """Whether all agents stand at the same step when one has done it, and nothing is on its way."""
+        rule, settled = self.rule, self.settled
+        if rule.asynchronous or rule.uses_peers or rule.shares_parameters:
+            return False
+        return settled is None or (settled.consistency == Synchronous() and settled.servers.groups == 1)
 
     def _check_kinds(self) -> None:
         expected: tuple[tuple[str, Any, str], ...] = (

@@ -61,13 +61,14 @@ def element_type(dtype: Any) -> "np.dtype[Any]":
     if str(dtype) == "bfloat16":
         import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
 
-        return np.dtype(ml_dtypes.bfloat16)
+        dtype = ml_dtypes.bfloat16
     try:
-        return np.dtype(dtype)
+        made: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise ConfigurationError(
             f"{dtype!r} is no type of elements: give one of NumPy's, such as 'float32', or 'bfloat16'"
         ) from error
+    return made
 
 
 def _dimension(size: object) -> Dimension:

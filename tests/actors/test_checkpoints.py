@@ -36,14 +36,20 @@ def experiment(**changes: Any) -> d5.Experiment:
     return d5.Experiment(**(values | changes))
 
 
-def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(tmp_path: Path) -> None:
+SERVED: dict[str, Any] = {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param(SERVED, marks=pytest.mark.slow)], ids=["compressed", "parameter server"]
+)
+def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     """Killed at any instant, also while it writes: what is complete is whole, and the end is the same."""
-    with d5.launch(experiment()) as group:
+    with d5.launch(experiment(**changes)) as group:
         group.train(progress=False)
         expected = ray.get([agent.parameters_sha256.remote() for agent in group.agents])
 
     folder = Folder(str(tmp_path))
-    saving = experiment(events=(d5.Checkpoint(tmp_path, every_steps=3, keep=0),))
+    saving = experiment(events=(d5.Checkpoint(tmp_path, every_steps=3, keep=0),), **changes)
     with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) died"), d5.launch(saving) as group:
         pid = group.places[1].pid
 

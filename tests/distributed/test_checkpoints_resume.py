@@ -17,7 +17,7 @@ from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split
 from tests.agents import agents_in_threads
-from tests.distributed.every_optimizer import EVERY
+from tests.distributed.every_optimizer import EVERY, SERVERED
 from tests.together import together
 
 MEETING = {name: entry for name, entry in EVERY.items() if not entry.rule.one_sided}
@@ -109,6 +109,27 @@ def test_every_distributed_optimizer_goes_on(name: str, tmp_path: Path) -> None:
     entry = MEETING[name]
     wanted = experiment(distributed=entry.rule, topology=entry.topology, agents=None, optimizer=entry.base)
     check_goes_on(wanted, tmp_path, step=11, steps=20)
+
+
+SERVED: dict[str, dict[str, Any]] = {
+    "three shards": {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(shards=3)},
+    "compressed": {"distributed": d5.ParameterServerSGD(compressor=d5.TopK(0.3))},
+    "rounded": {"distributed": d5.ParameterServerSGD(compressor=d5.QSGD(bits=4))},
+    "whole rule": {
+        "distributed": d5.ParameterServerSGD(), "optimizer": d5.ClipNorm(d5.Momentum(0.05, 0.9), 1.0)
+    },
+    "schedule": {
+        "distributed": d5.ParameterServerSGD(),
+        "optimizer": d5.Scheduled(d5.Momentum(0.05, 0.9), learning_rate=d5.Cosine(0.1, 4)),
+    },
+    "averaging": {"distributed": SERVERED["synchronous EASGD"].rule, "optimizer": d5.SGD(0.05)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_synchronous_parameter_servers_go_on(name: str, tmp_path: Path) -> None:
+    """What the shards hold, and what agents keep of compressed pushes, is part of the checkpoint."""
+    check_goes_on(experiment(**SERVED[name]), tmp_path, step=11, steps=20)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -265,9 +286,20 @@ def test_what_is_no_checkpoint_is_refused(name: str, saved: Path) -> None:
         d5.simulate(experiment(), resume=saved / name)
 
 
-def test_agents_that_do_not_meet_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"Checkpoint saves agents that meet .* those of ASGD"):
-        experiment(distributed=d5.ASGD(), events=(d5.Checkpoint(),))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"distributed": d5.ASGD()},
+        {"distributed": d5.ADPSGD(), "topology": d5.Ring(4), "agents": None},
+        {"distributed": d5.ParameterServerSGD(backups=1)},
+        {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(groups=2)},
+        {"distributed": d5.StaleSynchronousSGD(2)},
+    ],
+    ids=repr,
+)
+def test_agents_that_do_not_meet_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Checkpoint saves agents that meet .* those of "):
+        experiment(**changes, events=(d5.Checkpoint(),))
 
 
 class Locked(d5.DistributedOptimizer):

@@ -478,7 +478,7 @@ def test_pushes_and_residuals_are_the_gradients(compressor: Compressor) -> None:
     with d5.simulate(wanted, WIRED, UNEVEN) as group:
         group.train(12, progress=False)
         total = sum(executor(group, rank).total for rank in range(4))
-        residual = sum(agent._server._residual for agent in group.agents)  # type: ignore[union-attr, misc]
+        residual = sum(agent._server.sending.residual for agent in group.agents)  # type: ignore[union-attr, misc]
         sent = (start_of(wanted) - flat(group)) / ETA
     assert np.abs(residual).max() > 1e-3
     np.testing.assert_allclose(sent + residual, total, rtol=0, atol=2e-5)
@@ -497,7 +497,7 @@ def test_an_unbiased_compressor_needs_no_residual() -> None:
     with d5.simulate(wanted, IDEAL, UNEVEN) as group:
         group.train(steps, progress=False)
         found = (x - flat(group)) / (rate * steps)
-        assert group.agents[0]._server._residual is None  # type: ignore[union-attr]
+        assert group.agents[0]._server.sending.residual is None  # type: ignore[union-attr]
     gradient = gradient_of(wanted, 0, 0, x)  # of all samples, in every step
     deviation = np.sqrt(np.sqrt(SIZE) / steps) * np.linalg.norm(gradient)
     assert 0 < np.linalg.norm(found - gradient) < 4 * deviation < np.linalg.norm(gradient) / 3

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, final
@@ -16,6 +17,7 @@ from d5ray.distributed.checkpoints.state import Packed, native, pack, unpack_int
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.metrics.folders import runs_root
@@ -117,17 +119,22 @@ def save(
     with _Together(communication, executor) as together:
         together.do(lambda: folder.begin(now.step) if first else None)
     packed = _packed(optimizer, executor, events, now)
-    name = _file(communication.rank)
+    parts = {_file(communication.rank): packed}
+    if optimizer.uses_server:
+        optimizer.server.drain()
+        if first:
+            parts |= {_shard(at): pack(kept, _shard(at)) for at, kept in enumerate(optimizer.server.kept())}
     with _Together(communication, executor) as together:
-        together.do(lambda: folder.write(now.step, name, pieces(packed.arrays, json.dumps(packed.data))))
+        for name, part in parts.items():
+            together.do(partial(folder.write, now.step, name, pieces(part.arrays, json.dumps(part.data))))
     with _Together(communication, executor) as together:
         if first:
-            names = [_file(rank) for rank in range(communication.size)]
+            names = sorted(parts.keys() | {_file(rank) for rank in range(communication.size)})
             described = _manifest(executor, communication.size) | {"epoch": now.epoch} | dict(facts)
             together.do(lambda: folder.complete(now.step, names, described))
     if first and keep:
         _forget_all_but(folder, keep, facts.get("run_id"))
-    return sum(array.nbytes for array in packed.arrays.values())
+    return sum(array.nbytes for part in parts.values() for array in part.arrays.values())
 
 
 def restore(
@@ -151,7 +158,22 @@ def restore(
         if own["class"] == type(event).__qualname__:
             unpack_into(event, Packed(own["state"], arrays), x, repr(event))
     executor.set_random_state(arrays["random"])
+    if optimizer.uses_server:
+        unpack_into(optimizer.server.sending, Packed(data["sending"], arrays), np.empty(0), "sending")
+        if rank == 0:
+            _fill_servers(found, folder, optimizer.server)
+        agents_that(True, optimizer.communication, x)  # nobody pushes before
     return Saved(**data["now"])
+
+
+def _fill_servers(found: Checkpoints, folder: Folder, server: Server) -> None:
+    """Bring every shard of the parameter server, made anew, to where it was."""
+    shards = server.kept()
+    for at, kept in enumerate(shards):
+        name = _shard(at)
+        arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
+        unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), f"shard {at}")
+    server.keep(shards)
 
 
 def _packed(
@@ -170,7 +192,12 @@ def _packed(
         own = pack(event, f"event.{at}")
         arrays |= own.arrays
         states.append({"class": type(event).__qualname__, "state": own.data})
-    return Packed({"optimizer": whole.data, "events": states, "now": vars(now)}, arrays)
+    data = {"optimizer": whole.data, "events": states, "now": vars(now)}
+    if optimizer.uses_server:
+        sending = pack(optimizer.server.sending, "sending")
+        data["sending"] = sending.data
+        arrays |= sending.arrays
+    return Packed(data, arrays)
 
 
 class _Together:
@@ -258,6 +285,10 @@ def _in_host_memory(array: Any) -> Array:
 
 def _file(rank: int) -> str:
     return f"agent-{rank}.safetensors"
+
+
+def _shard(number: int) -> str:
+    return f"shard-{number}.safetensors"
 
 
 def _short(value: Any) -> str:

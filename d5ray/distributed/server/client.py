@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -11,7 +12,7 @@ from d5ray.distributed.background import Handle
 from d5ray.distributed.communicator import Traffic, numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.scheduler import Scheduler
-from d5ray.distributed.server.requests import Array, Reply
+from d5ray.distributed.server.requests import Array, Kept, Reply
 from d5ray.distributed.server.servers import bounds
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
@@ -73,6 +74,14 @@ class Ask(NamedTuple):
 Answer = Callable[[], Reply]  # waits for it
 
 
+@dataclass(eq=False)
+class Sending:
+    """What an agent remembers of its compressed pushes."""
+
+    residual: Array | None = None  # (n,): what the compressor dropped so far
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+
 class Server(ABC):
     """Pushes to and pulls from all shards at once; arrays are flat, of the model's size. Those on a
     device go by way of host memory.
@@ -96,8 +105,8 @@ class Server(ABC):
         self._elements = elements
         self._pushes = 0
         self._number = 0
+        self.sending = Sending()
         self._compressor: Compressor | None = None
-        self._residual: Array | None = None
         self._start: Background | None = None
 
     # -- operations ------------------------------------------------------------------------------------
@@ -147,13 +156,14 @@ class Server(ABC):
         self._announce(compressor)
         self._compressor = compressor
         if compressor.bounded_residual(self._elements):
-            self._residual = np.zeros(self._elements, np.float32)
+            self.sending.residual = np.zeros(self._elements, np.float32)
         elif not (compressor.unbiased or compressor.rounding):
             raise ConfigurationError(
                 f"{compressor!r} is biased and no contraction: what it drops would be lost for good; take "
                 "another compressor, such as TopK(0.01)"
             )
-        self._rng = np.random.default_rng([self.rank, 0xC0] if rng is None else int(rng.integers(2**63)))
+        seed = [self.rank, 0xC0] if rng is None else int(rng.integers(2**63))
+        self.sending.rng = np.random.default_rng(seed)
 
     @final
     @property
@@ -168,6 +178,14 @@ class Server(ABC):
     @abstractmethod
     def _ask(self, shard: int, ask: Ask) -> Answer:
         """Send this to a shard; counts in `traffic` what it moves."""
+
+    @abstractmethod
+    def kept(self) -> list[Kept]:
+        """What every shard holds, for a checkpoint; no agent is in the midst of an operation."""
+
+    @abstractmethod
+    def keep(self, kept: Sequence[Kept]) -> None:
+        """Let every shard go on from a checkpoint; to be called by one agent, before the first push."""
 
     def _announce(self, compressor: Compressor) -> None:  # noqa: B027 - the simulation needs none
         """Let the shards know by what pushes are compressed from now on."""
@@ -231,13 +249,13 @@ class Server(ABC):
         piece = vector[part]
         if self._compressor is None:
             return piece, None
-        corrected = piece.astype(np.float32)
-        if self._residual is not None:
-            corrected += self._residual[part]
-        message = self._compressor.compress(corrected, self._rng)
-        if self._residual is not None:
+        corrected, residual = piece.astype(np.float32), self.sending.residual
+        if residual is not None:
+            corrected += residual[part]
+        message = self._compressor.compress(corrected, self.sending.rng)
+        if residual is not None:
             sent = self._compressor.decompress(message, len(corrected), corrected.dtype)
-            self._residual[part] = corrected - self._compressor.sent(corrected, message, sent)
+            residual[part] = corrected - self._compressor.sent(corrected, message, sent)
         return None, message
 
     def _flat(self, array: Any, what: str) -> Array:

@@ -1,5 +1,6 @@
 """The agent's side of parameter servers in other processes: frames over sockets, arrays in shared memory"""
 
+import pickle
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -14,8 +15,17 @@ from d5ray.distributed.remote.region import Region, pages
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.server.client import Answer, Ask, Server
-from d5ray.distributed.server.requests import Array, Reply
-from d5ray.distributed.server.serving import BEGIN, COMPRESS, LEAVE, NOTHING, OPERATE
+from d5ray.distributed.server.requests import Array, Kept, Reply
+from d5ray.distributed.server.serving import (
+    BEGIN,
+    COMPRESS,
+    FETCH,
+    KEEP,
+    KEPT,
+    LEAVE,
+    NOTHING,
+    OPERATE,
+)
 
 
 @final
@@ -91,6 +101,20 @@ class RemoteServer(Server):
             self._start._queue.put(None)  # its thread ends
         if self._region is not None:
             self._region.close_descriptor()
+
+    def kept(self) -> list[Kept]:
+        found = []
+        for channel in self._channels:
+            packed = np.empty(channel.call(KEPT).numbers[0], np.uint8)
+            channel.call(FETCH, into=packed)
+            kept = pickle.loads(packed.tobytes())
+            assert isinstance(kept, Kept)
+            found.append(kept)
+        return found
+
+    def keep(self, kept: Sequence[Kept]) -> None:
+        for channel, own in zip(self._channels, kept, strict=True):
+            channel.call(KEEP, (), np.frombuffer(cloudpickle.dumps(own), np.uint8))
 
     def _announce(self, compressor: Compressor) -> None:
         packed = np.frombuffer(cloudpickle.dumps(compressor), np.uint8)

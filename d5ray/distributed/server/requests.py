@@ -24,6 +24,15 @@ class Reply(NamedTuple):
 
 
 @dataclass(eq=False)
+class Kept:
+    """What of a shard outlives a run, between two steps of agents that meet at every step."""
+
+    x: Array  # (n,)
+    state: Any  # the base optimizer's
+    own: dict[str, Any]  # the rule's
+
+
+@dataclass(eq=False)
 class Request:
     """A push, a pull, or both; `done` is called when it is answered, with the shard's lock held.
 

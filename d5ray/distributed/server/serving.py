@@ -21,7 +21,7 @@ from d5ray.errors import ConfigurationError, PeerLost
 if TYPE_CHECKING:
     from d5ray.distributed.server.remote import RemoteServer
 
-BEGIN, OPERATE, LEAVE, COMPRESS = 10, 11, 12, 13  # kinds of requests
+BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
 ANSWER = 20
 NOTHING = -1  # no place in shared memory
 LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there
@@ -137,6 +137,7 @@ class ShardServer:
             inbox, outbox = np.empty(size, np.uint8), np.empty(size, np.uint8)
         rank = int(client.hello["rank"])
         compressor: Compressor | None = None
+        kept = b""
         while (frame := client.receive()) is not None:
             if frame.kind == BEGIN:
                 self.begin(self._arrived(client, frame, inbox, dtype).copy())
@@ -147,10 +148,28 @@ class ShardServer:
             elif frame.kind == COMPRESS:
                 compressor = pickle.loads(self._behind(client, frame, inbox).tobytes())
                 client.reply(ANSWER, ())
+            elif frame.kind == KEPT:
+                kept = self._kept()
+                client.reply(ANSWER, (len(kept),))
+            elif frame.kind == FETCH:
+                client.reply(ANSWER, (), np.frombuffer(kept, np.uint8))
+            elif frame.kind == KEEP:
+                self._keep(self._behind(client, frame, inbox).tobytes())
+                client.reply(ANSWER, ())
             elif frame.kind == OPERATE:
                 self._operate(client, frame, rank, inbox, outbox, dtype, compressor)
             else:
                 return
+
+    def _kept(self) -> bytes:
+        with self._lock:
+            assert self._shard is not None  # the agents brought parameters when they joined
+            return pickle.dumps(self._shard.kept())
+
+    def _keep(self, packed: bytes) -> None:
+        with self._lock:
+            assert self._shard is not None
+            self._shard.keep(pickle.loads(packed))
 
     def _arrived(self, client: Connection, frame: Frame, inbox: Any, dtype: Any) -> Array:
         """The array (n,) that a frame brings: in shared memory, or behind it."""

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.server.consistency import Consistency
-from d5ray.distributed.server.requests import Array, Request
+from d5ray.distributed.server.requests import Array, Kept, Request
 from d5ray.distributed.server.rules import Held, ServerRule, mean
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -99,6 +99,20 @@ class Shard:
         self._serve_readers()
 
     # -- snapshots -------------------------------------------------------------------------------------
+
+    def kept(self) -> Kept:
+        """What a checkpoint keeps, as copies; no push is on its way here."""
+        return copy.deepcopy(Kept(self.held.x, self.held.state, self.held.own))
+
+    def keep(self, kept: Kept) -> None:
+        """Go on from a checkpoint, before the first push; versions and clocks count from here."""
+        if kept.x.shape != self.held.x.shape or kept.x.dtype != self.held.x.dtype:
+            raise ConfigurationError(
+                f"the checkpoint's shard holds {kept.x.size:,} × {kept.x.dtype}, this one "
+                f"{self.held.x.size:,} × {self.held.x.dtype}: resume with as many shards of the same model"
+            )
+        self.held.x[...] = kept.x
+        self.held.state, self.held.own = kept.state, kept.own
 
     def state(self) -> dict[str, Any]:
         """All that `restore` needs, as copies: pushes that are not applied yet are not in it."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.distributed.communicator import Traffic
 from d5ray.distributed.server.client import Answer, Ask, Server
-from d5ray.distributed.server.requests import Array, Reply, Request
+from d5ray.distributed.server.requests import Array, Kept, Reply, Request
 from d5ray.distributed.server.servers import Settled, bounds
 from d5ray.distributed.server.shard import Shard
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
@@ -183,6 +183,13 @@ class SimulatedServer(Server):
             return request.reply
 
         return answer
+
+    def kept(self) -> list[Kept]:
+        return [place.shard.kept() for place in self._places]
+
+    def keep(self, kept: Sequence[Kept]) -> None:
+        for place, own in zip(self._places, kept, strict=True):
+            place.shard.keep(own)
 
     def close(self) -> None:
         self._servers.leave(self.rank)

@@ -42,12 +42,11 @@ class Checkpoint(Event):
         self.keep = keep
 
     def check(self, experiment: Any) -> None:
-        rule = experiment.rule
-        if rule.asynchronous or rule.one_sided:
+        if not experiment.meets:
             raise ConfigurationError(
                 f"Checkpoint saves agents that meet at every step, but those of {experiment.distributed!r} "
-                "do not, or keep their parameters at servers: take an optimizer such as AllreduceSGD, or "
-                "leave the checkpoints out"
+                "do not: take an optimizer such as AllreduceSGD() or ParameterServerSGD(), or leave the "
+                "checkpoints out"
             )
 
     def before_run(self, moment: Moment) -> None:
