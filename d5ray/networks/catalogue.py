@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks import resnets
+from d5ray.networks import convolutional, resnets
 from d5ray.networks.layers import Conv, Flatten, Layers, Linear, MaxPool, Relu, Shape, chain_shape
+from d5ray.networks.recurrent import lstm
 from d5ray.networks.transformers import transformer
 
 
@@ -34,6 +35,8 @@ def mlp(classes: int, *, hidden: tuple[int, ...] = (64,)) -> Layers:
 RESNETS = {f"resnet{depth}": made for depth, made in resnets.DEPTHS.items()}
 NETWORKS: dict[str, Callable[..., Layers]] = {
     "lenet": lenet, "mlp": mlp, "transformer": transformer, "resnet": resnets.resnet, **RESNETS,
+    "wide_resnet": convolutional.wide_resnet, "vgg11": convolutional.vgg11,
+    "mobilenet": convolutional.mobilenet, "unet": convolutional.unet, "lstm": lstm,
 }  # fmt: skip
 
 

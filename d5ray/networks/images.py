@@ -8,20 +8,52 @@ from d5ray.networks.shapes import Shape, check_image, check_whole, positive
 
 @dataclass(frozen=True)
 class Conv:
-    """A 2-d convolution over (channels, height, width), followed by nothing."""
+    """A 2-d convolution over (channels, height, width), followed by nothing.
+
+    groups: so many parts of the input's channels, each of which makes as many parts of the output's by
+    itself; with as many groups as channels the convolution is depthwise.
+    """
 
     channels: int
     kernel: int
     padding: int
     stride: int = 1
     bias: bool = True  # one number per output channel is added
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole(self, channels=1, kernel=1, padding=0, stride=1, groups=1)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check_image(self, shape)
+        if shape[0] % self.groups or self.channels % self.groups:
+            raise ConfigurationError(
+                f"{self} makes {self.channels} channels of {shape[0]}, which its {self.groups} groups cannot "
+                "share evenly: choose a number of groups that divides both"
+            )
+        height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[1:])
+        return positive(self, shape, (self.channels, height, width))
+
+
+@dataclass(frozen=True)
+class ConvTranspose:
+    """A 2-d transposed convolution, the gradient of a `Conv` with respect to its input: it enlarges images.
+
+    A side of n pixels becomes one of (n − 1) stride − 2 padding + kernel (Zeiler et al., CVPR 2010).
+    """
+
+    channels: int
+    kernel: int
+    padding: int = 0
+    stride: int = 1
+    bias: bool = True
 
     def __post_init__(self) -> None:
         check_whole(self, channels=1, kernel=1, padding=0, stride=1)
 
     def output_shape(self, shape: Shape) -> Shape:
         check_image(self, shape)
-        height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[1:])
+        height, width = ((size - 1) * self.stride - 2 * self.padding + self.kernel for size in shape[1:])
         return positive(self, shape, (self.channels, height, width))
 
 
@@ -77,3 +109,23 @@ class GlobalAveragePool:
     def output_shape(self, shape: Shape) -> Shape:
         check_image(self, shape)
         return (shape[0], 1, 1)
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """(channels, height, width) as (height, width, channels): the scores of every pixel as the last axis."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check_image(self, shape)
+        return (*shape[1:], shape[0])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An image as the sequence of its rows, (height, channels × width); a sequence stays what it is."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) == 2:
+            return shape
+        check_image(self, shape)
+        return (shape[1], shape[0] * shape[2])

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from d5ray.checks import check_share
 from d5ray.errors import ConfigurationError
 from d5ray.networks.images import BatchNorm as BatchNorm
+from d5ray.networks.images import ChannelsLast as ChannelsLast
 from d5ray.networks.images import Conv as Conv
+from d5ray.networks.images import ConvTranspose as ConvTranspose
 from d5ray.networks.images import GlobalAveragePool as GlobalAveragePool
 from d5ray.networks.images import MaxPool as MaxPool
+from d5ray.networks.images import Rows as Rows
 from d5ray.networks.sequences import CausalSelfAttention as CausalSelfAttention
 from d5ray.networks.sequences import Embedding as Embedding
+from d5ray.networks.sequences import Last as Last
 from d5ray.networks.sequences import LayerNorm as LayerNorm
+from d5ray.networks.sequences import Lstm as Lstm
 from d5ray.networks.sequences import Positions as Positions
 from d5ray.networks.shapes import Shape as Shape
 
@@ -85,10 +90,26 @@ class Residual:
         return after
 
 
+@dataclass(frozen=True)
+class Beside:
+    """x, and behind its channels those of body(x): what an encoder saw, for its decoder."""
+
+    body: tuple["Layer", ...]
+
+    def output_shape(self, shape: Shape) -> Shape:
+        after = chain_shape(self.body, shape)
+        if after[1:] != shape[1:]:
+            raise ConfigurationError(
+                f"a Beside cannot put what its body makes of samples of shape {shape}, {after}, behind them: "
+                "all sizes but the first must be equal; choose samples whose sides every pooling can halve"
+            )
+        return (shape[0] + after[0], *shape[1:])
+
+
 Layer = (
-    Conv | BatchNorm | MaxPool | GlobalAveragePool
-    | Embedding | Positions | LayerNorm | CausalSelfAttention
-    | Relu | Gelu | Dropout | Flatten | Linear | Residual
+    Conv | ConvTranspose | BatchNorm | MaxPool | GlobalAveragePool | ChannelsLast | Rows
+    | Embedding | Positions | LayerNorm | CausalSelfAttention | Lstm | Last
+    | Relu | Gelu | Dropout | Flatten | Linear | Residual | Beside
 )  # fmt: skip
 Layers = tuple[Layer, ...]
 

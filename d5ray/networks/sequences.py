@@ -84,3 +84,31 @@ class CausalSelfAttention:
                 f"{shape[1] // self.heads * self.heads or self.heads}, or another number of heads"
             )
         return shape
+
+
+@dataclass(frozen=True)
+class Lstm:
+    """What one layer of long short-term memory says at every position, (length, features).
+
+    i, f, g, o = W x_t + b + U h_{t−1} + c, through σ, σ, tanh, σ;  c_t = f c_{t−1} + i g;  h_t = o tanh c_t,
+    from h = c = 0 (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000). b and c are
+    two biases, as cuDNN has them.
+    """
+
+    features: int
+
+    def __post_init__(self) -> None:
+        check_whole(self, features=1)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check_sequence(self, shape)
+        return (shape[0], self.features)
+
+
+@dataclass(frozen=True)
+class Last:
+    """The vector at the last position of a sequence, (width,)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check_sequence(self, shape)
+        return shape[1:]

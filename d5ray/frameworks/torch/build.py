@@ -9,25 +9,41 @@ from torch import nn
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.frameworks.torch.modules import CausalAttention, PositionTable, Sum, embedding
+from d5ray.frameworks.torch.modules import (
+    CausalAttention,
+    Joined,
+    LastPosition,
+    Memory,
+    Permuted,
+    PositionTable,
+    RowByRow,
+    Sum,
+    embedding,
+)
 from d5ray.networks import catalogue
 from d5ray.networks.device import BestDevice, Device
 from d5ray.networks.layers import (
     BatchNorm,
+    Beside,
     CausalSelfAttention,
+    ChannelsLast,
     Conv,
+    ConvTranspose,
     Dropout,
     Embedding,
     Flatten,
     Gelu,
     GlobalAveragePool,
+    Last,
     Layer,
     LayerNorm,
     Linear,
+    Lstm,
     MaxPool,
     Positions,
     Relu,
     Residual,
+    Rows,
     Shape,
 )
 from d5ray.operators.loss import Loss
@@ -65,8 +81,10 @@ def chain(layers: tuple[Layer, ...], sample_shape: Shape) -> nn.Sequential:
 def _module(layer: Layer, shape: Shape) -> nn.Module:
     """One layer for inputs (batch, *shape)."""
     match layer:
-        case Conv(channels, kernel, padding, stride, bias):
-            return nn.Conv2d(shape[0], channels, kernel, stride, padding, bias=bias)
+        case Conv(channels, kernel, padding, stride, bias, groups):
+            return nn.Conv2d(shape[0], channels, kernel, stride, padding, groups=groups, bias=bias)
+        case ConvTranspose(channels, kernel, padding, stride, bias):
+            return nn.ConvTranspose2d(shape[0], channels, kernel, stride, padding, bias=bias)
         case BatchNorm(epsilon, momentum):
             return nn.BatchNorm2d(shape[0], epsilon, momentum)
         case MaxPool(size, stride, padding):
@@ -93,6 +111,16 @@ def _module(layer: Layer, shape: Shape) -> nn.Module:
             return nn.Linear(shape[-1], features)
         case Residual(body, shortcut):
             return Sum(chain(body, shape), chain(shortcut, shape))
+        case Beside(body):
+            return Joined(chain(body, shape))
+        case ChannelsLast():
+            return Permuted((0, 2, 3, 1))
+        case Rows():
+            return nn.Identity() if len(shape) == 2 else RowByRow()
+        case Lstm(features):
+            return Memory(shape[1], features)
+        case Last():
+            return LastPosition()
 
 
 def executor(

@@ -1,4 +1,4 @@
-"""The layers that PyTorch has no module for: sums of two chains, positions, and causal attention"""
+"""The layers that PyTorch has no module for: joins of two chains, axes, positions, attention, sequences"""
 
 from typing import final
 
@@ -60,3 +60,56 @@ class CausalAttention(nn.Module):
         found = scaled_dot_product_attention(queries, keys, values, is_causal=True)
         mixed: torch.Tensor = self.out(found.transpose(1, 2).reshape(batch, length, width))
         return mixed
+
+
+@final
+class Joined(nn.Module):
+    """x, and behind its channels those of body(x)."""
+
+    def __init__(self, body: nn.Sequential) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.cat((inputs, self.body(inputs)), dim=1)
+
+
+@final
+class Permuted(nn.Module):
+    """x with its axes in this order."""
+
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.permute(self.axes)
+
+
+@final
+class RowByRow(nn.Module):
+    """(batch, channels, height, width) as sequences of rows (batch, height, channels × width)."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.transpose(1, 2).flatten(2)
+
+
+@final
+class Memory(nn.Module):
+    """(batch, length, width) to what one layer of LSTM says at every position (batch, length, features)."""
+
+    def __init__(self, width: int, features: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, features, batch_first=True)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.lstm(inputs)[0]
+        return outputs
+
+
+@final
+class LastPosition(nn.Module):
+    """(batch, length, width) to the last of them (batch, width)."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs[:, -1]
