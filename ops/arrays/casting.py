@@ -1,7 +1,61 @@
 """Cast and CastLike"""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
-from d5ray.operators.array_operator import ArrayOperator
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.operators.site import Site
+from d5ray.ops.arrays.element_types import onnx_type
+from d5ray.ops.arrays.formula import silently
+from d5ray.ops.arrays.precision import is_floating
 
-OPERATORS: Mapping[str, ArrayOperator] = {}
+
+class Casting(ArrayOperator):
+    """The nearest numbers of another type; the fraction is cut off where it has none."""
+
+    @abstractmethod
+    def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
+        """The new type."""
+
+    @final
+    @silently
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x = inputs[0]
+        assert x is not None
+        return (x.astype(self.type(site, inputs), copy=False),)
+
+    @final
+    @silently
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        (dy,), x = gradients, inputs[0]
+        rest = [None] * (len(inputs) - 1)
+        if dy is None or x is None or not is_floating(x) or not is_floating(outputs[0]):
+            return (None, *rest)
+        return (dy.astype(x.dtype, copy=False), *rest)
+
+
+@final
+class Cast(Casting):
+    """To the type that the node names."""
+
+    def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
+        return onnx_type(site, site.required("to"))
+
+
+@final
+class CastLike(Casting):
+    """To the type of the second input."""
+
+    def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
+        return inputs[1].dtype  # type: ignore[union-attr]  # it is required
+
+
+OPERATORS: Mapping[str, ArrayOperator] = {"Cast": Cast(), "CastLike": CastLike()}

@@ -1,7 +1,107 @@
 """Tensors that are made, not computed: constants, ranges, shapes, random numbers"""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
-from d5ray.operators.array_operator import ArrayOperator
+import numpy as np
 
-OPERATORS: Mapping[str, ArrayOperator] = {}
+from d5ray.errors import ConfigurationError
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, WithoutGradient
+from d5ray.operators.site import Site
+from d5ray.ops.arrays import random_numbers
+from d5ray.ops.arrays.element_types import onnx_type
+from d5ray.ops.arrays.known import on_host, required_numbers
+from d5ray.ops.arrays.precision import is_floating, wide
+
+
+@final
+class Constant(WithoutGradient):
+    """The value that the node holds: `value`, or numbers as float32 or int64."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        for name, dtype in _KINDS.items():
+            if name in site.node.attributes:
+                return (xp.asarray(site.node.attributes[name], dtype=dtype),)
+        raise ConfigurationError(
+            f"the node {site.node} has no value that d5ray knows: give it one of {', '.join(_KINDS)}"
+        )
+
+
+_KINDS = {
+    "value": None, "value_float": "float32", "value_floats": "float32",
+    "value_int": "int64", "value_ints": "int64",
+}  # fmt: skip
+
+
+@final
+class ConstantOfShape(WithoutGradient):
+    """One number in all places of a shape; 0 of float32 where none is given."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        value = site.attribute("value", np.zeros(1, "float32"))
+        shape = tuple(required_numbers(site, inputs, 0, "shape"))
+        return (xp.full(shape, value.item(), dtype=value.dtype),)
+
+
+@final
+class EyeLike(WithoutGradient):
+    """1 on the k-th diagonal of a matrix of the input's shape, 0 elsewhere."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        (x,) = inputs
+        assert x is not None
+        dtype = onnx_type(site, site.node.attributes["dtype"]) if "dtype" in site.node.attributes else x.dtype
+        rows, columns = x.shape
+        on_diagonal = xp.arange(columns) - xp.arange(rows)[:, None] == site.attribute("k", 0)
+        return (on_diagonal.astype(dtype),)
+
+
+@final
+class Range(WithoutGradient):
+    """start + i · delta for all i until limit, which is not reached."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        given = [on_host(x) for x in inputs]
+        dtype = given[0].dtype
+        start, limit, delta = (wide(x).reshape(()) for x in given)
+        if not delta:
+            raise ConfigurationError(f"the node {site.node} counts in steps of 0: give it another delta")
+        if is_floating(start):
+            count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
+        else:
+            count = len(range(int(start), int(limit), int(delta)))
+        places = xp.arange(count).astype(start.dtype)
+        return ((places * xp.asarray(delta) + xp.asarray(start)).astype(dtype),)
+
+
+@final
+class Shape(WithoutGradient):
+    """The sizes of the axes from `start` to `end`, int64."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        (x,) = inputs
+        assert x is not None
+        sizes = x.shape[site.attribute("start", 0) : site.attribute("end")]
+        return (xp.asarray(sizes, dtype="int64"),)
+
+
+@final
+class Size(WithoutGradient):
+    """How many elements there are, int64."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        (x,) = inputs
+        assert x is not None
+        return (xp.asarray(x.size, dtype="int64"),)
+
+
+OPERATORS: Mapping[str, ArrayOperator] = {
+    "Constant": Constant(),
+    "ConstantOfShape": ConstantOfShape(),
+    "EyeLike": EyeLike(),
+    "Range": Range(),
+    "Shape": Shape(),
+    "Size": Size(),
+    **random_numbers.OPERATORS,
+}

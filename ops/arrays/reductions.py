@@ -1,7 +1,174 @@
 """Reductions, ArgMax and ArgMin, and cumulative sums"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
-from d5ray.operators.array_operator import ArrayOperator
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.operators.site import Site
+from d5ray.ops.arrays import along_axis
+from d5ray.ops.arrays.formula import silently
+from d5ray.ops.arrays.integers import truncated_quotient
+from d5ray.ops.arrays.known import checked_axis, numbers
+from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
-OPERATORS: Mapping[str, ArrayOperator] = {}
+
+@final
+@dataclass(frozen=True)
+class Reduction(ArrayOperator):
+    """One number of all along some axes.
+
+    The input comes as (kept axes, n), those that are reduced in one at the end: function(xp, x) gives y
+    (kept axes, 1), and derivative(xp, dy, x, y) gives dx.
+    """
+
+    function: Callable[[Any, Array], Array]
+    derivative: Callable[[Any, Array, Array, Array], Array]
+
+    @silently
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x = inputs[0]
+        assert x is not None
+        axes = _axes(site, inputs)
+        y = self.function(xp, _gathered(wide(x), axes))
+        kept = site.attribute("keepdims", 1)
+        return (narrowed(xp, y.reshape(_shape(x, axes, kept)), x),)
+
+    @silently
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        (dy,), x = gradients, inputs[0]
+        if dy is None or x is None or not is_floating(x):
+            return (None,) * len(inputs)
+        axes = _axes(site, inputs)
+        gathered = _gathered(wide(x), axes)
+        column = (*gathered.shape[:-1], 1)
+        dx = self.derivative(xp, wide(dy).reshape(column), gathered, wide(outputs[0]).reshape(column))
+        return (
+            narrowed(xp, _spread(xp.broadcast_to(dx, gathered.shape), x, axes), x),
+            *[None] * (len(inputs) - 1),
+        )
+
+
+def _axes(site: Site, inputs: Sequence[Array | None]) -> tuple[int, ...]:
+    """The axes that are reduced, in order; all where none are named, unless the node says none then."""
+    axes = numbers(site, inputs, 1)
+    rank = inputs[0].ndim  # type: ignore[union-attr]  # it is required
+    if not axes:
+        return () if site.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({checked_axis(site, axis, rank) for axis in axes}))
+
+
+def _order(x: Array, axes: tuple[int, ...]) -> list[int]:
+    return [axis for axis in range(x.ndim) if axis not in axes] + list(axes)
+
+
+def _gathered(x: Array, axes: tuple[int, ...]) -> Array:
+    """(kept axes, n): n is 1 where no axis is reduced."""
+    turned = x.transpose(_order(x, axes))
+    kept = turned.shape[: x.ndim - len(axes)]
+    size = 1
+    for axis in axes:
+        size *= x.shape[axis]
+    return turned.reshape(*kept, size)
+
+
+def _spread(gathered: Array, x: Array, axes: tuple[int, ...]) -> Array:
+    """`_gathered` undone."""
+    order = _order(x, axes)
+    back = sorted(range(x.ndim), key=order.__getitem__)
+    return gathered.reshape([x.shape[axis] for axis in order]).transpose(back)
+
+
+def _shape(x: Array, axes: tuple[int, ...], keepdims: int) -> list[int]:
+    if keepdims:
+        return [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    return [size for axis, size in enumerate(x.shape) if axis not in axes]
+
+
+def total(xp: Any, x: Array) -> Array:
+    return x.sum(axis=-1, keepdims=True, dtype=x.dtype)
+
+
+def mean(xp: Any, x: Array) -> Array:
+    if is_floating(x):
+        return total(xp, x) / x.shape[-1]
+    return truncated_quotient(total(xp, x), xp.asarray(x.shape[-1], dtype=x.dtype))
+
+
+def norm(xp: Any, x: Array) -> Array:
+    """√Σx²; that of integers is computed in float64."""
+    x = x if is_floating(x) else x.astype("float64")
+    return xp.sqrt(total(xp, x * x))
+
+
+def norm_derivative(xp: Any, dy: Array, x: Array, y: Array) -> Array:
+    return xp.where(y == 0, 0, dy * x / y)
+
+
+def log_sum_exponentials(xp: Any, x: Array) -> Array:
+    """ln Σ exp x, shifted by the greatest so that nothing overflows; −inf where there is nothing."""
+    top = greatest(xp, x)
+    top = xp.where(xp.isfinite(top), top, 0).astype(x.dtype)
+    return xp.log(total(xp, xp.exp(x - top))) + top
+
+
+def greatest(xp: Any, x: Array) -> Array:
+    return x.max(axis=-1, keepdims=True) if x.shape[-1] else _constant(xp, x, _bounds(xp, x)[0])
+
+
+def least(xp: Any, x: Array) -> Array:
+    return x.min(axis=-1, keepdims=True) if x.shape[-1] else _constant(xp, x, _bounds(xp, x)[1])
+
+
+def _bounds(xp: Any, x: Array) -> tuple[Any, Any]:
+    """The least and the greatest number of the type."""
+    if is_floating(x):
+        return -xp.inf, xp.inf
+    if x.dtype.kind == "b":
+        return False, True
+    return xp.iinfo(x.dtype).min, xp.iinfo(x.dtype).max
+
+
+def _constant(xp: Any, x: Array, value: Any) -> Array:
+    return xp.full((*x.shape[:-1], 1), value, dtype=x.dtype)
+
+
+def shared(xp: Any, dy: Array, x: Array, y: Array) -> Array:
+    """Those that are equal to the extreme have equal shares."""
+    chosen = x == y
+    return xp.where(chosen, dy / chosen.sum(axis=-1, keepdims=True, dtype=x.dtype), 0)
+
+
+def product(xp: Any, x: Array) -> Array:
+    return x.prod(axis=-1, keepdims=True, dtype=x.dtype)
+
+
+def product_derivative(xp: Any, dy: Array, x: Array, y: Array) -> Array:
+    """dxᵢ = dy Πⱼ≠ᵢ xⱼ, as what stands before i times what stands after: zeros need no division."""
+    ones = xp.ones((*x.shape[:-1], 1), x.dtype)
+    before = xp.cumprod(xp.concatenate([ones, x[..., :-1]], axis=-1), axis=-1)
+    after = xp.cumprod(xp.concatenate([ones, x[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    return dy * before * after
+
+
+REDUCTIONS: Mapping[str, ArrayOperator] = {
+    "ReduceL1": Reduction(lambda xp, x: total(xp, xp.abs(x)), lambda xp, dy, x, y: dy * xp.sign(x)),
+    "ReduceL2": Reduction(norm, norm_derivative),
+    "ReduceLogSum": Reduction(lambda xp, x: xp.log(total(xp, x)), lambda xp, dy, x, y: dy / total(xp, x)),
+    "ReduceLogSumExp": Reduction(log_sum_exponentials, lambda xp, dy, x, y: dy * xp.exp(x - y)),
+    "ReduceMax": Reduction(greatest, shared),
+    "ReduceMean": Reduction(mean, lambda xp, dy, x, y: dy / x.shape[-1]),
+    "ReduceMin": Reduction(least, shared),
+    "ReduceProd": Reduction(product, product_derivative),
+    "ReduceSum": Reduction(total, lambda xp, dy, x, y: dy),
+    "ReduceSumSquare": Reduction(lambda xp, x: total(xp, x * x), lambda xp, dy, x, y: 2 * dy * x),
+}
+
+OPERATORS: Mapping[str, ArrayOperator] = {**REDUCTIONS, **along_axis.OPERATORS}

@@ -1,7 +1,84 @@
 """Softmax, LogSoftmax and Hardmax"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
-from d5ray.operators.array_operator import ArrayOperator
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
+from d5ray.operators.site import Site
+from d5ray.ops.arrays.formula import silently
+from d5ray.ops.arrays.precision import narrowed, wide
 
-OPERATORS: Mapping[str, ArrayOperator] = {}
+
+@final
+@dataclass(frozen=True)
+class Softmax(ArrayOperator):
+    """A function of all the numbers along one axis: function(xp, x, axis) gives y, and
+    derivative(xp, dy, y, axis) gives dx."""
+
+    function: Callable[[Any, Array, int], Array]
+    derivative: Callable[[Any, Array, Array, int], Array]
+
+    @silently
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        (x,) = inputs
+        assert x is not None
+        if not x.size:
+            return (x,)
+        return (narrowed(xp, self.function(xp, wide(x), site.attribute("axis", -1)), x),)
+
+    @silently
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        (dy,), (y,) = gradients, outputs
+        if dy is None:
+            return (None,)
+        return (narrowed(xp, self.derivative(xp, wide(dy), wide(y), site.attribute("axis", -1)), y),)
+
+
+def softmax(xp: Any, x: Array, axis: int) -> Array:
+    """exp x / Σ exp x"""
+    exponentials = xp.exp(x - x.max(axis=axis, keepdims=True))
+    return exponentials / exponentials.sum(axis=axis, keepdims=True)
+
+
+def softmax_derivative(xp: Any, dy: Array, y: Array, axis: int) -> Array:
+    return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
+
+
+def log_softmax(xp: Any, x: Array, axis: int) -> Array:
+    """x − ln Σ exp x"""
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - xp.log(xp.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+def log_softmax_derivative(xp: Any, dy: Array, y: Array, axis: int) -> Array:
+    return dy - xp.exp(y) * dy.sum(axis=axis, keepdims=True)
+
+
+@final
+class Hardmax(WithoutGradient):
+    """1 for the first of the greatest along an axis, 0 for all others."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        (x,) = inputs
+        assert x is not None
+        axis = site.attribute("axis", -1)
+        if not x.size:
+            return (x,)
+        place = xp.expand_dims(wide(x).argmax(axis=axis), axis)
+        along = xp.arange(x.shape[axis]).reshape(-1, *[1] * (x.ndim - axis % x.ndim - 1))
+        return (narrowed(xp, along == place, x),)
+
+
+OPERATORS: Mapping[str, ArrayOperator] = {
+    "Hardmax": Hardmax(),
+    "LogSoftmax": Softmax(log_softmax, log_softmax_derivative),
+    "Softmax": Softmax(softmax, softmax_derivative),
+}

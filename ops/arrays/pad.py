@@ -1,0 +1,117 @@
+"""Pad: elements are put before and behind those of every axis, or taken away"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.operators.site import Site
+from d5ray.ops.arrays.indexed import combine_at
+from d5ray.ops.arrays.known import checked_axis, numbers, required_numbers
+from d5ray.ops.arrays.precision import is_floating, narrowed, wide
+
+Widths = list[tuple[int, int]]  # for every axis, how many stand before and behind; negative: are taken away
+
+
+@final
+class Pad(ArrayOperator):
+    """With a constant, or its own elements: the nearest (edge), mirrored (reflect), in circles (wrap)."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x = inputs[0]
+        assert x is not None
+        widths, mode = _widths(site, inputs, x.ndim), site.attribute("mode", "constant")
+        if mode != "constant":
+            return (_continued(xp, site, mode, x, widths),)
+        (value,) = numbers(site, inputs, 2) or (0,)
+        shape = tuple(size + sum(width) for size, width in zip(x.shape, widths, strict=True))
+        y = xp.full(shape, value, x.dtype)
+        y[_inside(widths)] = x[_kept(widths)]
+        return (y,)
+
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        (dy,), x = gradients, inputs[0]
+        found: list[Array | None] = [None] * len(inputs)
+        if dy is None or x is None or not is_floating(x):
+            return tuple(found)
+        widths, mode = _widths(site, inputs, x.ndim), site.attribute("mode", "constant")
+        if mode != "constant":
+            return (narrowed(xp, _folded(xp, site, mode, wide(dy), x.shape, widths), x), *found[1:])
+        dx = xp.zeros(x.shape, x.dtype)
+        dx[_kept(widths)] = dy[_inside(widths)]
+        if len(inputs) > 2 and inputs[2] is not None:
+            outside = xp.array(wide(dy))
+            outside[_inside(widths)] = 0
+            found[2] = narrowed(xp, outside.sum().reshape(inputs[2].shape), x)
+        return (dx, *found[1:])
+
+
+def _continued(xp: Any, site: Site, mode: str, x: Array, widths: Widths) -> Array:
+    """x with elements of its own around it."""
+    for axis, width in enumerate(widths):
+        if width != (0, 0):
+            x = x.take(xp.asarray(_sources(site, mode, x.shape[axis], width)), axis=axis)
+    return x
+
+
+def _folded(xp: Any, site: Site, mode: str, dy: Array, shape: tuple[int, ...], widths: Widths) -> Array:
+    """The gradient of every element of x: the sum over the places to which it went."""
+    for axis, width in enumerate(widths):
+        if width != (0, 0):
+            sources = xp.asarray(_sources(site, mode, shape[axis], width))
+            part = xp.zeros((*dy.shape[:axis], shape[axis], *dy.shape[axis + 1 :]), dy.dtype)
+            combine_at(xp, "add", part, (*[slice(None)] * axis, sources), dy)
+            dy = part
+    return dy
+
+
+def _widths(site: Site, inputs: Sequence[Array | None], rank: int) -> Widths:
+    pads = required_numbers(site, inputs, 1, "pads")
+    named = numbers(site, inputs, 3)
+    axes = range(rank) if named is None else [checked_axis(site, axis, rank) for axis in named]
+    if len(pads) != 2 * len(axes):
+        raise ConfigurationError(
+            f"the node {site.node} has {len(pads)} pads for {len(axes)} axes: it must have two each, first "
+            "all that stand before and then all that stand behind"
+        )
+    widths = [(0, 0)] * rank
+    for axis, before, behind in zip(axes, pads, pads[len(axes) :], strict=False):
+        widths[axis] = (before, behind)
+    return widths
+
+
+def _inside(widths: Widths) -> tuple[slice, ...]:
+    """Where in the output the input's elements stand."""
+    return tuple(slice(max(before, 0), -behind if behind > 0 else None) for before, behind in widths)
+
+
+def _kept(widths: Widths) -> tuple[slice, ...]:
+    """Which of the input's elements are in the output."""
+    return tuple(slice(max(-before, 0), behind if behind < 0 else None) for before, behind in widths)
+
+
+def _sources(site: Site, mode: str, size: int, width: tuple[int, int]) -> "np.ndarray[Any, Any]":
+    """From which element along an axis every one of the output is taken."""
+    places = np.arange(-width[0], size + width[1])
+    if mode == "edge":
+        return places.clip(0, size - 1)
+    if mode == "wrap":
+        return places % size
+    if mode == "reflect":  # there and back again, the ends once each
+        period = max(2 * (size - 1), 1)
+        return size - 1 - np.abs(places % period - (size - 1))
+    raise ConfigurationError(
+        f"the node {site.node} has the mode {mode!r}: there are constant, edge, reflect and wrap"
+    )
+
+
+OPERATORS: Mapping[str, ArrayOperator] = {"Pad": Pad()}
