@@ -70,7 +70,7 @@ def shrink(xp: Any, x: Array, lambd: float, bias: float) -> Array:
 
 
 def prelu_slopes(xp: Any, dz: Array, x: Array, slope: Array, z: Array) -> tuple[Array, Array]:
-    return xp.where(x < 0, slope * dz, dz), xp.where(x < 0, x * dz, 0)
+    return xp.where(x > 0, dz, slope * dz), xp.where(x < 0, x * dz, 0)
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {
