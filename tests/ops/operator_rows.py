@@ -198,7 +198,7 @@ def selection() -> Iterator[Row]:
 
 def shapes() -> Iterator[Row]:
     yield Row("Concat", (normal(2, 3),), {"axis": 0})
-    yield Row("Concat", (normal(2, 1), normal(2, 3), normal(2, 0)), {"axis": -1})
+    yield Row("Concat", (normal(2, 2), normal(2, 3), normal(2, 0), normal(2, 1)), {"axis": -1})
     for mode in ("DCR", "CRD"):
         yield Row("DepthToSpace", (normal(2, 8, 1, 2),), {"blocksize": 2, "mode": mode})
         yield Row("SpaceToDepth", (normal(1, 2, 4, 2),), {"blocksize": 2, "mode": mode})
