@@ -45,8 +45,8 @@ class SoftmaxCrossEntropyLoss(Loss):
         _check_labels(self, scores.shape, labels.shape)
         exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
         gradient: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=-1, keepdims=True)
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        flat[np.arange(labels.size), labels.ravel()] -= 1.0
+        own = np.take_along_axis(gradient, labels[..., None], axis=-1)
+        np.put_along_axis(gradient, labels[..., None], own - 1.0, axis=-1)
         gradient /= labels.size
         return gradient
 
