@@ -1,7 +1,60 @@
 """Dropout"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
-from d5ray.operators.array_operator import ArrayOperator
+from d5ray.errors import ConfigurationError
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.operators.site import Site
+from d5ray.ops.arrays.known import numbers
+from d5ray.ops.arrays.wide import WideOperator, gradient_of, outputs_and_kept
 
-OPERATORS: Mapping[str, ArrayOperator] = {}
+
+@final
+class Dropout(WideOperator):
+    """y = mask · x / (1 − ratio), the mask 1 with probability 1 − ratio; y = x unless it trains
+
+    Inputs: x, ratio (0.5 where it is left out), training_mode (false). The mask comes from `site.random`, one
+    uniform number for each element, so that a run's seed decides; the attribute `seed` would give the same
+    mask at every step.
+    """
+
+    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x: Array = inputs[0]
+        ratio = _ratio(site, inputs)
+        if ratio == 0:
+            mask = (xp.ones(x.shape, dtype=bool),) if site.has_output(1) else ()
+            return (x, *mask)
+        mask = site.random.random(x.shape) >= ratio
+        y = x * mask
+        if ratio < 1:
+            y *= 1 / (1 - ratio)
+        return outputs_and_kept(site, (y, mask), mask)
+
+    def differentiate(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        ratio, gradient = _ratio(site, inputs), gradient_of(gradients, 0)
+        if gradient is not None and ratio > 0:
+            gradient = gradient * outputs[-1]
+            if ratio < 1:
+                gradient *= 1 / (1 - ratio)
+        return (gradient, None, None)[: len(inputs)]
+
+
+def _ratio(site: Site, inputs: Sequence[Array | None]) -> float:
+    """The share of elements that are dropped, 0 unless it trains."""
+    if site.evaluating or not any(numbers(site, inputs, 2) or ()):
+        return 0.0
+    (ratio,) = numbers(site, inputs, 1) or (0.5,)
+    if not 0 <= ratio <= 1:
+        raise ConfigurationError(f"{site.node} has the ratio {ratio}: it must lie between 0 and 1")
+    return float(ratio)
+
+
+OPERATORS: Mapping[str, ArrayOperator] = {"Dropout": Dropout()}
