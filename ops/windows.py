@@ -68,7 +68,7 @@ def transposed(site: Site, windows: Sizes, kernel: Sizes) -> Windows:
         stride * (count - 1) + more + (k - 1) * dilation + 1
         for stride, count, more, k, dilation in zip(strides, windows, extra, kernel, dilations, strict=True)
     )
-    auto_pad = site.attribute("auto_pad", "NOTSET")
+    auto_pad = _auto_pad(site)
     asked = site.attribute("output_shape")
     if asked is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         asked = tuple(count * stride for count, stride in zip(windows, strides, strict=True))
@@ -89,7 +89,7 @@ def _windows(site: Site, image: Sizes, kernel: Sizes, *, rounds_up: bool) -> Win
     strides = _sizes(site, "strides", (1,) * rank, rank)
     dilations = _sizes(site, "dilations", (1,) * rank, rank)
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    auto_pad = site.attribute("auto_pad", "NOTSET")
+    auto_pad = _auto_pad(site)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         counts = tuple(-(-size // stride) for size, stride in zip(image, strides, strict=True))
         needed = tuple(
@@ -98,10 +98,6 @@ def _windows(site: Site, image: Sizes, kernel: Sizes, *, rounds_up: bool) -> Win
         )
         before, after = _split(needed, more_after=auto_pad == "SAME_UPPER")
         return Windows(image, kernel, strides, dilations, before, after, counts)
-    if auto_pad not in ("NOTSET", "VALID"):
-        raise ConfigurationError(
-            f"{site.node} has auto_pad {auto_pad!r}: it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER"
-        )
     before, after = _pads(site, rank) if auto_pad == "NOTSET" else ((0,) * rank, (0,) * rank)
     counts = tuple(
         _count(size, extent, stride, b, a, rounds_up=rounds_up and auto_pad == "NOTSET")
@@ -113,6 +109,15 @@ def _windows(site: Site, image: Sizes, kernel: Sizes, *, rounds_up: bool) -> Win
             f"{before} before and {after} after: take a smaller kernel or more padding"
         )
     return Windows(image, kernel, strides, dilations, before, after, counts)
+
+
+def _auto_pad(site: Site) -> str:
+    found = str(site.attribute("auto_pad", "NOTSET"))
+    if found not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise ConfigurationError(
+            f"{site.node} has auto_pad {found!r}: it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER"
+        )
+    return found
 
 
 def _count(size: int, extent: int, stride: int, before: int, after: int, *, rounds_up: bool) -> int:

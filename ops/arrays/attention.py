@@ -29,6 +29,7 @@ class Attention(WideOperator):
     The fourth output is scale · Q Kᵀ, or that with softcap, or with bias too, or the softmax.
     """
 
+    needs = 3
     types = MappingProxyType({2: 2})
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:

@@ -23,6 +23,8 @@ class Conv(WideOperator):
     (Chellapilla et al., 2006, "High Performance Convolutional Neural Networks for Document Processing").
     """
 
+    needs = 2
+
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x, weight, bias = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None and weight is not None
@@ -55,6 +57,8 @@ class ConvTranspose(WideOperator):
     x (batch, channels, *counts), w (channels, features / group, *kernel), b (features,); y (batch, features,
     *image).
     """
+
+    needs = 2
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x, weight, bias = inputs[0], inputs[1], optional(inputs, 2)

@@ -18,6 +18,8 @@ class SoftmaxCrossEntropyLoss(WideOperator):
     The weights get no gradient, as in PyTorch.
     """
 
+    needs = 2
+
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         logarithms = _log_softmax(xp, inputs[0])
         loss = _Labels.of(xp, site, inputs).loss(xp, logarithms)
@@ -48,6 +50,8 @@ class NegativeLogLikelihoodLoss(WideOperator):
     x (batch, classes, ...), logarithms of probabilities; target (batch, ...), weight (classes,).
     """
 
+    needs = 2
+
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return (_Labels.of(xp, site, inputs).loss(xp, inputs[0]),)
 
@@ -65,6 +69,8 @@ class NegativeLogLikelihoodLoss(WideOperator):
 @final
 class MeanSquaredError(WideOperator):
     """L = mean((y − target)²) over all elements (domain "d5ray"); both of one shape"""
+
+    needs = 2
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         y, target = inputs

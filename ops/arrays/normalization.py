@@ -33,6 +33,7 @@ class BatchNormalization(WideOperator):
     x (batch, channels, ...), all others (channels,).
     """
 
+    needs = 5
     types = MappingProxyType({1: 3, 2: 4})
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
@@ -66,6 +67,8 @@ class BatchNormalization(WideOperator):
     ) -> Gradients:
         x, scale, _, mean, variance = inputs
         gradient = gradients[0]
+        if gradient is None:
+            return (None,) * 5
         assert x is not None and scale is not None and mean is not None and variance is not None
         if _trains(site):
             normalized, factor = kept(site, outputs)
@@ -88,6 +91,7 @@ class LayerNormalization(WideOperator):
     Two more outputs are the mean and 1 / √(variance + epsilon), with axes of size 1.
     """
 
+    needs = 2
     types = MappingProxyType({1: None, 2: None})
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
@@ -119,7 +123,7 @@ class LayerNormalization(WideOperator):
             of_scale = summed_to_shape(gradient * normalized, scale.shape)
         if shift is not None:
             of_shift = xp.zeros_like(shift) if gradient is None else summed_to_shape(gradient, shift.shape)
-        count = x.size // factor.size
+        count = x.size // max(1, factor.size)
         if (of_mean := gradient_of(gradients, 1)) is not None:
             of_x += of_mean.astype(x.dtype, copy=False) / count
         if (of_factor := gradient_of(gradients, 2)) is not None:
@@ -130,6 +134,8 @@ class LayerNormalization(WideOperator):
 @final
 class RMSNormalization(WideOperator):
     """y = x / √(mean(x²) + epsilon) · scale over the axes from `axis` on (arXiv:1910.07467)"""
+
+    needs = 2
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x, scale = inputs
@@ -161,6 +167,8 @@ class GroupNormalization(WideOperator):
     x (batch, channels, ...), scale and shift (channels,); num_groups groups of neighbouring channels.
     """
 
+    needs = 3
+
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return _normalized_in_groups(xp, site, inputs, int(site.required("num_groups")))
 
@@ -178,6 +186,8 @@ class GroupNormalization(WideOperator):
 @final
 class InstanceNormalization(WideOperator):
     """y = (x − mean) / √(variance + epsilon) · scale + shift, per image and channel (arXiv:1607.08022)"""
+
+    needs = 3
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]

@@ -14,6 +14,8 @@ from d5ray.ops.equation import Equation
 class MatMul(WideOperator):
     """Y = A B, as numpy.matmul has it: (..., M, K), (..., K, N) -> (..., M, N); vectors lack M or N"""
 
+    needs = 2
+
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return (xp.asarray(xp.matmul(inputs[0], inputs[1])),)  # of two vectors NumPy makes a scalar
 
@@ -47,6 +49,8 @@ class Gemm(WideOperator):
 
     A' (M, K), B' (K, N), C to (M, N).
     """
+
+    needs = 2
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         a, b, c = inputs[0], inputs[1], optional(inputs, 2)

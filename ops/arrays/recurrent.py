@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
@@ -26,6 +26,8 @@ class Recurrent(WideOperator):
     for nothing: its outputs there are 0, and the reverse direction starts at its own end. The products of
     inputs and weights are one for all steps; only the recurrence goes step by step.
     """
+
+    needs: ClassVar[int] = 3
 
     functions: tuple[str, ...]  # ONNX's defaults
     cell: Callable[[Site], Cell]

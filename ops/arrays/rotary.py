@@ -18,6 +18,8 @@ class RotaryEmbedding(WideOperator):
     and sin (positions, turned / 2) with position_ids (B, S), or (B, S, turned / 2) without.
     """
 
+    needs = 3
+
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x, heads = inputs[0], _heads(site, inputs[0])
         cosine, sine = _angles(site, inputs, heads)

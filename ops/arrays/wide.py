@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.site import Site
 from d5ray.ops.arrays.precision import is_floating, wide
@@ -18,10 +19,12 @@ silently = np.errstate(all="ignore")
 class WideOperator(ArrayOperator):
     """An operator written for float32 and float64, which takes float16 and bfloat16 too.
 
-    types: for an output that has not the type of the first input, the input whose type it has, or None where
-    it stays wide. What is kept for the backward computation stays wide.
+    needs: how many inputs, from the first on, must be given. types: for an output that has not the type of
+    the first input, the input whose type it has, or None where it stays wide. What is kept for the backward
+    computation stays wide. Inputs that do not fit one another raise `ConfigurationError`, naming the node.
     """
 
+    needs: ClassVar[int] = 1
     types: ClassVar[Mapping[int, int | None]] = MappingProxyType({})
 
     @abstractmethod
@@ -43,9 +46,9 @@ class WideOperator(ArrayOperator):
     @silently
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         if not any(map(_narrow, inputs)):
-            return self.compute(xp, site, inputs)
+            return self._computed(xp, site, inputs)
         asked = len(site.node.outputs)
-        outputs = self.compute(xp, site, [*map(_widened, inputs)])
+        outputs = self._computed(xp, site, [*map(_widened, inputs)])
         rounded = (self._rounded(each, index, inputs) for index, each in enumerate(outputs[:asked]))
         return (*rounded, *outputs[asked:])
 
@@ -61,15 +64,27 @@ class WideOperator(ArrayOperator):
     ) -> Gradients:
         if all(each is None for each in gradients):
             return (None,) * len(inputs)
-        if not any(map(_narrow, inputs)):
-            return self.differentiate(xp, site, gradients, inputs, outputs)
-        wide = self.differentiate(
-            xp, site, [*map(_widened, gradients)], [*map(_widened, inputs)], [*map(_widened, outputs)]
-        )
+        arrays: Any = (gradients, inputs, outputs)
+        if any(map(_narrow, inputs)):
+            arrays = ([*map(_widened, each)] for each in arrays)
+        found = self.differentiate(xp, site, *arrays)
         return tuple(
-            None if each is None or given is None else each.astype(given.dtype, copy=False)
-            for each, given in zip(wide, inputs, strict=True)
+            None
+            if gradient is None or given is None or not is_floating(given)
+            else gradient.astype(given.dtype, copy=False)
+            for gradient, given in zip(found, inputs, strict=True)
         )
+
+    def _computed(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        if len(inputs) < self.needs or any(each is None for each in inputs[: self.needs]):
+            raise ConfigurationError(
+                f"{site.node} must have its first {self.needs} inputs: give what is missing"
+            )
+        try:
+            return self.compute(xp, site, inputs)
+        except (ValueError, IndexError) as error:  # the array module's, which knows of no node
+            found = ", ".join("none" if each is None else f"{each.dtype} {each.shape}" for each in inputs)
+            raise ConfigurationError(f"{site.node} cannot take inputs of {found}: {error}") from error
 
     def _rounded(self, output: Array, index: int, inputs: Sequence[Array | None]) -> Array:
         source = self.types.get(index, 0)

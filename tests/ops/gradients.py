@@ -84,6 +84,7 @@ def check(xp: Any, place: Site, inputs: Inputs, without: Sequence[int] = ()) -> 
         assert gradient.shape == given.shape and gradient.dtype == given.dtype
         expected = _differences(place, inputs, index, cotangents)
         np.testing.assert_allclose(gradient, expected, rtol=2e-6, atol=2e-7, err_msg=f"input {index}")
+    _check_in_single_precision(xp, place, inputs, cotangents, found)
 
 
 def check_against_torch(
@@ -110,6 +111,24 @@ def check_against_torch(
         if tensor is not None and tensor.requires_grad and index not in without:
             assert gradient is not None and tensor.grad is not None
             np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-8, atol=1e-9)
+
+
+def _check_in_single_precision(
+    xp: Any, place: Site, inputs: Inputs, cotangents: Inputs, expected: Sequence[Array | None]
+) -> None:
+    """In float32 the gradients are of that type, and near those of float64."""
+    narrow, given = _single(inputs), _single(cotangents)
+    for gradient, wanted in zip(backward(xp, place, narrow, given), expected, strict=True):
+        assert (gradient is None) == (wanted is None)
+        if gradient is not None and wanted is not None and wanted.size:
+            assert gradient.dtype == np.float32
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-3 * abs(wanted).max())
+
+
+def _single(arrays: Inputs) -> list[Array | None]:
+    return [
+        each.astype(np.float32) if each is not None and each.dtype == np.float64 else each for each in arrays
+    ]
 
 
 def _differences(place: Site, inputs: Inputs, index: int, cotangents: Inputs) -> Array:
