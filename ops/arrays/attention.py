@@ -35,16 +35,15 @@ class Attention(WideOperator):
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         query, key, value = _heads(xp, site, inputs)  # (B, H, Hq / H, S, D), (B, H, L, D) twice
         root = query.dtype.type(np.sqrt(_scale(site, query)))
-        raw = xp.matmul(query * root, (key * root).swapaxes(-1, -2)[:, :, None])
-        raw = raw.reshape(raw.shape[0], -1, *raw.shape[3:])  # (B, Hq, S, L)
+        raw = _joined(xp.matmul(query * root, (key * root).swapaxes(-1, -2)[:, :, None]))  # (B, Hq, S, L)
         cap = site.attribute("softcap", 0.0)
         capped = xp.tanh(raw / cap) * cap if cap > 0 else raw
         bias = attention_bias(xp, site, inputs, capped.shape, capped.dtype)
         biased = capped if bias is None else capped + bias
         probabilities = _softmax(xp, site, biased, bias)
-        y = _product(xp, probabilities, value)
+        y = _joined(xp.matmul(_grouped(probabilities, query), value[:, :, None]))
         if _flat(inputs):
-            y = y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1)
+            y = _side_by_side(y)
         mode = int(site.attribute("qk_matmul_output_mode", RAW))
         outputs = (y, key, value, (raw, capped, biased, probabilities)[mode])
         return outputs_and_kept(site, outputs, probabilities, capped)
@@ -64,13 +63,10 @@ class Attention(WideOperator):
         of_probabilities, of_value = xp.zeros_like(probabilities), xp.zeros_like(value)
         if (of_y := gradient_of(gradients, 0)) is not None:
             if _flat(inputs):
-                of_y = of_y.reshape(*of_y.shape[:2], capped.shape[1], -1).swapaxes(1, 2)
-            of_y = of_y.reshape(*query.shape[:-1], -1)
-            grouped = probabilities.reshape(*query.shape[:-1], -1)
-            of_value = xp.matmul(grouped.swapaxes(-1, -2), of_y).sum(axis=2)
-            of_probabilities = xp.matmul(of_y, value.swapaxes(-1, -2)[:, :, None]).reshape(
-                probabilities.shape
-            )
+                of_y = _split(site, of_y, capped.shape[1])
+            of_y = _grouped(of_y, query)
+            of_value = xp.matmul(_grouped(probabilities, query).swapaxes(-1, -2), of_y).sum(axis=2)
+            of_probabilities = _joined(xp.matmul(of_y, value.swapaxes(-1, -2)[:, :, None]))
         of_probabilities = _plus(of_probabilities, asked[PROBABILITIES])
         inner = (of_probabilities * probabilities).sum(axis=-1, keepdims=True)
         of_biased = _plus(probabilities * (of_probabilities - inner), asked[BIASED])
@@ -78,12 +74,12 @@ class Attention(WideOperator):
         if (cap := site.attribute("softcap", 0.0)) > 0:
             of_raw = of_raw * (1 - xp.square(capped / cap))
         of_raw = _plus(of_raw, asked[RAW]) * query.dtype.type(_scale(site, query))
-        of_raw = of_raw.reshape(*query.shape[:-1], -1)
+        of_raw = _grouped(of_raw, query)
         of_query = xp.matmul(of_raw, key[:, :, None])
         of_key = xp.matmul(of_raw.swapaxes(-1, -2), query).sum(axis=2)
         of_key = _plus(of_key, gradient_of(gradients, 1))
         of_value = _plus(of_value, gradient_of(gradients, 2))
-        return _of_inputs(xp, inputs, of_query, of_key, of_value, of_biased)
+        return _of_inputs(inputs, of_query, of_key, of_value, of_biased)
 
 
 def _heads(xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, Array, Array]:
@@ -105,7 +101,8 @@ def _heads(xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, 
             f"{site.node} has {query.shape[1]} heads of queries for {key.shape[1]} of keys and "
             f"{value.shape[1]} of values: the queries' must be a multiple of the others', which are equal"
         )
-    return query.reshape(query.shape[0], key.shape[1], -1, *query.shape[2:]), key, value
+    of_each = query.shape[1] // key.shape[1]
+    return query.reshape(query.shape[0], key.shape[1], of_each, *query.shape[2:]), key, value
 
 
 def _split(site: Site, array: Array, heads: int) -> Array:
@@ -114,7 +111,23 @@ def _split(site: Site, array: Array, heads: int) -> Array:
         raise ConfigurationError(
             f"{site.node} has {heads} heads for an input of {array.shape}: they must divide it"
         )
-    return array.reshape(*array.shape[:2], heads, -1).swapaxes(1, 2)
+    return array.reshape(*array.shape[:2], heads, array.shape[2] // heads).swapaxes(1, 2)
+
+
+def _side_by_side(array: Array) -> Array:
+    """(B, heads, S, D) -> (B, S, heads·D)."""
+    batch, heads, length, features = array.shape
+    return array.swapaxes(1, 2).reshape(batch, length, heads * features)
+
+
+def _joined(array: Array) -> Array:
+    """(B, H, Hq / H, ...) -> (B, Hq, ...)."""
+    return array.reshape(array.shape[0], array.shape[1] * array.shape[2], *array.shape[3:])
+
+
+def _grouped(array: Array, query: Array) -> Array:
+    """(B, Hq, S, ...) -> (B, H, Hq / H, S, ...), as the queries are."""
+    return array.reshape(*query.shape[:4], array.shape[-1])
 
 
 def _flat(inputs: Sequence[Array | None]) -> bool:
@@ -140,28 +153,19 @@ def _softmax(xp: Any, site: Site, scores: Array, bias: Array | None) -> Array:
     return result.astype(scores.dtype, copy=False)
 
 
-def _product(xp: Any, probabilities: Array, value: Array) -> Array:
-    """(B, Hq, S, L), (B, H, L, D) -> (B, Hq, S, D)."""
-    batch, heads, length = value.shape[:3]
-    grouped = probabilities.reshape(batch, heads, -1, probabilities.shape[2], length)
-    return xp.matmul(grouped, value[:, :, None]).reshape(*probabilities.shape[:3], -1)
-
-
 def _plus(gradient: Array, more: Array | None) -> Array:
     return gradient if more is None else gradient + more
 
 
 def _of_inputs(
-    xp: Any, inputs: Sequence[Array | None], of_query: Array, of_key: Array, of_value: Array, of_biased: Array
+    inputs: Sequence[Array | None], of_query: Array, of_key: Array, of_value: Array, of_biased: Array
 ) -> Gradients:
     past = optional(inputs, PAST_KEY)
     length = 0 if past is None else past.shape[2]
-    query, mask = inputs[0], optional(inputs, 3)
-    assert query is not None
-    of_query = of_query.reshape(of_query.shape[0], -1, *of_query.shape[3:])
-    new = [of_query, of_key[:, :, length:], of_value[:, :, length:]]
+    mask = optional(inputs, 3)
+    new = [_joined(of_query), of_key[:, :, length:], of_value[:, :, length:]]
     if _flat(inputs):
-        new = [each.swapaxes(1, 2).reshape(each.shape[0], each.shape[2], -1) for each in new]
+        new = [*map(_side_by_side, new)]
     found = (
         *new,
         None if mask is None or mask.dtype == bool else of_mask(of_biased, mask),

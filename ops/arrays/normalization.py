@@ -1,5 +1,6 @@
 """Normalization over batches, layers, instances, groups, and by the root mean square"""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, final
@@ -259,7 +260,7 @@ def _normalized_in_groups(xp: Any, site: Site, inputs: Sequence[Array | None], g
         raise ConfigurationError(
             f"{site.node} has {groups} groups for x of {x.shape}: they must divide its second axis"
         )
-    grouped = x.reshape(x.shape[0], groups, -1)
+    grouped = x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
     normalized, _, _, factor = standardized(xp, grouped, (2,), site.attribute("epsilon", EPSILON))
     y = normalized.reshape(x.shape) * along_channels(scale, x.ndim) + along_channels(shift, x.ndim)
     return outputs_and_kept(site, (y,), normalized, factor)

@@ -1,6 +1,7 @@
 """Pooling: the greatest, the mean, the norm, in windows and over whole images"""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -131,7 +132,7 @@ class GlobalAveragePool(WideOperator):
     ) -> Gradients:
         x, gradient = inputs[0], gradients[0]
         assert x is not None and gradient is not None
-        return (xp.broadcast_to(gradient * (gradient.size / x.size), x.shape).astype(x.dtype),)
+        return (xp.broadcast_to(gradient / math.prod(x.shape[2:]), x.shape).astype(x.dtype),)
 
 
 @final
@@ -152,7 +153,7 @@ class GlobalMaxPool(WideOperator):
     ) -> Gradients:
         x, gradient = inputs[0], gradients[0]
         assert x is not None and gradient is not None
-        flat = x.reshape(x.shape[0] * x.shape[1], -1)
+        flat = x.reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]))
         result = xp.zeros_like(flat)
         result[xp.arange(flat.shape[0]), flat.argmax(axis=1)] = gradient.ravel()
         return (result.reshape(x.shape),)

@@ -1,5 +1,6 @@
 """MatMul, Gemm and Einsum"""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -12,12 +13,20 @@ from d5ray.ops.equation import Equation
 
 @final
 class MatMul(WideOperator):
-    """Y = A B, as numpy.matmul has it: (..., M, K), (..., K, N) -> (..., M, N); vectors lack M or N"""
+    """Y = A B, as numpy.matmul has it: (..., M, K), (..., K, N) -> (..., M, N); vectors lack M or N
+
+    A stack of matrices times a single one is one product.
+    """
 
     needs = 2
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        return (xp.asarray(xp.matmul(inputs[0], inputs[1])),)  # of two vectors NumPy makes a scalar
+        a, b = inputs
+        assert a is not None and b is not None
+        if b.ndim == 2 and a.ndim > 2:
+            rows = math.prod(a.shape[:-1])
+            return (xp.matmul(a.reshape(rows, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1]),)
+        return (xp.asarray(xp.matmul(a, b)),)  # of two vectors NumPy makes a scalar
 
     def differentiate(
         self,
@@ -35,6 +44,8 @@ class MatMul(WideOperator):
             gradient = gradient[..., None]
         if a.ndim == 1:
             gradient = gradient[..., None, :]
+        if right.ndim == 2:
+            left, gradient = left.reshape(-1, left.shape[-1]), gradient.reshape(-1, right.shape[1])
         of_left = xp.matmul(gradient, right.swapaxes(-1, -2))
         of_right = xp.matmul(left.swapaxes(-1, -2), gradient)
         return (

@@ -40,7 +40,7 @@ class Recurrent(WideOperator):
         outputs, hidden, cells = [], [], []
         all_kept: list[Array] = []
         for side, (passage, first_hidden, first_cell) in enumerate(sides):
-            gates = xp.matmul(x, weight[side].T)
+            gates = _product(x, weight[side].T)
             if (bias := optional(inputs, BIAS)) is not None:
                 gates += bias[side, : gates.shape[-1]]
             found = self.cell(site).run(xp, passage, gates, first_hidden, first_cell)
@@ -83,7 +83,7 @@ class Recurrent(WideOperator):
                 _of_state(xp, site, gradient_of(gradients, 1), side, hidden),
                 None if cell is None else _of_state(xp, site, gradient_of(gradients, 2), side, cell),
             )
-            of_x += xp.matmul(through.gates, weight[side])
+            of_x += _product(through.gates, weight[side])
             throughs.append(through)
         return tuple(
             _of_input(xp, site, index, given, x, of_x, throughs) for index, given in enumerate(inputs)
@@ -162,6 +162,11 @@ def _of_input(
     return _state_as_asked(
         site, xp.stack([each.hidden if index == HIDDEN else each.cell for each in throughs])
     )
+
+
+def _product(sequences: Array, matrix: Array) -> Array:
+    """(T, B, m), (m, n) -> (T, B, n), as one product."""
+    return (sequences.reshape(-1, matrix.shape[0]) @ matrix).reshape(*sequences.shape[:2], matrix.shape[1])
 
 
 def _batch_first(site: Site) -> bool:

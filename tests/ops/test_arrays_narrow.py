@@ -1,4 +1,4 @@
-"""The array operators of layers in 16 bits, and with inputs that they cannot take"""
+"""The array operators of layers in 16 bits, with empty batches, and with inputs that they cannot take"""
 
 from typing import Any
 
@@ -126,3 +126,33 @@ def test_shapes_that_do_not_fit_are_named(
     inputs = normal(*shapes)
     with pytest.raises(ConfigurationError, match=f"{kind} cannot take inputs of .*{message}"):
         forward(np, site(kind, inputs), inputs)
+
+
+FIRST_AXES = {"RNN": 1, "GRU": 1, "LSTM": 1}  # where the batch is; elsewhere it comes first
+WITH_BATCH = {  # the inputs that have a batch, beside the first
+    "Attention": (1, 2),
+    "MeanSquaredError": (1,),
+    "NegativeLogLikelihoodLoss": (1,),
+    "RotaryEmbedding": (1, 2),
+    "SoftmaxCrossEntropyLoss": (1,),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")  # as NumPy says where it is on purpose nothing
+@pytest.mark.parametrize("kind", ROWS)
+def test_an_empty_batch_gives_empty_outputs(kind: str) -> None:
+    """And gradients of the inputs' shapes."""
+    given, attributes = ROWS[kind]
+    if kind == "Resize":
+        given, attributes = [*given[:3], SIZES[2:]], {**attributes, "axes": (2, 3)}
+    inputs = [
+        np.take(each, [], axis=FIRST_AXES.get(kind, 0))
+        if each is not None and (index == 0 or index in WITH_BATCH.get(kind, ()))
+        else each
+        for index, each in enumerate(given)
+    ]
+    place = _site(np, kind, attributes, inputs)
+    y = forward(np, place, inputs)[0]
+    assert y.size == 0 or y.shape == ()
+    for gradient, x in zip(backward(np, place, inputs, [np.ones_like(y)]), inputs, strict=True):
+        assert gradient is None or (x is not None and gradient.shape == x.shape)
