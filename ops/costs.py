@@ -7,7 +7,8 @@ from typing import final
 from d5ray.errors import ConfigurationError
 from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import TensorDescriptor
-from d5ray.ops.flops import Counted, backward_flops, forward_flops
+from d5ray.ops.counted import Counted
+from d5ray.ops.flops import backward_flops, forward_flops
 
 
 @final

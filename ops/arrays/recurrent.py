@@ -7,8 +7,11 @@ from typing import Any, ClassVar, final
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.site import Site
-from d5ray.ops.arrays.cells import Cell, GRUCell, LSTMCell, Passage, RNNCell, Through
+from d5ray.ops.arrays.cells import Cell, Passage, Through
 from d5ray.ops.arrays.gate_functions import GateFunction, gate_functions
+from d5ray.ops.arrays.gru_cell import GRUCell
+from d5ray.ops.arrays.lstm_cell import LSTMCell
+from d5ray.ops.arrays.rnn_cell import RNNCell
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept
 
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}

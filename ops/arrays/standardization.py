@@ -6,6 +6,7 @@ from typing import Any
 from d5ray.operators.array_operator import Array
 
 Axes = tuple[int, ...]
+EPSILON = 1e-5  # ONNX's default
 
 
 def standardized(xp: Any, x: Array, axes: Axes, epsilon: float) -> tuple[Array, Array, Array, Array]:

@@ -96,6 +96,17 @@ def test_a_query_that_may_look_at_nothing_gives_nothing() -> None:
     assert of_query is not None and not of_query[0, 0, 1].any()
 
 
+@pytest.mark.parametrize(
+    "mask", [np.ones((3, 4), dtype=bool), np.zeros((2, 1, 3, 4))], ids=["truth", "numbers"]
+)
+def test_what_a_mask_does_not_reach_is_forbidden(mask: Array) -> None:
+    """As if it had been filled up with false, or with minus infinity."""
+    inputs = arrays(mask)
+    (y,) = forward(np, site("Attention", inputs), inputs)[:1]
+    fewer = [inputs[0], *(each[:, :, :4] for each in inputs[1:3] if each is not None)]
+    np.testing.assert_allclose(y, forward(np, site("Attention", fewer), fewer)[0], rtol=1e-12)
+
+
 def test_two_steps_with_a_past_are_one() -> None:
     """Keys and values that were kept stand for those that are given again."""
     q, k, v = normal((1, 2, 4, 3), (1, 2, 4, 3), (1, 2, 4, 3))

@@ -141,6 +141,18 @@ def test_mean_variance_normalization(axes: tuple[int, ...] | None, xp: Any) -> N
     np.testing.assert_array_equal(found, np.zeros((3, 2, 2, 3)))
 
 
+def test_a_small_deviation_counts_beside_its_offset() -> None:
+    """y(t x) = t d / (t s + 1e-9), so that ⟨dx, x⟩ = ⟨dy, y⟩ · 1e-9 / (s + 1e-9)."""
+    (x,) = normal((3, 2, 2, 3))
+    x *= 1e-9
+    place = site("MeanVarianceNormalization", [x], {"axes": (0, 1, 2, 3)})
+    y, deviation = forward(np, place, [x])
+    (cotangent,) = normal(y.shape, seed=5)
+    (found,) = backward(np, place, [x], [cotangent])
+    expected = (cotangent * y).sum() * 1e-9 / (deviation.item() + 1e-9)
+    assert found is not None and (found * x).sum() == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 @pytest.mark.parametrize("p", [1, 2])
 def test_lp_normalization(p: int, axis: int, xp: Any) -> None:

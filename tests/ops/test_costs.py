@@ -172,5 +172,8 @@ def test_what_is_not_known_is_named() -> None:
     opened = TensorDescriptor("float32", ("batch", 2))
     with pytest.raises(ConfigurationError, match="give its sizes"):
         forward_cost(Site(Node("Relu", ("a",), ("y",)), inputs=(opened,), outputs=(opened,)))
+    own = Site(Node("Relu", ("a",), ("y",), domain="mine"), inputs=(known,), outputs=(known,))
+    with pytest.raises(ConfigurationError, match=r"how many operations mine\.Relu takes is not known"):
+        forward_cost(own)
     with pytest.raises(ConfigurationError, match="Convv takes is not known; did you mean 'Conv'"):
         forward_cost(place("Convv", ((2,),), [(2,)]))
