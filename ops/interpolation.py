@@ -148,10 +148,11 @@ def _half_pixel_symmetric(x: Floats, size: int, outputs: int, scale: float, regi
 
 
 def _pytorch_half_pixel(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
-    return np.full_like(x, -0.5) if scale * size == 1 else _half_pixel(x, size, outputs, scale, region)
+    return np.zeros_like(x) if outputs == 1 else _half_pixel(x, size, outputs, scale, region)
 
 
 def _align_corners(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    """The output's length is what the scale makes of it, whole or not, as in ONNX's cases."""
     return np.zeros_like(x) if scale * size == 1 else x * (size - 1) / (scale * size - 1)
 
 

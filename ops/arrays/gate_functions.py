@@ -45,7 +45,7 @@ def gate_functions(site: Site, defaults: Sequence[str], directions: int) -> list
         iter(site.attribute("activation_alpha") or ()),
         iter(site.attribute("activation_beta") or ()),
     )
-    clip = site.attribute("clip")
+    clip = site.attribute("clip") or None  # a bound of 0 is none, as exporters write it
     found = [_function(site, name, alphas, betas, clip) for name in names]
     return [found[first : first + len(defaults)] for first in range(0, len(found), len(defaults))]
 

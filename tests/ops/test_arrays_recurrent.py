@@ -160,6 +160,13 @@ def test_every_activation(name: str, xp: Any) -> None:
     check(xp, place_of("RNN", inputs, {"activations": (name.lower(),)}), inputs)
 
 
+def test_a_bound_of_0_is_none() -> None:
+    """As exporters write it."""
+    inputs = recurrent_inputs("LSTM")
+    plain, bounded = (forward(np, place_of("LSTM", inputs, each), inputs)[0] for each in ({}, {"clip": 0.0}))
+    np.testing.assert_array_equal(plain, bounded)
+
+
 def test_parameters_go_to_the_functions_that_take_them() -> None:
     """In the order of the functions, past those that take none."""
     inputs = recurrent_inputs("RNN", directions=2)

@@ -160,3 +160,10 @@ def test_what_does_not_fit_is_named(given: dict[str, Any], attributes: dict[str,
     inputs = resized(np.zeros((3, 4)), **given)
     with pytest.raises(ConfigurationError, match=f"Resize .*{message}"):
         forward(np, site("Resize", inputs, attributes), inputs)
+
+
+def test_one_element_is_read_at_the_beginning() -> None:
+    """PyTorch's half pixels: an axis of length 1 comes from the first element, not from before it."""
+    inputs = resized(np.array([[1.0, 5.0, 9.0]]), sizes=[1, 1])
+    attributes = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    np.testing.assert_allclose(forward(np, site("Resize", inputs, attributes), inputs)[0], [[1.0]])
