@@ -1,0 +1,140 @@
+"""Graph: what a network consists of, as data that nobody changes, in an order in which it can be computed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+Array = np.ndarray[Any, Any]
+Values = Mapping[str, Array]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@final
+@dataclass(frozen=True)
+class Graph:
+    """Nodes, the tensors that come from outside, and the names of those that are asked for."""
+
+    name: str = "network"
+    nodes: tuple[Node, ...] = ()
+    inputs: Mapping[str, TensorDescriptor] = field(default_factory=lambda: NOTHING)
+    outputs: tuple[str, ...] = ()
+    parameters: Values = field(default_factory=lambda: NOTHING)
+    constants: Values = field(default_factory=lambda: NOTHING)
+    state_values: Values = field(default_factory=lambda: NOTHING)
+
+    def values(self) -> dict[str, Array]:
+        """All tensors whose value the graph holds."""
+        return {**self.parameters, **self.constants, **self.state_values}
+
+    def tensors(self) -> Iterator[str]:
+        """The names of all tensors: those from outside, then those that nodes make."""
+        yield from (*self.inputs, *self.parameters, *self.constants, *self.state_values)
+        yield from (name for node in self.nodes for name in node.outputs if name)
+
+    def producers(self) -> dict[str, Node]:
+        """Which node makes a tensor."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def readers(self) -> dict[str, list[Node]]:
+        """Which nodes read a tensor."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    found.setdefault(name, []).append(node)
+        return found
+
+
+def check_names(graph: Graph) -> None:
+    """Raise `ConfigurationError` unless every tensor is made once, and every node has a name of its own."""
+    makers: dict[str, str] = {}
+    sources = [
+        ("an input of the network", graph.inputs),
+        ("a parameter", graph.parameters),
+        ("a constant", graph.constants),
+        ("a state", graph.state_values),
+        *((f"an output of the node {node}", [name for name in node.outputs if name]) for node in graph.nodes),
+    ]
+    for kind, names in sources:
+        for name in names:
+            if name in makers:
+                raise ConfigurationError(
+                    f"the tensor {name!r} is made twice: it is {makers[name]} and {kind}; give one of "
+                    "them another name"
+                )
+            makers[name] = kind
+    seen: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.name in seen:
+            raise ConfigurationError(
+                f"two nodes are called {node.name!r}: {seen[node.name]} and {node}; give one another name"
+            )
+        seen[node.name] = node
+    twice = [name for place, name in enumerate(graph.outputs) if name in graph.outputs[:place]]
+    if twice:
+        raise ConfigurationError(f"the network has its output {twice[0]!r} twice: name it once")
+    for name in graph.outputs:
+        if name not in makers:
+            raise ConfigurationError(
+                f"the network's output {name!r} is made by no node: {nearest(name, makers)}"
+            )
+
+
+def in_order(graph: Graph) -> tuple[Node, ...]:
+    """The nodes so that each follows those it reads from; as they stand, as far as that is possible.
+
+    Raises `ConfigurationError` where a tensor is made by nobody, or nodes read from each other in a circle.
+    """
+    producers = graph.producers()
+    known = {*graph.inputs, *graph.parameters, *graph.constants, *graph.state_values}
+    for node in graph.nodes:
+        for slot, name in enumerate(node.inputs):
+            if name and name not in known and name not in producers:
+                raise ConfigurationError(
+                    f"the node {node} reads the tensor {name!r} (input {slot}), which nobody makes: "
+                    f"{nearest(name, {*known, *producers})}"
+                )
+    return tuple(_sorted(graph.nodes, producers))
+
+
+def _sorted(nodes: Iterable[Node], producers: Mapping[str, Node]) -> Iterator[Node]:
+    """Depth first, without recursion: a network may be deeper than Python's stack."""
+    done: set[str] = set()
+    path: dict[str, Node] = {}  # by name: those that wait for what they read
+    for start in nodes:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            if node.name in done:
+                stack.pop()
+                continue
+            path[node.name] = node
+            missing = [
+                producers[name]
+                for name in node.inputs
+                if name in producers and producers[name].name not in done
+            ]
+            if not missing:
+                done.add(node.name)
+                path.pop(node.name)
+                stack.pop()
+                yield node
+                continue
+            for other in missing:
+                if other.name in path:
+                    circle = list(path.values())
+                    circle = circle[[each.name for each in circle].index(other.name) :]
+                    way = " -> ".join(str(each) for each in reversed([*circle, circle[0]]))
+                    raise ConfigurationError(
+                        f"the graph has a circle: each of these nodes waits for another: {way}; "
+                        f"let {node} read something else than what {other} makes"
+                    )
+            stack.append(missing[0])

@@ -1,0 +1,214 @@
+"""What every tensor of a graph is: ONNX's own inference, node by node, and the rules of other operators."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, final
+
+import onnx
+from onnx import helper, numpy_helper, shape_inference
+
+from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.graph import Graph, Values
+from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_to, value_info
+from d5ray.networks.graph.schemas import check_node
+from d5ray.operators import inference as rules
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+Descriptors = Mapping[str, TensorDescriptor]
+
+SHAPE_TYPES = frozenset(
+    {"Shape", "Size", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Add", "Sub", "Mul", "Div", "Cast",
+     "Identity", "Reshape"}
+)  # fmt: skip
+MOST_ELEMENTS = 4096  # of a constant whose value matters for a shape
+MOST_NODES = 64  # that lead from a tensor's shape to the shape that another gets
+
+
+@final
+@dataclass(frozen=True)
+class Inferred:
+    """A graph with a descriptor for every tensor of which something is known."""
+
+    graph: Graph = field(default_factory=Graph)
+    descriptors: Descriptors = field(default_factory=lambda: MappingProxyType({}))
+
+
+def infer(graph: Graph, before: Inferred) -> Inferred:
+    """The descriptors of all tensors of a graph in order; what did not change since `before` is kept.
+
+    Raises `ConfigurationError`, naming the node and what it reads, where a node cannot stand where it stands.
+    """
+    known: dict[str, TensorDescriptor] = dict(graph.inputs)
+    for name, value in graph.values().items():
+        known[name] = TensorDescriptor(value.dtype, value.shape)
+    changed = _changed(graph, before, known)
+    kept = {node.name: node for node in before.graph.nodes}
+    producers = graph.producers()
+    for node in graph.nodes:
+        if kept.get(node.name) is node and changed.isdisjoint(node.inputs):
+            known.update(
+                {name: before.descriptors[name] for name in node.outputs if name in before.descriptors}
+            )
+            continue
+        changed.update(name for name in node.outputs if name)
+        known.update(_made(node, graph.constants, known, producers))
+    return Inferred(graph, MappingProxyType(known))
+
+
+def site(node: Node, constants: Values, known: Descriptors) -> Site:
+    """Where a node stands."""
+    return Site(
+        node,
+        MappingProxyType(
+            {slot: constants[name] for slot, name in enumerate(node.inputs) if name in constants}
+        ),
+        tuple(known.get(name) if name else None for name in node.inputs),
+        tuple(known.get(name) if name else None for name in node.outputs),
+    )
+
+
+def _changed(graph: Graph, before: Inferred, known: Descriptors) -> set[str]:
+    """Of the tensors that come from outside, those that are not what they were."""
+    return {
+        name
+        for name, descriptor in known.items()
+        if before.descriptors.get(name) != descriptor
+        or graph.constants.get(name) is not before.graph.constants.get(name)
+    }
+
+
+def _made(
+    node: Node, constants: Values, known: Descriptors, producers: Mapping[str, Node]
+) -> dict[str, TensorDescriptor]:
+    """The descriptors of what a node makes."""
+    rule = rules.registered(node.domain, node.type)
+    if rule is not None:
+        return _by_rule(node, rule, site(node, constants, known))
+    check_node(node, known)
+    messages = [node_to(each) for each in (*_shape_makers(node, constants, known, producers), node)]
+    made = {name for each in messages for name in each.output if name}
+    read = {name for each in messages for name in each.input if name} - made
+    values = {name: constants[name] for name in read if name in constants and _matters(constants[name])}
+    model = helper.make_model(
+        helper.make_graph(
+            messages,
+            "site",
+            [value_info(name, known.get(name)) for name in sorted(read - values.keys())],
+            [value_info(name) for name in node.outputs if name],
+            [numpy_helper.from_array(value, name) for name, value in sorted(values.items())],
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    try:
+        found = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        raise ConfigurationError(misfit(node, reason(error), known)) from error
+    symbols = {
+        size
+        for name in read
+        for size in (known[name].shape or () if name in known else ())
+        if isinstance(size, str)
+    }
+    outputs: dict[str, TensorDescriptor] = {}
+    for each in found.graph.output:
+        descriptor = descriptor_from(each.type, f"the tensor {each.name!r} that the node {node} makes")
+        if descriptor is not None:
+            outputs[each.name] = _without_foreign(descriptor, symbols)
+    return outputs
+
+
+def _shape_makers(
+    node: Node, constants: Values, known: Descriptors, producers: Mapping[str, Node]
+) -> list[Node]:
+    """The nodes that compute, from shapes, the small integers that a node reads; in their order.
+
+    ONNX carries such values through them, also where some of the sizes are open.
+    """
+    found: dict[str, Node] = {}
+    waiting = [name for name in node.inputs if _is_small_integer(name, known)]
+    depth: dict[str, int] = {}
+    while waiting and len(found) < MOST_NODES:
+        name = waiting.pop()
+        maker = producers.get(name)
+        if maker is None or maker.domain or maker.type not in SHAPE_TYPES or maker.name in found:
+            continue
+        found[maker.name] = maker
+        depth[maker.name] = len(depth)
+        if maker.type not in ("Shape", "Size"):
+            waiting.extend(each for each in maker.inputs if _is_small_integer(each, known))
+    return _ordered(found, producers)
+
+
+def _ordered(found: Mapping[str, Node], producers: Mapping[str, Node]) -> list[Node]:
+    """These nodes, each after those it reads from; there are few of them, and they have no circle."""
+    done: dict[str, Node] = {}
+
+    def visit(node: Node) -> None:
+        for name in node.inputs:
+            maker = producers.get(name)
+            if maker is not None and maker.name in found and maker.name not in done:
+                visit(maker)
+        done[node.name] = node
+
+    for node in found.values():
+        if node.name not in done:
+            visit(node)
+    return list(done.values())
+
+
+def _is_small_integer(name: str, known: Descriptors) -> bool:
+    descriptor = known.get(name)
+    return (
+        descriptor is not None
+        and descriptor.dtype.kind in "iu"
+        and descriptor.shape is not None
+        and len(descriptor.shape) <= 1
+    )
+
+
+def _matters(value: Any) -> bool:
+    """Whether the value of a constant can decide on a shape, and is small enough to be looked at."""
+    return bool(value.ndim <= 1 and value.size <= MOST_ELEMENTS)
+
+
+def _without_foreign(descriptor: TensorDescriptor, symbols: set[str]) -> TensorDescriptor:
+    """Names that inference made up mean nothing outside of this node."""
+    if descriptor.shape is None:
+        return descriptor
+    return TensorDescriptor(
+        descriptor.dtype,
+        [None if isinstance(size, str) and size not in symbols else size for size in descriptor.shape],
+    )
+
+
+def _by_rule(node: Node, rule: Callable[[Site], Any], at: Site) -> dict[str, TensorDescriptor]:
+    known = {name: each for name, each in zip(node.inputs, at.inputs, strict=True) if each is not None}
+    try:
+        made = tuple(rule(at))
+    except ConfigurationError as error:
+        raise ConfigurationError(misfit(node, str(error), known)) from error
+    if len(made) < len(node.outputs):
+        raise ConfigurationError(
+            misfit(node, f"it makes {len(made)} tensors, and the node has {len(node.outputs)} outputs", known)
+        )
+    return {name: each for name, each in zip(node.outputs, made, strict=False) if name and each is not None}
+
+
+def misfit(node: Node, why: str, known: Descriptors) -> str:
+    """What an error about a node says: why it does not fit, and what it reads."""
+    reads = "; ".join(f"{name!r}: {known.get(name, 'of unknown type')}" for name in node.inputs if name)
+    return f"the node {node} does not fit what it reads: {why} (it reads {reads or 'nothing'})"
+
+
+def reason(error: BaseException) -> str:
+    """ONNX's own words, without the marks around them."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"Inference error\(s\): ", "", text)
+    text = re.sub(r"\(op_type:[^)]*\):? ?", "", text)
+    text = re.sub(r"\[(ShapeInference|TypeInference)Error\] ", "", text)
+    return text.strip(" .:") or type(error).__name__

@@ -1,0 +1,166 @@
+"""Between ONNX's messages and d5ray's: nodes, attributes, descriptors."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+OPSET = 28  # ONNX's operator set whose meaning nodes have
+IR_VERSION = 13
+
+
+def node_from(proto: onnx.NodeProto, name: str = "") -> Node:
+    """The node that a message describes."""
+    return Node(
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        MappingProxyType({each.name: _attribute_from(each) for each in proto.attribute}),
+        name or proto.name,
+        "" if proto.domain == "ai.onnx" else proto.domain,
+    )
+
+
+def node_to(node: Node) -> onnx.NodeProto:
+    """The message that describes a node."""
+    proto = helper.make_node(
+        node.type, list(node.inputs), list(node.outputs), name=node.name or None, domain=node.domain or None
+    )
+    expected = attribute_types(node)
+    for name in sorted(node.attributes):
+        if node.attributes[name] is not None:
+            proto.attribute.append(_attribute_to(node, name, node.attributes[name], expected.get(name)))
+    return proto
+
+
+def attribute_types(node: Node) -> dict[str, int]:
+    """The kinds of the attributes that ONNX's definition of a type names; none for what is not ONNX's."""
+    if node.domain or not onnx.defs.has(node.type):
+        return {}
+    schema = onnx.defs.get_schema(node.type, OPSET)
+    return {name: int(each.type.value) for name, each in schema.attributes.items()}
+
+
+def descriptor_from(proto: onnx.TypeProto, what: str) -> TensorDescriptor | None:
+    """The descriptor of a tensor, None where its type is not known.
+
+    Raises `ConfigurationError` for what is no tensor (a sequence, a map) or has elements NumPy has not.
+    """
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind != "tensor_type":
+        raise ConfigurationError(
+            f"{what} is a {kind.removesuffix('_type')}: networks of d5ray hold tensors only"
+        )
+    tensor = proto.tensor_type
+    if tensor.elem_type == onnx.TensorProto.UNDEFINED:
+        return None
+    if not tensor.HasField("shape"):
+        return TensorDescriptor(dtype_from(tensor.elem_type, what), None)
+    sizes: list[int | str | None] = []
+    for axis, each in enumerate(tensor.shape.dim):
+        if each.WhichOneof("value") == "dim_value":
+            if each.dim_value < 0:
+                raise ConfigurationError(
+                    f"{what} has a size of {each.dim_value} on axis {axis}: sizes are whole numbers from 0 up"
+                )
+            sizes.append(each.dim_value)
+        else:
+            sizes.append(each.dim_param or None)
+    return TensorDescriptor(dtype_from(tensor.elem_type, what), sizes)
+
+
+def dtype_from(kind: int, what: str) -> "np.dtype[Any]":
+    """NumPy's (or ml_dtypes') type for one of ONNX's."""
+    try:
+        found: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(kind))
+    except (KeyError, ValueError) as error:
+        raise ConfigurationError(
+            f"{what} has elements of a type that ONNX does not define ({kind})"
+        ) from error
+    if found.kind == "O":
+        raise ConfigurationError(
+            f"{what} holds texts: networks of d5ray compute with numbers and booleans; convert the texts to "
+            "numbers before the network"
+        )
+    return found
+
+
+def type_of(descriptor: TensorDescriptor) -> onnx.TypeProto:
+    """The message that describes a descriptor."""
+    return helper.make_tensor_type_proto(
+        helper.np_dtype_to_tensor_dtype(descriptor.dtype),
+        None if descriptor.shape is None else list(descriptor.shape),
+    )
+
+
+def value_info(name: str, descriptor: TensorDescriptor | None = None) -> onnx.ValueInfoProto:
+    """A tensor with its type, as far as it is known."""
+    proto = onnx.ValueInfoProto()
+    proto.name = name
+    if descriptor is not None:
+        proto.type.CopyFrom(type_of(descriptor))
+    return proto
+
+
+def same_attributes(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether both have the same attributes, arrays compared by type and value."""
+    return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        one, other = np.asarray(first), np.asarray(second)
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return bool(first == second)
+
+
+def _attribute_from(proto: onnx.AttributeProto) -> Any:
+    kinds = onnx.AttributeProto
+    match proto.type:
+        case kinds.FLOAT:
+            return proto.f
+        case kinds.INT:
+            return proto.i
+        case kinds.STRING:
+            return proto.s.decode()
+        case kinds.FLOATS:
+            return tuple(proto.floats)
+        case kinds.INTS:
+            return tuple(proto.ints)
+        case kinds.STRINGS:
+            return tuple(each.decode() for each in proto.strings)
+        case kinds.TENSOR:
+            return numpy_helper.to_array(proto.t)
+        case kinds.GRAPH:
+            return proto.g
+    raise ConfigurationError(
+        f"the attribute {proto.name!r} is of the kind {kinds.AttributeType.Name(proto.type)}: attributes are "
+        "numbers, texts, tuples of them, or tensors"
+    )
+
+
+def _attribute_to(node: Node, name: str, value: Any, kind: int | None) -> onnx.AttributeProto:
+    if isinstance(value, np.ndarray):
+        value = numpy_helper.from_array(value)
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if kind == onnx.AttributeProto.FLOAT and isinstance(value, int):
+        value = float(value)
+    if kind == onnx.AttributeProto.FLOATS and isinstance(value, (tuple, list)):
+        value = [float(each) for each in value]
+    try:
+        return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"the attribute {name}={value!r} of the node {node} cannot be one: attributes are numbers, "
+            "texts, tuples of them, or NumPy arrays"
+        ) from error

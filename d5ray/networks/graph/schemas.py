@@ -1,0 +1,111 @@
+"""What ONNX's own definition of an operator type demands of a node: attributes, inputs, outputs, types."""
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.networks.graph.protos import OPSET
+from d5ray.operators import inference as rules
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.catalogue import TYPES
+
+Options = onnx.defs.OpSchema.FormalParameterOption
+
+
+def is_supported(node: Node) -> bool:
+    """Whether d5ray can compute a node of this type."""
+    if rules.registered(node.domain, node.type) is not None:
+        return True
+    return node.domain == "" and node.type in TYPES and onnx.defs.has(node.type)
+
+
+def check_supported(nodes: Iterable[Node]) -> None:
+    """Raise `ConfigurationError` that lists everything that cannot be computed, at once."""
+    missing: dict[tuple[str, str], list[Node]] = {}
+    for node in nodes:
+        if not is_supported(node):
+            missing.setdefault((node.domain, node.type), []).append(node)
+    if not missing:
+        return
+    shown = []
+    for (domain, type), found in sorted(missing.items()):
+        kind = f"{domain}.{type}" if domain else type
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        shown.append(f"{kind} (at {found[0].name!r}{more})")
+    count = f"{len(missing)} operator type" + ("s" if len(missing) > 1 else "")
+    raise ConfigurationError(
+        f"d5ray has no {count} that the network uses: {', '.join(shown)}; "
+        "register custom operators for them, or replace these nodes before"
+    )
+
+
+def check_node(node: Node, known: Mapping[str, TensorDescriptor]) -> None:
+    """Raise `ConfigurationError` unless an ONNX node has the attributes, inputs and types it must have."""
+    check_supported([node])
+    schema = onnx.defs.get_schema(node.type, OPSET)
+    _check_attributes(node, schema)
+    _check_count(node, "inputs", node.inputs, schema.min_input, schema.max_input)
+    _check_count(node, "outputs", node.outputs, schema.min_output, schema.max_output)
+    _check_types(node, schema, known)
+
+
+def _check_attributes(node: Node, schema: onnx.defs.OpSchema) -> None:
+    for name, value in node.attributes.items():
+        if name not in schema.attributes and value is not None:
+            raise ConfigurationError(
+                f"the node {node} has an attribute {name!r}, which {node.type} has not: "
+                f"{nearest(name, schema.attributes)}"
+            )
+    for name, attribute in schema.attributes.items():
+        if attribute.required and node.attributes.get(name) is None:
+            raise ConfigurationError(f"the node {node} lacks the attribute {name!r}, which it must have")
+
+
+def _check_count(node: Node, kind: str, names: tuple[str, ...], least: int, most: int) -> None:
+    if least <= len(names) <= most:
+        return
+    wanted = f"{least}" if least == most else f"{least} or more" if most > 1000 else f"{least} to {most}"
+    raise ConfigurationError(f"the node {node} has {len(names)} {kind} {names}, and must have {wanted}")
+
+
+def _check_types(node: Node, schema: onnx.defs.OpSchema, known: Mapping[str, TensorDescriptor]) -> None:
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    bound: dict[str, tuple[str, TensorDescriptor]] = {}
+    for slot, name in enumerate(node.inputs):
+        formal = schema.inputs[min(slot, len(schema.inputs) - 1)]
+        if not name:
+            if formal.option != Options.Optional:
+                raise ConfigurationError(
+                    f"the node {node} lacks its input {slot}, {formal.name!r}, which it must have"
+                )
+            continue
+        if name not in known:
+            continue
+        found = known[name]
+        kinds = allowed.get(formal.type_str, [formal.type_str])
+        if _onnx_type(found) not in kinds:
+            raise ConfigurationError(
+                f"the node {node} cannot read {name!r}, which is {found}, as its input {slot}, "
+                f"{formal.name!r}: it must be of {_kinds(kinds)}"
+            )
+        if formal.type_str in allowed and formal.is_homogeneous:
+            other, first = bound.setdefault(formal.type_str, (name, found))
+            if first.dtype != found.dtype:
+                raise ConfigurationError(
+                    f"the node {node} reads {other!r}, which is {first}, and {name!r}, which is {found}: "
+                    "both must be of one type; put a Cast before one of them"
+                )
+
+
+def _onnx_type(descriptor: TensorDescriptor) -> str:
+    kind = onnx.helper.np_dtype_to_tensor_dtype(descriptor.dtype)
+    name = onnx.TensorProto.DataType.Name(kind).lower()
+    return f"tensor({name})"
+
+
+def _kinds(types: Iterable[str]) -> str:
+    names = sorted(each.removeprefix("tensor(").removesuffix(")") for each in types)
+    names = ["float32" if name == "float" else "float64" if name == "double" else name for name in names]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
