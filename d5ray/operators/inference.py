@@ -6,8 +6,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 
-# What a node makes: a descriptor for each of its outputs. The site knows the inputs' descriptors, None for what
-# is left out, and the constants. Raises `ConfigurationError` where the inputs do not fit.
+# What a node makes: a descriptor for each of its outputs. The site knows the inputs' descriptors, None for
+# what is left out, and the constants. Raises `ConfigurationError` where the inputs do not fit.
 Rule = Callable[[Site], Sequence[TensorDescriptor]]
 
 _rules: dict[tuple[str, str], Rule] = {}
