@@ -1,26 +1,35 @@
 """Network: an ONNX graph that one can look at and change, and that is valid after every change."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.graph import inference
+from d5ray.networks.graph import edits, inference
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
 from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.kinds import check_state, state_of
+from d5ray.networks.graph.losses import with_loss
 from d5ray.networks.graph.schemas import check_supported
+from d5ray.networks.graph.tensors import is_floating, read_only
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     import onnx
+
+
+class Holder(Protocol):
+    """What holds values of a network's tensors that are newer than the network's own."""
+
+    def fetch(self, name: str) -> Array | None:
+        """The value of a tensor, None where it holds none."""
 
 
 @final
@@ -47,6 +56,8 @@ class Network:
     def __init__(self, name: str = "network") -> None:
         self._state = Inferred(Graph(name))
         self._pending: Graph | None = None
+        self._holder: Holder | None = None
+        self.changes_so_far = 0  # counted, so that an executor knows when to look
 
     @classmethod
     def from_onnx(cls, source: "str | PathLike[str] | bytes | onnx.ModelProto") -> "Network":
@@ -60,7 +71,8 @@ class Network:
         from d5ray.networks.graph.reader import read  # noqa: PLC0415 - takes a while, and is not always needed
 
         network = cls()
-        network._become(read(source))
+        graph = read(source)
+        network._become(graph, graph)
         return network
 
     def to_onnx(self, path: str | PathLike[str] | None = None) -> "onnx.ModelProto":
@@ -144,6 +156,10 @@ class Network:
         held = self._graph.values()
         found = []
         for name in names:
+            value = None if self._holder is None else self._holder.fetch(name)
+            if value is not None:
+                found.append(value)
+                continue
             if name not in held:
                 self._check_tensor(name)
                 raise ConfigurationError(
@@ -151,6 +167,10 @@ class Network:
                 )
             found.append(held[name])
         return found
+
+    def attach(self, holder: Holder) -> None:
+        """Let `fetch_tensors` ask this first, which trains the network: an executor."""
+        self._holder = holder
 
     def gradient(self, loss: str = "loss") -> list[tuple[str, str]]:
         """The parameters that a loss depends on, each with the name of its gradient, in their order."""
@@ -165,7 +185,9 @@ class Network:
                 if name in producers:
                     waiting.extend(producers[name].inputs)
         taken = set(self._graph.tensors())
-        return [(name, _free(f"{name}_grad", taken)) for name in self._graph.parameters if name in reached]
+        return [
+            (name, edits.free(f"{name}_grad", taken)) for name in self._graph.parameters if name in reached
+        ]
 
     # Changing it
 
@@ -175,52 +197,156 @@ class Network:
         if self._pending is not None:
             yield self
             return
-        self._pending = self._state.graph
+        before, self._pending = self._state, self._state.graph
         try:
             yield self
-            pending = self._pending
+            self._become(self._pending, before.graph)
+        except BaseException:
+            self._state = before
+            raise
         finally:
             self._pending = None
-        self._become(pending)
 
     def add_input(self, name: str, descriptor: TensorDescriptor) -> str:
         """What the network is given from outside in every call. The name is given back."""
-        self._change(inputs={**self._graph.inputs, name: descriptor}, new=name)
-        return name
-
-    def add_parameter(self, name: str, value: Any) -> str:
-        """A tensor that is trained; it must be of a floating-point type. The name is given back."""
-        array = np.asarray(value)
-        if array.dtype.kind in "iub":
-            raise ConfigurationError(
-                f"the parameter {name!r} is of type {array.dtype}: what is trained is of a floating-point "
-                "type; make it a constant"
-            )
-        self._change(parameters={**self._graph.parameters, name: array}, new=name)
-        return name
-
-    def add_constant(self, name: str, value: Any) -> str:
-        """A tensor that never changes. The name is given back."""
-        self._change(constants={**self._graph.constants, name: np.asarray(value)}, new=name)
-        return name
-
-    def add_state(self, name: str, value: Any) -> str:
-        """A tensor that a training step replaces, as a BatchNormalization its running mean."""
-        self._change(state_values={**self._graph.state_values, name: np.asarray(value)}, new=name)
+        self._change(name, inputs={**self._graph.inputs, name: descriptor})
         return name
 
     def add_output(self, name: str) -> None:
         """Let a tensor be one that the network gives."""
         self._change(outputs=(*self._graph.outputs, name))
 
+    def add_parameter(self, name: str, value: Any) -> str:
+        """A tensor that is trained, of a floating-point type; copied. The name is given back."""
+        self._change(name, parameters={**self._graph.parameters, name: _trainable(name, value)})
+        return name
+
+    def add_constant(self, name: str, value: Any) -> str:
+        """A tensor that never changes; copied. The name is given back."""
+        self._change(name, constants={**self._graph.constants, name: _kept(value)})
+        return name
+
+    def add_state(self, name: str, value: Any) -> str:
+        """A tensor that a training step replaces, as a BatchNormalization its running mean; copied."""
+        self._change(name, state_values={**self._graph.state_values, name: _kept(value)})
+        return name
+
     def add_node(self, node: Node) -> Node:
         """Let the network compute something more; the node is given back, with a name if it had none.
 
         The tensors that it reads must be there, those that it makes must not.
         """
-        named = self._named(node)
+        taken = {each.name for each in self._graph.nodes}
+        named = edits.normalized(node, node.name or edits.free(node.type, taken))
         self._change(nodes=(*self._graph.nodes, named))
         return named
+
+    def add_edge(self, tensor: str, node: Node | str, slot: int) -> None:
+        """Let a node read a tensor as its input number `slot`, in place of what it read there, if "
+        "anything."""
+        self._turn(edits.connected(self._graph, tensor, self._own(node), slot))
+
+    def add_loss(
+        self,
+        kind: Any = "SoftmaxCrossEntropyLoss",
+        scores: str | None = None,
+        labels: str = "labels",
+        loss: str = "loss",
+        classes_axis: int = 1,
+    ) -> str:
+        """Let the network compare scores with labels, a new input, in an output `loss`; gives its name.
+
+        kind: SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, whose labels are numbers of classes, int64,
+        of the scores' shape without the axis of the classes; or MeanSquaredError, whose labels are like the
+        scores; also a `Loss`. scores: by default the network's only output. The loss is the mean over all
+        labels.
+        """
+        if scores is None:
+            if len(self._graph.outputs) != 1:
+                raise ConfigurationError(
+                    f"the network {self.name!r} has {len(self._graph.outputs)} outputs, "
+                    f"{', '.join(map(repr, self._graph.outputs)) or 'none'}: say which one the scores are"
+                )
+            scores = self._graph.outputs[0]
+        self._check_tensor(scores)
+        known, name = self.descriptors.get(scores), kind if isinstance(kind, str) else kind.name
+        self._turn(with_loss(self._graph, name, scores, known, labels, loss, classes_axis))
+        return loss
+
+    def remove_input(self, name: str) -> None:
+        """Let the network no longer be given this, which nobody reads."""
+        self._check_among("input", name, self._graph.inputs)
+        self._change(inputs={each: kind for each, kind in self._graph.inputs.items() if each != name})
+
+    def remove_output(self, name: str) -> None:
+        """Let the network no longer give this tensor."""
+        self._check_among("output", name, self._graph.outputs)
+        self._change(outputs=tuple(each for each in self._graph.outputs if each != name))
+
+    def remove_node(self, node: Node | str) -> None:
+        """Take out a node of whose outputs nobody makes use; `bypass` and `replace` take out any other.
+
+        Parameters, constants and state that only it read go with it, here and wherever a last reader goes.
+        """
+        self._turn(edits.without(self._graph, self._own(node)))
+
+    def remove_edge(self, tensor: str, node: Node | str, slot: int | None = None) -> None:
+        """Let a node no longer read a tensor, which must be an optional input of it, or one of any number.
+
+        slot: which of its inputs is meant, where it reads the tensor more than once.
+        """
+        self._turn(edits.disconnected(self._graph, tensor, self._own(node), slot))
+
+    def replace(self, node: Node | str, *by: Node) -> tuple[Node, ...]:
+        """Put one or several nodes in the place of one; they are given back, with names if they had none.
+
+        Together they must make those of its outputs that somebody reads; an operator of one's own is a node
+        of the domain and type under which it is registered.
+        """
+        own = self._own(node)
+        if not by:
+            raise ConfigurationError(
+                f"there is nothing in the place of the node {own}: use bypass, or remove_node"
+            )
+        changed = edits.replaced(self._graph, own, by)
+        place = self._graph.nodes.index(own)
+        self._turn(changed)
+        return changed.nodes[place : place + len(by)]
+
+    def bypass(self, node: Node | str) -> None:
+        """Take out a node; who read its first output reads its first input instead."""
+        self._turn(edits.bypassed(self._graph, self._own(node)))
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a tensor another name, wherever it is made, read, or asked for."""
+        self._check_tensor(old)
+        self._check_new(new)
+        self._turn(edits.renamed(self._graph, old, new))
+
+    def rename_node(self, node: Node | str, new: str) -> None:
+        """Give a node another name."""
+        self._turn(edits.renamed_node(self._graph, self._own(node), new))
+
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Give a parameter, a constant, or a state another value of its type; copied.
+
+        An executor of the network uses it from its next pass on.
+        """
+        graph = self._graph
+        for kind in ("parameters", "constants", "state_values"):
+            held = getattr(graph, kind)
+            if name in held:
+                new = _kept(value)
+                if new.dtype != held[name].dtype:
+                    raise ConfigurationError(
+                        f"{name!r} of the network {self.name!r} is {TensorDescriptor(new.dtype, new.shape)}, "
+                        f"and must be of type {held[name].dtype}: convert it before"
+                    )
+                self._change(**{kind: {**held, name: new}})
+                return
+        self._check_tensor(name)
+        where = "an input: give its value to inference" if name in graph.inputs else "computed by a node"
+        raise ConfigurationError(f"{name!r} cannot be fed: it is {where}")
 
     def copy(self) -> "Network":
         """A network of its own with the same nodes; the values are shared until one is replaced."""
@@ -242,32 +368,20 @@ class Network:
         return self._state.graph
 
     def _change(self, new: str | None = None, **parts: Any) -> None:
-        if new is not None and new in set(self._graph.tensors()):
-            raise ConfigurationError(f"there is a tensor {new!r} already: give the new one another name")
-        changed = dataclasses.replace(self._graph, **parts)
-        if self._pending is not None:
-            self._pending = changed
+        if new is not None:
+            self._check_new(new)
+        self._turn(dataclasses.replace(self._graph, **parts))
+
+    def _turn(self, graph: Graph) -> None:
+        """Be this graph, now or when all of several changes are made."""
+        if self._pending is None:
+            self._become(graph, self._state.graph)
         else:
-            self._become(changed)
+            self._pending = graph
 
-    def _become(self, graph: Graph) -> None:
-        self._state = _checked(graph, self._state)
-
-    def _named(self, node: Node) -> Node:
-        names = {each.name for each in self._graph.nodes}
-        name = node.name or _free(node.type, names)
-        return dataclasses.replace(
-            node,
-            inputs=tuple(node.inputs),
-            outputs=tuple(node.outputs),
-            attributes=MappingProxyType(
-                {
-                    key: tuple(each) if isinstance(each, list) else each
-                    for key, each in node.attributes.items()
-                }
-            ),
-            name=name,
-        )
+    def _become(self, graph: Graph, before: Graph) -> None:
+        self._state = _checked(edits.pruned(graph, before), self._state)
+        self.changes_so_far += 1
 
     def _own(self, node: Node | str) -> Node:
         """The network's own node that is meant."""
@@ -277,11 +391,19 @@ class Network:
         return found
 
     def _check_tensor(self, name: str) -> None:
-        names = set(self._graph.tensors())
+        self._check_among("tensor", name, set(self._graph.tensors()))
+
+    def _check_among(self, kind: str, name: str, names: Iterable[str]) -> None:
         if name not in names:
             raise ConfigurationError(
-                f"the network {self.name!r} has no tensor {name!r}: {nearest(name, names)}"
+                f"the network {self.name!r} has no {kind} {name!r}: {nearest(name, names)}"
             )
+
+    def _check_new(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"{name!r} is no name of a tensor: give a text that is not empty")
+        if name in set(self._graph.tensors()):
+            raise ConfigurationError(f"there is a tensor {name!r} already: give the new one another name")
 
 
 def _checked(graph: Graph, before: Inferred) -> Inferred:
@@ -293,10 +415,16 @@ def _checked(graph: Graph, before: Inferred) -> Inferred:
     return inference.infer(graph, before)
 
 
-def _free(name: str, taken: Sequence[str] | set[str]) -> str:
-    """The name, or with a number behind it where it is taken."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free
+def _kept(value: Any) -> Array:
+    """A copy that nobody changes."""
+    return read_only(np.array(value))
+
+
+def _trainable(name: str, value: Any) -> Array:
+    array = _kept(value)
+    if not is_floating(array.dtype):
+        raise ConfigurationError(
+            f"the parameter {name!r} is of type {array.dtype}: what is trained is of a floating-point type; "
+            "make it a constant"
+        )
+    return array

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import onnx
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Array, Graph
 from d5ray.networks.graph.protos import OPSET
+from d5ray.networks.graph.tensors import is_floating
 from d5ray.operators.node import Node
 
 # A BatchNormalization in training reads its running mean and variance here, and makes the next ones there.
@@ -76,17 +76,7 @@ def sorted_out(
                 trained.add(name)
     found: dict[str, dict[str, Array]] = {"parameters": {}, "constants": {}, "state_values": {}}
     for name, value in values.items():
-        kind = marked.get(name)
-        if kind not in found:
-            floating = np.issubdtype(value.dtype, np.floating) or value.dtype.kind == "V"
-            kind = (
-                "state_values"
-                if name in kept
-                else "parameters"
-                if floating and (name in trained or name not in fixed)
-                else "constants"
-            )
-        found[kind][name] = value
+        found[_kind(name, is_floating(value.dtype), marked.get(name), trained, kept, fixed)][name] = value
     return found
 
 
@@ -99,3 +89,15 @@ def _fixed_slots(node: Node) -> set[int]:
     schema = onnx.defs.get_schema(node.type, OPSET)
     never = onnx.defs.OpSchema.DifferentiationCategory.NonDifferentiable
     return {slot for slot, each in enumerate(schema.inputs) if each.differentiation_category == never}
+
+
+def _kind(
+    name: str, floating: bool, mark: str | None, trained: set[str], kept: set[str], fixed: set[str]
+) -> str:
+    if name in kept:
+        return "state_values"
+    if mark == "constants" or not floating:
+        return "constants"
+    if mark in ("parameters", "state_values"):
+        return mark
+    return "constants" if name in fixed and name not in trained else "parameters"

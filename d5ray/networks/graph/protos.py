@@ -1,6 +1,7 @@
 """Between ONNX's messages and d5ray's: nodes, attributes, descriptors."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -9,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.tensors import dtype_from, value_of
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 
@@ -16,14 +18,14 @@ OPSET = 28  # ONNX's operator set whose meaning nodes have
 IR_VERSION = 13
 
 
-def node_from(proto: onnx.NodeProto, name: str = "") -> Node:
-    """The node that a message describes."""
+def node_from(proto: onnx.NodeProto, folder: Path | None = None) -> Node:
+    """The node that a message describes; tensors among its attributes may stand in files of the folder."""
     return Node(
         proto.op_type,
         tuple(proto.input),
         tuple(proto.output),
-        MappingProxyType({each.name: _attribute_from(each) for each in proto.attribute}),
-        name or proto.name,
+        MappingProxyType({each.name: _attribute_from(each, proto, folder) for each in proto.attribute}),
+        proto.name,
         "" if proto.domain == "ai.onnx" else proto.domain,
     )
 
@@ -78,22 +80,6 @@ def descriptor_from(proto: onnx.TypeProto, what: str) -> TensorDescriptor | None
     return TensorDescriptor(dtype_from(tensor.elem_type, what), sizes)
 
 
-def dtype_from(kind: int, what: str) -> "np.dtype[Any]":
-    """NumPy's (or ml_dtypes') type for one of ONNX's."""
-    try:
-        found: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(kind))
-    except (KeyError, ValueError) as error:
-        raise ConfigurationError(
-            f"{what} has elements of a type that ONNX does not define ({kind})"
-        ) from error
-    if found.kind == "O":
-        raise ConfigurationError(
-            f"{what} holds texts: networks of d5ray compute with numbers and booleans; convert the texts to "
-            "numbers before the network"
-        )
-    return found
-
-
 def type_of(descriptor: TensorDescriptor) -> onnx.TypeProto:
     """The message that describes a descriptor."""
     return helper.make_tensor_type_proto(
@@ -123,7 +109,7 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def _attribute_from(proto: onnx.AttributeProto) -> Any:
+def _attribute_from(proto: onnx.AttributeProto, node: onnx.NodeProto, folder: Path | None) -> Any:
     kinds = onnx.AttributeProto
     match proto.type:
         case kinds.FLOAT:
@@ -131,20 +117,18 @@ def _attribute_from(proto: onnx.AttributeProto) -> Any:
         case kinds.INT:
             return proto.i
         case kinds.STRING:
-            return proto.s.decode()
+            return proto.s.decode(errors="replace")
         case kinds.FLOATS:
             return tuple(proto.floats)
         case kinds.INTS:
             return tuple(proto.ints)
         case kinds.STRINGS:
-            return tuple(each.decode() for each in proto.strings)
+            return tuple(each.decode(errors="replace") for each in proto.strings)
         case kinds.TENSOR:
-            return numpy_helper.to_array(proto.t)
-        case kinds.GRAPH:
-            return proto.g
+            return value_of(proto.t, folder, f"the attribute {proto.name!r} of {node.name} ({node.op_type})")
     raise ConfigurationError(
-        f"the attribute {proto.name!r} is of the kind {kinds.AttributeType.Name(proto.type)}: attributes are "
-        "numbers, texts, tuples of them, or tensors"
+        f"the attribute {proto.name!r} of the node {node.name} ({node.op_type}) is of the kind "
+        f"{kinds.AttributeType.Name(proto.type)}: attributes are numbers, texts, tuples of them, or tensors"
     )
 
 

@@ -1,69 +1,250 @@
-"""A graph from an ONNX model: a file, its bytes, or the message itself."""
+"""A graph from an ONNX model: checked, its functions inlined, in the newest operator set."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import final
 
 import numpy as np
 import onnx
-from onnx import inliner, numpy_helper, version_converter
+from onnx import checker, helper, inliner, numpy_helper, version_converter
 
-from d5ray.networks.graph.graph import Graph
+from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.files import check_room, open_model
+from d5ray.networks.graph.functions import check_functions
+from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
+from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.kinds import sorted_out
-from d5ray.networks.graph.protos import OPSET, descriptor_from, node_from
+from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_from
+from d5ray.networks.graph.schemas import is_supported, refuse
+from d5ray.networks.graph.tensors import is_external, read_only, size_of, value_of
 from d5ray.networks.graph.writer import KIND
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+# What the conversion of older operator sets makes something else of.
+CONVERTED = frozenset({"Constant", "Scatter", "Upsample"})
+
+
+@final
+@dataclass(frozen=True)
+class _Values:
+    """What the initializers of a model hold, and what those are that say it."""
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    marked: dict[str, str] = field(default_factory=dict)
 
 
 def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> Graph:
-    """The graph of a model."""
-    if isinstance(source, onnx.ModelProto):
-        model = source
-    elif isinstance(source, bytes):
-        model = onnx.load_model_from_string(source)
-    else:
-        model = onnx.load(source)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    version = max(
-        (each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=OPSET
-    )
-    if version != OPSET:
-        model = version_converter.convert_version(model, OPSET)
-    values, marked, nodes = {}, {}, []
-    for tensor in model.graph.initializer:
-        values[tensor.name] = numpy_helper.to_array(tensor)
+    """The graph of a model. Raises `ConfigurationError` for what is corrupt, hostile, or cannot be computed.
+
+    Before ONNX's own code sees the model, the values are taken out of it, and it is known to be whole,
+    without circles, and of bearable size.
+    """
+    opened = open_model(source)
+    model, what = opened.model, opened.what
+    version = _version(model, what)
+    values = _take_values(model.graph, opened.folder, what)
+    _check_tensors(model.graph, values, what)
+    refuse(_missing(model))
+    check_functions(model, what)
+    _check_by_onnx(model, what)
+    model = _converted(_inlined(model, what), version, what)
+    return _graph(model.graph, values, opened.folder)
+
+
+def _version(model: onnx.ModelProto, what: str) -> int:
+    """The operator set in which the model is written."""
+    if not model.HasField("graph"):
+        raise ConfigurationError(f"{what} is no ONNX model: it has no graph")
+    if model.ir_version > onnx.IR_VERSION:
+        raise ConfigurationError(
+            f"{what} is of ONNX's format {model.ir_version}, and the installed onnx {onnx.__version__} "
+            f"reads up to {onnx.IR_VERSION}: update onnx, or export the model in an older format"
+        )
+    found = {each.version for each in model.opset_import if each.domain in ("", "ai.onnx")}
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"{what} names several operator sets of ONNX, {sorted(found)}: it must name one"
+        )
+    version = found.pop() if found else OPSET
+    if not 1 <= version <= OPSET:
+        raise ConfigurationError(
+            f"{what} is written in ONNX's operator set {version}, and d5ray knows 1 to {OPSET}: export it "
+            f"again with opset_version={OPSET} or less"
+        )
+    return version
+
+
+def _take_values(graph: onnx.GraphProto, folder: Path | None, what: str) -> _Values:
+    """The values of the initializers, which leave the graph: the large ones become inputs of it."""
+    if graph.sparse_initializer:
+        raise ConfigurationError(
+            f"{what} holds the sparse tensor {graph.sparse_initializer[0].values.name!r}: make it a dense one"
+        )
+    values = _Values()
+    sizes = [size_of(each, f"the tensor {each.name!r}") for each in graph.initializer if is_external(each)]
+    check_room(sum(sizes), f"the values of {what}")
+    small = []
+    for tensor in graph.initializer:
+        name = tensor.name
+        if name in values.arrays:
+            raise ConfigurationError(f"{what} holds the tensor {name!r} twice: give one another name")
+        values.arrays[name] = value_of(tensor, folder, f"the tensor {name!r}")
         for each in tensor.metadata_props:
             if each.key == KIND:
-                marked[tensor.name] = each.value
+                values.marked[name] = each.value
+        if values.arrays[name].size <= MOST_ELEMENTS:
+            small.append(numpy_helper.from_array(values.arrays[name], name))
+    names = {tensor.name for tensor in small}
+    given = [each for each in graph.input if each.name not in values.arrays]
+    large = [
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in graph.initializer
+        if tensor.name not in names
+    ]
+    for repeated, new in ((graph.initializer, small), (graph.input, [*given, *large])):
+        del repeated[:]
+        repeated.extend(new)  # type: ignore[arg-type]  # each list is of its field's type
+    return values
+
+
+def _check_tensors(graph: onnx.GraphProto, values: _Values, what: str) -> None:
+    """Raise `ConfigurationError` unless every tensor is made once, before or after those who read it."""
+    given: dict[str, TensorDescriptor] = {}
+    for each in graph.input:
+        if each.name in given:
+            raise ConfigurationError(f"{what} has the input {each.name!r} twice: give one another name")
+        if each.name not in values.arrays:
+            given[each.name] = _input(each)
+    _name_nodes(graph.node)
+    nodes = tuple(
+        Node(each.op_type, tuple(each.input), tuple(each.output), name=each.name) for each in graph.node
+    )
+    plain = Graph(
+        nodes=nodes, inputs=given, outputs=tuple(each.name for each in graph.output), constants=values.arrays
+    )
+    check_names(plain)
+    if (order := in_order(plain)) != nodes:  # ONNX demands an order that some writers do not keep
+        protos = {each.name: each for each in graph.node}
+        ordered = [protos[node.name] for node in order]
+        del graph.node[:]
+        graph.node.extend(ordered)
+
+
+def _input(proto: onnx.ValueInfoProto) -> TensorDescriptor:
+    found = descriptor_from(proto.type, f"the input {proto.name!r}")
+    if found is None:
+        raise ConfigurationError(f"the input {proto.name!r} has no type: say of which type and shape it is")
+    return found
+
+
+def _name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give every node a name of its own: ONNX does without."""
     names: set[str] = set()
-    for proto in model.graph.node:
-        node = node_from(proto)
-        if node.type == "Constant" and not node.domain:
-            values[node.outputs[0]] = _constant(node.attributes)
-            marked[node.outputs[0]] = "constants"
-            continue
-        name, number = node.name or node.type, 1
+    counts: dict[str, int] = {}
+    for node in nodes:
+        base = node.name or node.op_type
+        name = base
         while name in names:
-            number += 1
-            name = f"{node.name or node.type}_{number}"
+            counts[base] = counts.get(base, 1) + 1
+            name = f"{base}_{counts[base]}"
         names.add(name)
-        nodes.append(node_from(proto, name))
-    inputs = {
-        each.name: descriptor_from(each.type, f"the input {each.name!r}")
-        for each in model.graph.input
-        if each.name not in values
-    }
+        node.name = name
+
+
+def _missing(model: onnx.ModelProto) -> list[Node]:
+    """The nodes, also within functions, that d5ray cannot compute, and no conversion helps."""
+    own = {(each.domain, each.name) for each in model.functions}
+    found = []
+    for nodes in (model.graph.node, *(each.node for each in model.functions)):
+        for proto in nodes:
+            domain = "" if proto.domain == "ai.onnx" else proto.domain
+            node = Node(proto.op_type, (), (), {}, proto.name, domain)
+            if (proto.domain, proto.op_type) in own or (not domain and proto.op_type in CONVERTED):
+                continue
+            if not is_supported(node):
+                found.append(node)
+    return found
+
+
+def _check_by_onnx(model: onnx.ModelProto, what: str) -> None:
+    try:
+        checker.check_model(model)
+    except (checker.ValidationError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"{what} breaks a rule of ONNX: {reason(error)}") from error
+
+
+def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    if not model.functions:
+        return model
+    try:
+        return inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError) as error:
+        raise ConfigurationError(f"the functions of {what} cannot be inlined: {reason(error)}") from error
+
+
+def _converted(model: onnx.ModelProto, version: int, what: str) -> onnx.ModelProto:
+    if version == OPSET:
+        return model
+    model.ir_version = IR_VERSION  # the values have left the inputs
+    try:
+        return version_converter.convert_version(model, OPSET)
+    except (RuntimeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{what} cannot be converted from ONNX's operator set {version} to {OPSET}: {reason(error)}; "
+            "export it again with a newer operator set"
+        ) from error
+
+
+def _graph(graph: onnx.GraphProto, values: _Values, folder: Path | None) -> Graph:
+    _name_nodes(graph.node)
+    arrays, marked = dict(values.arrays), dict(values.marked)
+    for tensor in graph.initializer:  # those that the conversion added
+        if tensor.name not in arrays:
+            arrays[tensor.name] = value_of(tensor, folder, f"the tensor {tensor.name!r}")
+            marked[tensor.name] = "constants"
+    nodes = []
+    for proto in graph.node:
+        if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
+            arrays[proto.output[0]] = _constant(proto, folder)
+            marked[proto.output[0]] = "constants"
+        else:
+            nodes.append(replace(node_from(proto, folder), name=proto.name))
     return Graph(
-        model.graph.name,
+        graph.name or "network",
         tuple(nodes),
-        {name: each for name, each in inputs.items() if each is not None},
-        tuple(each.name for each in model.graph.output),
-        **sorted_out(values, nodes, marked),
+        {each.name: _input(each) for each in graph.input if each.name not in arrays},
+        tuple(each.name for each in graph.output),
+        **sorted_out(arrays, nodes, marked),
     )
 
 
-def _constant(attributes: Mapping[str, Any]) -> Any:
-    kind, value = next(iter(attributes.items()))
-    if kind == "value":
-        return value
-    return np.asarray(value, np.float32 if "float" in kind else np.int64)
+def _constant(proto: onnx.NodeProto, folder: Path | None) -> Array:
+    """The value of a Constant node, however it is written."""
+    given = list(_attributes_of_constant(proto))
+    if len(given) != 1:
+        raise ConfigurationError(
+            f"the node {proto.name} (Constant) must have one value, and has {len(given)}"
+        )
+    attribute = given[0]
+    what = f"the constant {proto.output[0]!r}"
+    match attribute.name:
+        case "value":
+            return value_of(attribute.t, folder, what)
+        case "value_float":
+            return read_only(np.asarray(attribute.f, np.float32))
+        case "value_floats":
+            return read_only(np.asarray(attribute.floats, np.float32))
+        case "value_int":
+            return read_only(np.asarray(attribute.i, np.int64))
+        case "value_ints":
+            return read_only(np.asarray(attribute.ints, np.int64))
+    raise ConfigurationError(
+        f"{what} is given by {attribute.name!r}: networks of d5ray hold dense numbers only"
+    )
+
+
+def _attributes_of_constant(proto: onnx.NodeProto) -> Iterator[onnx.AttributeProto]:
+    yield from (each for each in proto.attribute if each.name.startswith(("value", "sparse_value")))

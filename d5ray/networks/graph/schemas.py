@@ -11,6 +11,7 @@ from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import TYPES
 
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 Options = onnx.defs.OpSchema.FormalParameterOption
 
 
@@ -23,22 +24,25 @@ def is_supported(node: Node) -> bool:
 
 def check_supported(nodes: Iterable[Node]) -> None:
     """Raise `ConfigurationError` that lists everything that cannot be computed, at once."""
-    missing: dict[tuple[str, str], list[Node]] = {}
+    refuse([node for node in nodes if not is_supported(node)])
+
+
+def refuse(nodes: Iterable[Node]) -> None:
+    """Raise `ConfigurationError` that lists the types of these nodes, if there are any."""
+    missing: dict[str, list[Node]] = {}
     for node in nodes:
-        if not is_supported(node):
-            missing.setdefault((node.domain, node.type), []).append(node)
+        missing.setdefault(f"{node.domain}.{node.type}" if node.domain else node.type, []).append(node)
     if not missing:
         return
-    shown = []
-    for (domain, type), found in sorted(missing.items()):
-        kind = f"{domain}.{type}" if domain else type
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        shown.append(f"{kind} (at {found[0].name!r}{more})")
-    count = f"{len(missing)} operator type" + ("s" if len(missing) > 1 else "")
-    raise ConfigurationError(
-        f"d5ray has no {count} that the network uses: {', '.join(shown)}; "
-        "register custom operators for them, or replace these nodes before"
+    shown = ", ".join(
+        f"{kind} (at {found[0].name!r}{f' and {len(found) - 1} more' if len(found) > 1 else ''})"
+        for kind, found in sorted(missing.items())
     )
+    count = "an operator type" if len(missing) == 1 else f"{len(missing)} operator types"
+    advice = "register custom operators for them, or replace these nodes before"
+    if CONTROL_FLOW & missing.keys():
+        advice += "; networks have no control flow: export the model with its branches and loops decided"
+    raise ConfigurationError(f"the network uses {count} that d5ray does not have: {shown}; {advice}")
 
 
 def check_node(node: Node, known: Mapping[str, TensorDescriptor]) -> None:

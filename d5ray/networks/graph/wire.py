@@ -1,0 +1,84 @@
+"""Protobuf's wire format, walked through before anything is made of it: where it ends, how deep, how many."""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from d5ray.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+MOST_MESSAGES = 4_000_000  # a message of two bytes takes some hundred in memory
+DEEPEST = 60  # protobuf itself goes down to 100
+
+VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
+
+
+def check_wire(data: "bytes | mmap", descriptor: Any, what: str) -> None:
+    """Raise `ConfigurationError` unless data is a whole message of this type, of bearable depth and number.
+
+    Only tags and lengths are read. what: how errors call the data.
+    """
+    place, messages = 0, 0
+    open_messages: list[tuple[Any, int]] = [(_children(descriptor), len(data))]
+    known: dict[Any, dict[int, Any]] = {}
+    while open_messages:
+        children, end = open_messages[-1]
+        if place >= end:
+            open_messages.pop()
+            continue
+        tag, place = _varint(data, place, end, what)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            _, place = _varint(data, place, end, what)
+            continue
+        if kind in (EIGHT_BYTES, FOUR_BYTES):
+            place += 8 if kind == EIGHT_BYTES else 4
+        elif kind == SIZED and number > 0:
+            size, place = _varint(data, place, end, what)
+            if place + size > end:
+                _refuse(what, f"something of {size:,} bytes begins at byte {place:,} and ends behind {end:,}")
+            child = children.get(number)
+            if child is None:
+                place += size
+                continue
+            messages += 1
+            if messages > MOST_MESSAGES:
+                raise ConfigurationError(
+                    f"{what} is made of more than {MOST_MESSAGES:,} pieces: no network that d5ray can hold is"
+                )
+            if len(open_messages) >= DEEPEST:
+                raise ConfigurationError(
+                    f"{what} is nested more than {DEEPEST} deep: networks without control flow are not"
+                )
+            if child not in known:
+                known[child] = _children(child)
+            open_messages.append((known[child], place + size))
+            continue
+        else:
+            _refuse(what, f"byte {place:,} is not how a field of protobuf begins")
+        if place > end:
+            _refuse(what, f"it ends in the middle of a number, at byte {end:,}")
+
+
+def _children(descriptor: Any) -> dict[int, Any]:
+    """The fields of a message that hold messages, by their numbers."""
+    return {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
+
+
+def _varint(data: "bytes | mmap", place: int, end: int, what: str) -> tuple[int, int]:
+    """The number that stands here, seven bits in a byte, and the place behind it."""
+    value, shift = 0, 0
+    while place < end and shift < 70:
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    return _refuse(what, f"it ends in the middle of a number, at byte {place:,}")
+
+
+def _refuse(what: str, why: str) -> NoReturn:
+    raise ConfigurationError(
+        f"{what} is no ONNX model, or a truncated or corrupt one: {why}; get it again, or export it again"
+    )
