@@ -256,8 +256,8 @@ class Network:
     ) -> str:
         """Let the network compare scores with labels, a new input, in an output `loss`; gives its name.
 
-        kind: SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, whose labels are numbers of classes, int64,
-        of the scores' shape without the axis of the classes; or MeanSquaredError, whose labels are like the
+        kind: SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, whose labels are classes' numbers, int64,
+        in the scores' shape without the axis of the classes; or MeanSquaredError, whose labels are like the
         scores; also a `Loss`. scores: by default the network's only output. The loss is the mean over all
         labels.
         """

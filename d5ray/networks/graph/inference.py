@@ -13,6 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph, Values
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_to, value_info
 from d5ray.networks.graph.schemas import check_node
+from d5ray.networks.graph.sizes import counted, simplified
 from d5ray.operators import inference as rules
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
@@ -89,8 +90,12 @@ def _made(
     if rule is not None:
         return _by_rule(node, rule, site(node, constants, known))
     check_node(node, known)
-    messages = [node_to(each) for each in (*_shape_makers(node, constants, known, producers), node)]
-    made = {name for each in messages for name in each.output if name}
+    makers, more = simplified(
+        [node_to(each) for each in _shape_makers(node, known, producers)], constants, known
+    )
+    messages = [*makers, node_to(node)]
+    own = {each.name for each in more}
+    made = {name for each in messages for name in each.output if name} | own
     read = {name for each in messages for name in each.input if name} - made
     values = {name: constants[name] for name in read if name in constants and _matters(constants[name])}
     model = helper.make_model(
@@ -99,7 +104,7 @@ def _made(
             "site",
             [value_info(name, known.get(name)) for name in sorted(read - values.keys())],
             [value_info(name) for name in node.outputs if name],
-            [numpy_helper.from_array(value, name) for name, value in sorted(values.items())],
+            [*more, *(numpy_helper.from_array(value, name) for name, value in sorted(values.items()))],
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
@@ -119,26 +124,23 @@ def _made(
         descriptor = descriptor_from(each.type, f"the tensor {each.name!r} that the node {node} makes")
         if descriptor is not None:
             outputs[each.name] = _without_foreign(descriptor, symbols)
+    if node.type == "Reshape" and (better := counted(node, constants, known)) is not None:
+        outputs[node.outputs[0]] = better
     return outputs
 
 
-def _shape_makers(
-    node: Node, constants: Values, known: Descriptors, producers: Mapping[str, Node]
-) -> list[Node]:
+def _shape_makers(node: Node, known: Descriptors, producers: Mapping[str, Node]) -> list[Node]:
     """The nodes that compute, from shapes, the small integers that a node reads; in their order.
 
     ONNX carries such values through them, also where some of the sizes are open.
     """
     found: dict[str, Node] = {}
     waiting = [name for name in node.inputs if _is_small_integer(name, known)]
-    depth: dict[str, int] = {}
     while waiting and len(found) < MOST_NODES:
-        name = waiting.pop()
-        maker = producers.get(name)
+        maker = producers.get(waiting.pop())
         if maker is None or maker.domain or maker.type not in SHAPE_TYPES or maker.name in found:
             continue
         found[maker.name] = maker
-        depth[maker.name] = len(depth)
         if maker.type not in ("Shape", "Size"):
             waiting.extend(each for each in maker.inputs if _is_small_integer(each, known))
     return _ordered(found, producers)

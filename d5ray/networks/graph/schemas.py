@@ -55,6 +55,46 @@ def check_node(node: Node, known: Mapping[str, TensorDescriptor]) -> None:
     _check_types(node, schema, known)
 
 
+def mean_the_same(node: Node, opset: int, known: Mapping[str, TensorDescriptor]) -> bool:
+    """Whether an older operator set defines the node's type as the newest does, for this node.
+
+    Most of the newer definitions only allow more types, or have one more attribute.
+    """
+    if node.domain:
+        return True
+    try:
+        old = onnx.defs.get_schema(node.type, opset)
+    except onnx.defs.SchemaError:
+        return False
+    new = onnx.defs.get_schema(node.type, OPSET)
+    if old.since_version == new.since_version:
+        return True
+    attributes, before = _defaults(new), _defaults(old)
+    return (
+        all(attributes.get(name) == each for name, each in before.items())
+        and not any(new.attributes[name].required for name in attributes.keys() - before.keys())
+        and before.keys() >= node.attributes.keys()
+        and _slots(old) == _slots(new)
+        and all(
+            _onnx_type(known[name]) in formals[min(slot, len(formals) - 1)].types
+            for names, formals in ((node.inputs, old.inputs), (node.outputs, old.outputs))
+            for slot, name in enumerate(names)
+            if name in known
+        )
+    )
+
+
+def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:
+    return {
+        name: (each.type, each.required, each.default_value.SerializeToString())
+        for name, each in schema.attributes.items()
+    }
+
+
+def _slots(schema: onnx.defs.OpSchema) -> object:
+    return [[(each.name, each.option) for each in formals] for formals in (schema.inputs, schema.outputs)]
+
+
 def _check_attributes(node: Node, schema: onnx.defs.OpSchema) -> None:
     for name, value in node.attributes.items():
         if name not in schema.attributes and value is not None:
