@@ -68,11 +68,12 @@ class Network:
         it names within its folder. Raises `ConfigurationError` for a file that cannot be read or holds what
         d5ray cannot compute: all of that at once.
         """
-        from d5ray.networks.graph.reader import read  # noqa: PLC0415 - takes a while, and is not always needed
+        from d5ray.networks.graph.reader import check_declared, read  # noqa: PLC0415 - not always needed
 
         network = cls()
-        graph = read(source)
+        graph, declared = read(source)
         network._become(graph, graph)
+        check_declared(declared, network.descriptors)
         return network
 
     def to_onnx(self, path: str | PathLike[str] | None = None) -> "onnx.ModelProto":

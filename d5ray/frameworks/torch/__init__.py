@@ -8,6 +8,7 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.executor import TorchExecutor
+    from d5ray.networks.network import Network
 
 
 def from_model(
@@ -37,3 +38,28 @@ def from_model(
 def load() -> None:
     """Import everything the executor needs, so that an agent can do it while others still start."""
     from d5ray.frameworks.torch import build, process_group  # noqa: F401, PLC0415 - imports torch
+
+
+def network_of(module: Any, *samples: Any, batch: str | None = "batch") -> "Network":
+    """An `nn.Module` as a Network, as it evaluates: no Dropout, running statistics as they are.
+
+    samples: one input for each argument of the module's `forward`, tensors or arrays; only their shapes and
+    types matter. batch: the name of their first axis, whose size is open; None where all sizes are as in the
+    samples.
+    Parameters keep the module's names. The module itself is not changed. Raises `ConfigurationError` where
+    PyTorch cannot export the module, or the network would hold operators that d5ray has not.
+    """
+    from d5ray.frameworks.torch import export  # noqa: PLC0415 - imports torch
+
+    return export.exported(module, samples, batch)
+
+
+def training_network_of(module: Any, *samples: Any, batch: str | None = "batch") -> "Network":
+    """The same as `network_of`, as the module trains: Dropout drops, BatchNorm uses the batch's statistics.
+
+    The running statistics are `state` of the network. ONNX keeps the variance of the batch itself, where
+    PyTorch keeps that times n/(n-1), an estimate of the data set's.
+    """
+    from d5ray.frameworks.torch import export  # noqa: PLC0415 - imports torch
+
+    return export.exported_for_training(module, samples, batch)

@@ -1,6 +1,6 @@
 """A graph from an ONNX model: checked, its functions inlined, in the newest operator set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -36,8 +36,10 @@ class _Values:
     marked: dict[str, str] = field(default_factory=dict)
 
 
-def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> Graph:
-    """The graph of a model. Raises `ConfigurationError` for what is corrupt, hostile, or cannot be computed.
+def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, dict[str, TensorDescriptor]]:
+    """The graph of a model, and what the model says of its outputs.
+
+    Raises `ConfigurationError` for what is corrupt, hostile, or cannot be computed.
 
     Before ONNX's own code sees the model, the values are taken out of it, and it is known to be whole,
     without circles, and of bearable size.
@@ -49,9 +51,36 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> Graph:
     _check_tensors(model.graph, values, what)
     refuse(_missing(model))
     check_functions(model, what)
+    model.ir_version = max(model.ir_version, IR_VERSION)  # the values have left the inputs
     _check_by_onnx(model, what)
+    declared = {
+        each.name: descriptor_from(each.type, f"the output {each.name!r}") for each in model.graph.output
+    }
     model = _converted(_inlined(model, what), version, what)
-    return _graph(model.graph, values, opened.folder)
+    graph = _graph(model.graph, values, opened.folder)
+    return graph, {name: each for name, each in declared.items() if each is not None}
+
+
+def check_declared(declared: Mapping[str, TensorDescriptor], found: Mapping[str, TensorDescriptor]) -> None:
+    """Raise `ConfigurationError` where the model's outputs are not what it says of them."""
+    for name, wanted in declared.items():
+        if name in found and not _fits(wanted, found[name]):
+            raise ConfigurationError(
+                f"the model says that its output {name!r} is {wanted}, and its nodes make it {found[name]}: "
+                "the model is corrupt, or its output's type is out of date"
+            )
+
+
+def _fits(first: TensorDescriptor, second: TensorDescriptor) -> bool:
+    """Whether both can describe one tensor."""
+    if first.dtype != second.dtype:
+        return False
+    if first.shape is None or second.shape is None:
+        return True
+    return len(first.shape) == len(second.shape) and all(
+        one == other or not isinstance(one, int) or not isinstance(other, int)
+        for one, other in zip(first.shape, second.shape, strict=True)
+    )
 
 
 def _version(model: onnx.ModelProto, what: str) -> int:
@@ -188,7 +217,6 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
 def _converted(model: onnx.ModelProto, version: int, what: str) -> onnx.ModelProto:
     if version == OPSET:
         return model
-    model.ir_version = IR_VERSION  # the values have left the inputs
     try:
         return version_converter.convert_version(model, OPSET)
     except (RuntimeError, ValueError) as error:
