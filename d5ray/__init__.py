@@ -192,6 +192,9 @@ if TYPE_CHECKING:
     from d5ray.networks.device import BestDevice as BestDevice
     from d5ray.networks.device import CPUDevice as CPUDevice
     from d5ray.networks.device import GPUDevice as GPUDevice
+    from d5ray.operators.validation import check_forward as check_forward
+    from d5ray.operators.validation import check_gradient as check_gradient
+    from d5ray.operators.validation import check_repeatability as check_repeatability
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.recipe import run_recipe as run_recipe
     from d5ray.replayer import replay as replay
@@ -371,6 +374,9 @@ _NAMES = {
     "LearningCurves": "d5ray.training.events.curves",
     "MeasureInference": "d5ray.training.events.inference",
     "SaveWrongSamples": "d5ray.training.events.wrong_samples",
+    "check_forward": "d5ray.operators.validation",
+    "check_gradient": "d5ray.operators.validation",
+    "check_repeatability": "d5ray.operators.validation",
     "check_optimizer": "d5ray.training.validation",
     "check_training": "d5ray.training.validation",
     "Batch": "d5ray.training.batch",
