@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError
 from d5ray.networks.graph import edits, inference
-from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
+from d5ray.networks.graph.graph import Array, Graph, check_names, in_order, suggestion
 from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.kinds import check_state, state_of
 from d5ray.networks.graph.losses import with_loss
@@ -134,7 +134,8 @@ class Network:
             if node.name == name:
                 return node
         raise ConfigurationError(
-            f"the network {self.name!r} has no node {name!r}: {nearest(name, [n.name for n in self.nodes])}"
+            f"the network {self.name!r} has no node {name!r}: "
+            f"{suggestion(name, [n.name for n in self.nodes])}"
         )
 
     def producer(self, tensor: str) -> Node | None:
@@ -289,7 +290,10 @@ class Network:
 
         Parameters, constants and state that only it read go with it, here and wherever a last reader goes.
         """
-        self._turn(edits.without(self._graph, self._own(node)))
+        own = self._own(node)
+        if self._pending is None:
+            edits.check_unused(self._graph, own)
+        self._turn(edits.without(self._graph, own))
 
     def remove_edge(self, tensor: str, node: Node | str, slot: int | None = None) -> None:
         """Let a node no longer read a tensor, which must be an optional input of it, or one of any number.
@@ -343,7 +347,8 @@ class Network:
                         f"{name!r} of the network {self.name!r} is {TensorDescriptor(new.dtype, new.shape)}, "
                         f"and must be of type {held[name].dtype}: convert it before"
                     )
-                self._change(**{kind: {**held, name: new}})
+                fed: dict[str, Any] = {kind: {**held, name: new}}
+                self._turn(dataclasses.replace(graph, **fed))
                 return
         self._check_tensor(name)
         where = "an input: give its value to inference" if name in graph.inputs else "computed by a node"
@@ -397,7 +402,7 @@ class Network:
     def _check_among(self, kind: str, name: str, names: Iterable[str]) -> None:
         if name not in names:
             raise ConfigurationError(
-                f"the network {self.name!r} has no {kind} {name!r}: {nearest(name, names)}"
+                f"the network {self.name!r} has no {kind} {name!r}: {suggestion(name, list(names))}"
             )
 
     def _check_new(self, name: str) -> None:

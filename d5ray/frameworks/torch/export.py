@@ -21,13 +21,13 @@ OPSET = 23  # the newest that the exporter writes itself; has Attention as one o
 INFERENCE = "_native_batch_norm_legit_no_training"  # what the exporter notes of a BatchNorm that is frozen
 
 
-def exported(module: nn.Module, samples: Sequence[Any], batch: str | None) -> Network:
+def exported(module: Any, samples: Sequence[Any], batch: str | None) -> Network:
     """The module as it evaluates. See `d5ray.frameworks.torch.network_of`."""
     with _mode(module, training=False):
         return Network.from_onnx(_model(module, samples, batch))
 
 
-def exported_for_training(module: nn.Module, samples: Sequence[Any], batch: str | None) -> Network:
+def exported_for_training(module: Any, samples: Sequence[Any], batch: str | None) -> Network:
     """The module as it trains. See `d5ray.frameworks.torch.training_network_of`."""
     with _mode(module, training=True):
         model = _model(module, samples, batch)
@@ -40,8 +40,6 @@ def exported_for_training(module: nn.Module, samples: Sequence[Any], batch: str 
 
 
 def _model(module: nn.Module, samples: Sequence[Any], batch: str | None) -> onnx.ModelProto:
-    if not isinstance(module, nn.Module):
-        raise ConfigurationError(f"{module!r} is no nn.Module: give one, with sample inputs")
     if not samples:
         raise ConfigurationError(
             f"{type(module).__name__} needs sample inputs, from which shapes and types follow"
@@ -65,7 +63,7 @@ def _model(module: nn.Module, samples: Sequence[Any], batch: str | None) -> onnx
             assert program is not None
             return _tidied(program, module)
     except Exception as error:  # the exporter raises whatever it comes upon
-        cause = error
+        cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
         advice = f", or batch=None if it needs {given[0].shape[0]} samples" if batch is not None else ""
@@ -129,11 +127,10 @@ def _sample(value: Any, batch: str | None) -> torch.Tensor:
 
 
 @contextmanager
-def _mode(module: nn.Module, training: bool) -> Iterator[None]:
+def _mode(module: Any, training: bool) -> Iterator[None]:
     """Train or evaluate for a while; afterwards every part is as it was."""
     if not isinstance(module, nn.Module):
-        yield
-        return
+        raise ConfigurationError(f"{module!r} is no nn.Module: give one, with sample inputs")
     before = {each: each.training for each in module.modules()}
     module.train(training)
     try:

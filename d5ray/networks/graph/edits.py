@@ -74,6 +74,19 @@ def disconnected(graph: Graph, tensor: str, node: Node, slot: int | None) -> Gra
     return _swapped(graph, node, replace(node, inputs=tuple(inputs)))
 
 
+def check_unused(graph: Graph, node: Node) -> None:
+    """Raise `ConfigurationError` where somebody makes use of what a node makes."""
+    readers = graph.readers()
+    for name in node.outputs:
+        uses = [f"is read by {each}" for each in readers.get(name, [])]
+        uses += ["is an output of the network"] * (name in graph.outputs)
+        if uses:
+            raise ConfigurationError(
+                f"the node {node} cannot be removed: {name!r} {' and '.join(uses)}; bypass or replace it, or "
+                "make several changes one (changes)"
+            )
+
+
 def without(graph: Graph, node: Node) -> Graph:
     """The graph without a node."""
     return replace(graph, nodes=tuple(each for each in graph.nodes if each is not node))

@@ -137,19 +137,15 @@ def _data_file(location: str, folder: Path | None, what: str) -> Path:
             "of the ONNX file, not its contents"
         )
     inside = Path(location)
-    resolved = Path(os.path.realpath(folder / inside)) if "\0" not in location else folder
-    if (
-        not location
-        or inside.is_absolute()
-        or ".." in inside.parts
-        or "\\" in location
-        or not resolved.is_relative_to(folder)
-    ):
-        raise ConfigurationError(
-            f"{what} is said to stand in {location!r}: data files must be in the model's own folder, "
-            f"{folder}, and not lead out of it; nothing was read"
-        )
-    return resolved
+    plain = bool(location) and not inside.is_absolute() and ".." not in inside.parts
+    if plain and "\0" not in location and "\\" not in location:
+        resolved = Path(os.path.realpath(folder / inside))
+        if resolved.is_relative_to(folder):
+            return resolved
+    raise ConfigurationError(
+        f"{what} is said to stand in {location!r}: data files must be in the model's own folder, {folder}, "
+        "and not lead out of it; nothing was read"
+    )
 
 
 def _whole(said: Mapping[str, str], key: str, default: int, what: str) -> int:

@@ -1,6 +1,6 @@
 """Graph: what a network consists of, as data that nobody changes, in an order in which it can be computed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
@@ -14,6 +14,7 @@ from d5ray.operators.tensor_descriptor import TensorDescriptor
 Array = np.ndarray[Any, Any]
 Values = Mapping[str, Array]
 
+MOST_NAMES = 12  # that an error lists
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -53,6 +54,12 @@ class Graph:
         return found
 
 
+def suggestion(name: str, names: Collection[str]) -> str:
+    """The end of an error about an unknown name: the nearest one, all where they are few, or how many."""
+    found = nearest(name, names)
+    return found if len(names) <= MOST_NAMES or found.startswith("did") else f"there are {len(names)} others"
+
+
 def check_names(graph: Graph) -> None:
     """Raise `ConfigurationError` unless every tensor is made once, and every node has a name of its own."""
     makers: dict[str, str] = {}
@@ -84,7 +91,7 @@ def check_names(graph: Graph) -> None:
     for name in graph.outputs:
         if name not in makers:
             raise ConfigurationError(
-                f"the network's output {name!r} is made by no node: {nearest(name, makers)}"
+                f"the network's output {name!r} is made by no node: {suggestion(name, makers)}"
             )
 
 
@@ -100,7 +107,7 @@ def in_order(graph: Graph) -> tuple[Node, ...]:
             if name and name not in known and name not in producers:
                 raise ConfigurationError(
                     f"the node {node} reads the tensor {name!r} (input {slot}), which nobody makes: "
-                    f"{nearest(name, {*known, *producers})}"
+                    f"{suggestion(name, {*known, *producers})}"
                 )
     return tuple(_sorted(graph.nodes, producers))
 

@@ -46,8 +46,8 @@ def attribute_types(node: Node) -> dict[str, int]:
     """The kinds of the attributes that ONNX's definition of a type names; none for what is not ONNX's."""
     if node.domain or not onnx.defs.has(node.type):
         return {}
-    schema = onnx.defs.get_schema(node.type, OPSET)
-    return {name: int(each.type.value) for name, each in schema.attributes.items()}
+    attributes: Any = onnx.defs.get_schema(node.type, OPSET).attributes
+    return {name: int(each.type) for name, each in attributes.items()}
 
 
 def descriptor_from(proto: onnx.TypeProto, what: str) -> TensorDescriptor | None:

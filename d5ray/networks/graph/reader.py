@@ -45,9 +45,19 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
     without circles, and of bearable size.
     """
     opened = open_model(source)
-    model, what = opened.model, opened.what
+    try:
+        return _read(opened.model, opened.folder, opened.what)
+    except UnicodeError as error:
+        raise ConfigurationError(
+            f"{opened.what} holds a name that is no text in UTF-8: the model is corrupt"
+        ) from error
+
+
+def _read(
+    model: onnx.ModelProto, folder: Path | None, what: str
+) -> tuple[Graph, dict[str, TensorDescriptor]]:
     version = _version(model, what)
-    values = _take_values(model.graph, opened.folder, what)
+    values = _take_values(model.graph, folder, what)
     _check_tensors(model.graph, values, what)
     refuse(_missing(model))
     check_functions(model, what)
@@ -57,7 +67,7 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
         each.name: descriptor_from(each.type, f"the output {each.name!r}") for each in model.graph.output
     }
     model = _converted(_inlined(model, what), version, what)
-    graph = _graph(model.graph, values, opened.folder)
+    graph = _graph(model.graph, values, folder)
     return graph, {name: each for name, each in declared.items() if each is not None}
 
 
@@ -97,6 +107,8 @@ def _version(model: onnx.ModelProto, what: str) -> int:
         raise ConfigurationError(
             f"{what} names several operator sets of ONNX, {sorted(found)}: it must name one"
         )
+    if not found and any(each.domain in ("", "ai.onnx") for each in model.graph.node):
+        raise ConfigurationError(f"{what} does not say in which of ONNX's operator sets it is written")
     version = found.pop() if found else OPSET
     if not 1 <= version <= OPSET:
         raise ConfigurationError(
@@ -135,7 +147,7 @@ def _take_values(graph: onnx.GraphProto, folder: Path | None, what: str) -> _Val
     ]
     for repeated, new in ((graph.initializer, small), (graph.input, [*given, *large])):
         del repeated[:]
-        repeated.extend(new)  # type: ignore[arg-type]  # each list is of its field's type
+        repeated.extend(new)
     return values
 
 
@@ -199,10 +211,20 @@ def _missing(model: onnx.ModelProto) -> list[Node]:
 
 
 def _check_by_onnx(model: onnx.ModelProto, what: str) -> None:
+    """Raise `ConfigurationError` for what ONNX's own checker finds, but for shapes that nobody knows."""
+    graph = model.graph
+    kept = [(values, list(values)) for values in (graph.input, graph.output)]
+    del graph.output[:]
+    for each in graph.input:
+        if not each.type.tensor_type.HasField("shape"):
+            each.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(model)
     except (checker.ValidationError, ValueError, RuntimeError) as error:
         raise ConfigurationError(f"{what} breaks a rule of ONNX: {reason(error)}") from error
+    for values, before in kept:
+        del values[:]
+        values.extend(before)
 
 
 def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:

@@ -41,8 +41,10 @@ def size_of(tensor: onnx.TensorProto, what: str) -> int:
             raise ConfigurationError(
                 f"{what} has a size of {size} on axis {axis}: sizes are whole numbers from 0 up"
             )
-    bits = BITS.get(tensor.data_type) or 8 * dtype_from(tensor.data_type, what).itemsize
-    return -(-math.prod(tensor.dims) * bits // 8)
+    kind: Any = tensor.data_type
+    bits: int = BITS.get(kind) or 8 * dtype_from(kind, what).itemsize
+    elements: int = math.prod(tensor.dims)
+    return -(-elements * bits // 8)
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:

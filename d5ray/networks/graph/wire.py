@@ -7,7 +7,7 @@ from d5ray.errors import ConfigurationError
 if TYPE_CHECKING:
     from mmap import mmap
 
-MOST_MESSAGES = 4_000_000  # a message of two bytes takes some hundred in memory
+MOST_MESSAGES = 1_000_000  # a message of two bytes takes some hundred in memory
 DEEPEST = 60  # protobuf itself goes down to 100
 
 VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
