@@ -200,6 +200,27 @@ def export(
 
 
 @app.command()
+def network(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An ONNX file.")],
+    picture: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Also draw it there, as an SVG.")
+    ] = None,
+    json: command.Json = False,
+) -> None:
+    """The nodes of a network with shapes and parameters. Nothing in the file is executed."""
+    from d5ray.dashboards import networks, terminal  # noqa: PLC0415
+    from d5ray.networks.network import Network  # noqa: PLC0415
+
+    found = Network.from_onnx(file)
+    if picture is not None:
+        found.draw(picture)
+    if json:
+        terminal.as_json(networks.as_data(found))
+    else:
+        networks.show(found)
+
+
+@app.command()
 def doctor(
     address: command.Address = None,
     network: Annotated[

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import onnx
 
 
+MOST_DRAWN = 500  # nodes, in a notebook, without being asked
+
+
 class Holder(Protocol):
     """What holds values of a network's tensors that are newer than the network's own."""
 
@@ -82,7 +85,25 @@ class Network:
 
         return write(self._settled(), self.descriptors, path)
 
+    def draw(self, path: str | PathLike[str] | None = None) -> str:
+        """The network as a picture, an SVG with a box for every node, which is also written to `path`."""
+        from d5ray.networks.graph.picture import picture  # noqa: PLC0415 - rarely needed
+
+        return picture(self._settled(), self.descriptors, path)
+
+    def _repr_svg_(self) -> str | None:
+        """The picture, in a notebook; none of a network so large that nobody could read it."""
+        return self.draw() if len(self.nodes) <= MOST_DRAWN else None
+
+    def __repr__(self) -> str:
+        return f"Network({self.name!r}, {len(self.nodes)} nodes)"
+
     # What there is
+
+    @property
+    def graph(self) -> Graph:
+        """All there is at once, as data that does not change."""
+        return self._settled()
 
     @property
     def name(self) -> str:

@@ -143,7 +143,8 @@ def _mode(module: Any, training: bool) -> Iterator[None]:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """The exporter warns of its own inner workings, and of packages that nobody asked for."""
-    handlers = logging.getLogger("torch").handlers
+    loggers = [each for name, each in logging.root.manager.loggerDict.items() if name.startswith("torch")]
+    handlers = [each for logger in loggers for each in getattr(logger, "handlers", [])]
     levels = [each.level for each in handlers]
     for each in handlers:
         each.setLevel(logging.ERROR)

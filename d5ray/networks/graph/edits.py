@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx
 
 from d5ray.errors import ConfigurationError
@@ -29,10 +30,8 @@ def free(name: str, taken: Sequence[str] | set[str]) -> str:
 
 
 def normalized(node: Node, name: str) -> Node:
-    """The node under this name, of tuples, as nobody changes them."""
-    attributes = {
-        key: tuple(each) if isinstance(each, list) else each for key, each in node.attributes.items()
-    }
+    """The node under this name, of tuples, with attributes as an ONNX file keeps them."""
+    attributes = {key: _attribute(value) for key, value in node.attributes.items()}
     return replace(
         node,
         inputs=tuple(node.inputs),
@@ -40,6 +39,13 @@ def normalized(node: Node, name: str) -> Node:
         attributes=MappingProxyType(attributes),
         name=name,
     )
+
+
+def _attribute(value: Any) -> Any:
+    """Numbers of ONNX's attributes are of type float32, so that 0.1 is 0.10000000149 from now on."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_attribute(each) for each in value)
+    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def connected(graph: Graph, tensor: str, node: Node, slot: int) -> Graph:

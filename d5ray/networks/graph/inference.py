@@ -25,6 +25,9 @@ SHAPE_TYPES = frozenset(
     {"Shape", "Size", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Add", "Sub", "Mul", "Div", "Cast",
      "Identity", "Reshape"}
 )  # fmt: skip
+# What these make has the type and shape of what they read first; ONNX itself infers nothing for the one, and
+# stumbles over the defaults of the other.
+LIKE_THEIR_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 MOST_ELEMENTS = 4096  # of a constant whose value matters for a shape
 MOST_NODES = 64  # that lead from a tensor's shape to the shape that another gets
 
@@ -90,6 +93,8 @@ def _made(
     if rule is not None:
         return _by_rule(node, rule, site(node, constants, known))
     check_node(node, known)
+    if node.type in LIKE_THEIR_INPUT:
+        return {node.outputs[0]: known[node.inputs[0]]} if node.inputs[0] in known else {}
     makers, more = simplified(
         [node_to(each) for each in _shape_makers(node, known, producers)], constants, known
     )
@@ -113,6 +118,7 @@ def _made(
         found = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         raise ConfigurationError(misfit(node, reason(error), known)) from error
+    _check_slope(node, known)
     symbols = {
         size
         for name in read
@@ -176,6 +182,21 @@ def _is_small_integer(name: str, known: Descriptors) -> bool:
 def _matters(value: Any) -> bool:
     """Whether the value of a constant can decide on a shape, and is small enough to be looked at."""
     return bool(value.ndim <= 1 and value.size <= MOST_ELEMENTS)
+
+
+def _check_slope(node: Node, known: Descriptors) -> None:
+    """Raise `ConfigurationError` where the slopes of a PRelu do not fit, at which ONNX does not look.
+
+    In its operator sets before 7, from which it does not convert them, they were one for each channel.
+    """
+    given, slope = (known.get(name) for name in node.inputs[:2]) if node.type == "PRelu" else (None, None)
+    if given is None or slope is None or given.shape is None or slope.shape is None:
+        return
+    for size, other in zip(reversed(slope.shape), reversed(given.shape), strict=False):
+        if isinstance(size, int) and isinstance(other, int) and size not in (1, other):
+            raise ConfigurationError(
+                misfit(node, "the slopes cannot be repeated to the input's shape", known)
+            )
 
 
 def _without_foreign(descriptor: TensorDescriptor, symbols: set[str]) -> TensorDescriptor:

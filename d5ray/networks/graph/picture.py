@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 
+from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph
 from d5ray.networks.graph.layout import BOX_HEIGHT, BOX_WIDTH, GUTTER, Item, Layout, layout
 from d5ray.operators.node import Node
@@ -54,7 +55,12 @@ def picture(graph: Graph, known: Descriptors, path: str | PathLike[str] | None =
         ]
     )
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"the picture cannot be written to {str(path)!r}: {error.strerror}"
+            ) from error
     return text
 
 
@@ -109,7 +115,7 @@ def _box(
         f'<text x="{left + 9:.1f}" y="{top + 18:.1f}" font-size="12" font-weight="600" fill="{INK}">'
         f"{_short(title, 24)}</text>"
     )
-    if node is not None and node.name != node.type and len(title) < 24:
+    if node is not None and node.name != node.type and len(title) < 22:
         room = int((BOX_WIDTH - 24 - 8 * len(title)) / 5.8)
         yield (
             f'<text x="{left + BOX_WIDTH - 8:.1f}" y="{top + 18:.1f}" font-size="9.5" text-anchor="end" '

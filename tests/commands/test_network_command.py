@@ -1,0 +1,59 @@
+"""`d5ray network`: what is in an ONNX file, for people and for programs"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from d5ray.networks.network import Network
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+from tests.conftest import d5ray
+
+
+def written(folder: Path) -> Path:
+    network = Network("line")
+    network.add_input("x", TensorDescriptor("float32", ("batch", 3)))
+    network.add_parameter("w", np.ones((3, 1000), np.float32))
+    network.add_node(Node("MatMul", ("x", "w"), ("h",), name="product"))
+    network.add_node(Node("Softmax", ("h",), ("y",), {"axis": 1}, name="shares"))
+    network.add_output("y")
+    network.to_onnx(folder / "line.onnx")
+    return folder / "line.onnx"
+
+
+def test_a_table_has_a_line_for_every_node_and_a_picture_is_drawn(tmp_path: Path) -> None:
+    done = d5ray("network", str(written(tmp_path)), "--picture", str(tmp_path / "line.svg"))
+    assert (done.code, done.err) == (0, "")
+    lines = [line.split() for line in done.out.splitlines()]
+    assert lines[0] == ["line", "2", "nodes", "3,000", "parameters", "in", "1", "tensor", "(12", "kB)"]
+    assert lines[1:] == [
+        ["node", "type", "makes", "parameters"],
+        ["x", "input", "float32", "(batch,", "3)"],
+        ["product", "MatMul", "float32", "(batch,", "1000)", "3,000"],
+        ["shares", "Softmax", "float32", "(batch,", "1000)"],
+        ["y", "output", "float32", "(batch,", "1000)"],
+    ]
+    assert (tmp_path / "line.svg").read_text().startswith("<svg")
+
+
+def test_json_has_everything_about_every_node(tmp_path: Path) -> None:
+    found = json.loads(d5ray("network", str(written(tmp_path)), "--json").out)
+    assert found["inputs"] == {"x": {"type": "float32", "shape": ["batch", 3]}}
+    assert found["parameters"] == {"w": [3, 1000]}
+    assert found["nodes"][1] == {
+        "name": "shares",
+        "type": "Softmax",
+        "domain": "",
+        "reads": ["h"],
+        "makes": {"y": {"type": "float32", "shape": ["batch", 1000]}},
+        "attributes": {"axis": 1},
+        "parameters": 0,
+    }
+
+
+def test_a_file_that_is_no_network_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("hello")
+    done = d5ray("network", str(tmp_path / "text.onnx"))
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith("error: the file") and "is no ONNX model" in done.err
