@@ -1,5 +1,4 @@
-"""What sets networks apart: the first node that differs, in structure or in what it computes, with error "
-"norms"""
+"""What sets networks apart: the first node that differs, in structure or values, with error norms"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -265,8 +265,7 @@ class Network:
         return named
 
     def add_edge(self, tensor: str, node: Node | str, slot: int) -> None:
-        """Let a node read a tensor as its input number `slot`, in place of what it read there, if "
-        "anything."""
+        """Let a node read a tensor as its input number `slot`, instead of what it read there, if anything."""
         self._turn(edits.connected(self._graph, tensor, self._own(node), slot))
 
     def add_loss(

@@ -86,8 +86,7 @@ def test_a_reshape_keeps_an_open_size_where_elements_are_as_many(
 
 
 def test_shapes_that_are_computed_from_shapes_are_known() -> None:
-    """As PyTorch's exporter writes x.reshape(x.shape[0], -1)-like code: sizes through Shape, Gather, "
-    "Concat."""
+    """As PyTorch's exporter writes x.reshape(len(x), -1): sizes through Shape, Gather, Concat."""
     network = Network()
     network.add_input("x", TensorDescriptor("float32", ("batch", 3, 4)))
     network.add_constant("zero", np.array(0))

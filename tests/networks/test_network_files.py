@@ -1,5 +1,4 @@
-"""ONNX files that are broken or mean harm: each is one clear error, and nothing else is read, run or "
-"filled"""
+"""ONNX files that are broken or mean harm: each is one clear error, and nothing else is read or run"""
 
 import contextlib
 import os

@@ -1,5 +1,4 @@
-"""Networks of ONNX files, old and new: read, converted, written again, they compute what they computed "
-"before"""
+"""Networks of ONNX files, old and new: read, converted and written, they compute what they did before"""
 
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,7 @@ def tensors(folder: Path, kind: str) -> list[Array]:
 
 @pytest.mark.parametrize("folder", CASES, ids=lambda path: path.name)
 def test_a_model_of_an_old_operator_set_computes_what_it_always_did(folder: Path) -> None:
-    """ONNX's own models that PyTorch wrote in 2017, of operator set 6, with inputs and outputs of that "
-    "time."""
+    """ONNX's own, which PyTorch wrote in 2017, of set 6, with inputs and outputs of that time."""
     if folder.name in PER_CHANNEL:
         with pytest.raises(ConfigurationError, match=r"PRelu.*slopes cannot be repeated"):
             Network.from_onnx(folder / "model.onnx")

@@ -1,5 +1,4 @@
-"""From an `nn.Module` to a Network, by PyTorch's own exporter, with the module's own names of its "
-"parameters"""
+"""From an `nn.Module` to a Network, by PyTorch's own exporter, under the module's own names"""
 
 import logging
 import warnings

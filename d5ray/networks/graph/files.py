@@ -11,7 +11,7 @@ from typing import final
 
 import onnx
 import psutil
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.wire import check_wire
@@ -35,9 +35,10 @@ def open_model(source: str | PathLike[str] | bytes | onnx.ModelProto) -> Opened:
     Raises `ConfigurationError` where there is none.
     """
     if isinstance(source, onnx.ModelProto):
-        own = onnx.ModelProto()
-        own.CopyFrom(source)
-        return Opened(own, "the model", None)
+        try:
+            return Opened(_parsed(source.SerializeToString(), "the model"), "the model", None)
+        except (EncodeError, ValueError) as error:
+            raise ConfigurationError(f"the model cannot be copied: {error}") from error
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Opened(_parsed(bytes(source), "the model"), "the model", None)
     if not isinstance(source, (str, PathLike)):

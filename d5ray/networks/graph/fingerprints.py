@@ -1,5 +1,4 @@
-"""Fingerprints of nodes: equal where the same is computed of the same inputs, whatever nodes and tensors "
-"are called"""
+"""Fingerprints of nodes: equal where the same is computed of the same inputs, whatever it is called"""
 
 import hashlib
 from typing import Any

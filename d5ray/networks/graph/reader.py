@@ -45,17 +45,7 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
     without circles, and of bearable size.
     """
     opened = open_model(source)
-    try:
-        return _read(opened.model, opened.folder, opened.what)
-    except UnicodeError as error:
-        raise ConfigurationError(
-            f"{opened.what} holds a name that is no text in UTF-8: the model is corrupt"
-        ) from error
-
-
-def _read(
-    model: onnx.ModelProto, folder: Path | None, what: str
-) -> tuple[Graph, dict[str, TensorDescriptor]]:
+    model, folder, what = opened.model, opened.folder, opened.what
     version = _version(model, what)
     values = _take_values(model.graph, folder, what)
     _check_tensors(model.graph, values, what)
@@ -220,7 +210,7 @@ def _check_by_onnx(model: onnx.ModelProto, what: str) -> None:
             each.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(model)
-    except (checker.ValidationError, ValueError, RuntimeError) as error:
+    except Exception as error:  # ONNX's own code raises whatever it comes upon
         raise ConfigurationError(f"{what} breaks a rule of ONNX: {reason(error)}") from error
     for values, before in kept:
         del values[:]
@@ -232,7 +222,7 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         return model
     try:
         return inliner.inline_local_functions(model, convert_version=True)
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:
         raise ConfigurationError(f"the functions of {what} cannot be inlined: {reason(error)}") from error
 
 
@@ -241,7 +231,7 @@ def _converted(model: onnx.ModelProto, version: int, what: str) -> onnx.ModelPro
         return model
     try:
         return version_converter.convert_version(model, OPSET)
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:
         raise ConfigurationError(
             f"{what} cannot be converted from ONNX's operator set {version} to {OPSET}: {reason(error)}; "
             "export it again with a newer operator set"

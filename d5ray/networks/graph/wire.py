@@ -10,19 +10,21 @@ if TYPE_CHECKING:
 MOST_MESSAGES = 1_000_000  # a message of two bytes takes some hundred in memory
 DEEPEST = 60  # protobuf itself goes down to 100
 
+TEXT = "text"  # in place of a message's type
+REMARKS = frozenset({"doc_string", "producer_name", "producer_version"})  # which nobody reads
 VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
 
 
 def check_wire(data: "bytes | mmap", descriptor: Any, what: str) -> None:
     """Raise `ConfigurationError` unless data is a whole message of this type, of bearable depth and number.
 
-    Only tags and lengths are read. what: how errors call the data.
+    Only tags, lengths and names are read. what: how errors call the data.
     """
     place, messages = 0, 0
-    open_messages: list[tuple[Any, int]] = [(_children(descriptor), len(data))]
-    known: dict[Any, dict[int, Any]] = {}
+    known: dict[Any, dict[int, Any]] = {descriptor: _fields(descriptor)}
+    open_messages: list[tuple[dict[int, Any], int]] = [(known[descriptor], len(data))]
     while open_messages:
-        children, end = open_messages[-1]
+        fields, end = open_messages[-1]
         if place >= end:
             open_messages.pop()
             continue
@@ -37,8 +39,10 @@ def check_wire(data: "bytes | mmap", descriptor: Any, what: str) -> None:
             size, place = _varint(data, place, end, what)
             if place + size > end:
                 _refuse(what, f"something of {size:,} bytes begins at byte {place:,} and ends behind {end:,}")
-            child = children.get(number)
-            if child is None:
+            child = fields.get(number)
+            if child is TEXT:
+                _check_text(data[place : place + size], what)
+            if child is None or child is TEXT:
                 place += size
                 continue
             messages += 1
@@ -51,7 +55,7 @@ def check_wire(data: "bytes | mmap", descriptor: Any, what: str) -> None:
                     f"{what} is nested more than {DEEPEST} deep: networks without control flow are not"
                 )
             if child not in known:
-                known[child] = _children(child)
+                known[child] = _fields(child)
             open_messages.append((known[child], place + size))
             continue
         else:
@@ -60,9 +64,20 @@ def check_wire(data: "bytes | mmap", descriptor: Any, what: str) -> None:
             _refuse(what, f"it ends in the middle of a number, at byte {end:,}")
 
 
-def _children(descriptor: Any) -> dict[int, Any]:
-    """The fields of a message that hold messages, by their numbers."""
-    return {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
+def _fields(descriptor: Any) -> dict[int, Any]:
+    """The fields of a message that hold messages, or names, by their numbers."""
+    return {
+        field.number: field.message_type if field.message_type is not None else TEXT
+        for field in descriptor.fields
+        if field.message_type is not None or (field.type == field.TYPE_STRING and field.name not in REMARKS)
+    }
+
+
+def _check_text(data: bytes, what: str) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        _refuse(what, f"the name {data[:40]!r} is no text in UTF-8")
 
 
 def _varint(data: "bytes | mmap", place: int, end: int, what: str) -> tuple[int, int]:
