@@ -192,6 +192,10 @@ if TYPE_CHECKING:
     from d5ray.networks.device import BestDevice as BestDevice
     from d5ray.networks.device import CPUDevice as CPUDevice
     from d5ray.networks.device import GPUDevice as GPUDevice
+    from d5ray.networks.difference import compare_values as compare_values
+    from d5ray.networks.difference import structural_difference as structural_difference
+    from d5ray.networks.network import Network as Network
+    from d5ray.operators.node import Node as Node
     from d5ray.operators.validation import check_forward as check_forward
     from d5ray.operators.validation import check_gradient as check_gradient
     from d5ray.operators.validation import check_repeatability as check_repeatability
@@ -407,6 +411,10 @@ _NAMES = {
     "Parquet": "d5ray.training.datasets",
     "load_dataset": "d5ray.training.datasets",
     "BestDevice": "d5ray.networks.device",
+    "Network": "d5ray.networks.network",
+    "Node": "d5ray.operators.node",
+    "compare_values": "d5ray.networks.difference",
+    "structural_difference": "d5ray.networks.difference",
     "CPUDevice": "d5ray.networks.device",
     "GPUDevice": "d5ray.networks.device",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",

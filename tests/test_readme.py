@@ -48,6 +48,18 @@ def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Pa
     assert float(done.stdout.splitlines()[-1]) > 0.9
 
 
+def test_the_changes_of_a_network_are_what_is_said_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every line that prints says behind it what it prints."""
+    code = README.partition("<!-- network -->\n```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    said = [line.partition("  # ")[2].partition(";")[0] for line in code.splitlines() if "print(" in line]
+    assert capsys.readouterr().out.splitlines() == said
+    assert (tmp_path / "model.onnx").is_file()
+
+
 def test_the_metric_of_ones_own_is_a_metric() -> None:
     """The class of the README, on planted rows: its value, criterion, direction, and what it reads."""
     code = README.partition("<!-- metric -->\n```python\n")[2].partition("```")[0]
