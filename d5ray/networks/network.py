@@ -116,7 +116,7 @@ class Network:
 
     @property
     def inputs(self) -> Mapping[str, TensorDescriptor]:
-        return MappingProxyType(dict(self._graph.inputs))
+        return MappingProxyType(self._graph.inputs)
 
     @property
     def outputs(self) -> Mapping[str, TensorDescriptor]:
@@ -126,12 +126,12 @@ class Network:
     @property
     def parameters(self) -> Mapping[str, Array]:
         """What is trained, by name."""
-        return MappingProxyType(dict(self._graph.parameters))
+        return MappingProxyType(self._graph.parameters)
 
     @property
     def constants(self) -> Mapping[str, Array]:
         """What is not trained and never changes, by name."""
-        return MappingProxyType(dict(self._graph.constants))
+        return MappingProxyType(self._graph.constants)
 
     @property
     def state(self) -> Mapping[str, str]:
@@ -141,7 +141,7 @@ class Network:
     @property
     def state_values(self) -> Mapping[str, Array]:
         """The values of the tensors in `state`, before any step."""
-        return MappingProxyType(dict(self._graph.state_values))
+        return MappingProxyType(self._graph.state_values)
 
     @property
     def descriptors(self) -> Mapping[str, TensorDescriptor]:

@@ -10,9 +10,11 @@ import onnx
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph
-from d5ray.networks.graph.protos import OPSET
+from d5ray.networks.graph.protos import OPSET, attribute_types
+from d5ray.networks.graph.tensors import read_only
 from d5ray.operators.node import Node
 
+FLOATS = (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS)
 Options = onnx.defs.OpSchema.FormalParameterOption
 
 
@@ -31,7 +33,8 @@ def free(name: str, taken: Sequence[str] | set[str]) -> str:
 
 def normalized(node: Node, name: str) -> Node:
     """The node under this name, of tuples, with attributes as an ONNX file keeps them."""
-    attributes = {key: _attribute(value) for key, value in node.attributes.items()}
+    kinds = attribute_types(node)
+    attributes = {key: _attribute(value, kinds.get(key)) for key, value in node.attributes.items()}
     return replace(
         node,
         inputs=tuple(node.inputs),
@@ -41,11 +44,17 @@ def normalized(node: Node, name: str) -> Node:
     )
 
 
-def _attribute(value: Any) -> Any:
+def _attribute(value: Any, kind: int | None) -> Any:
     """Numbers of ONNX's attributes are of type float32, so that 0.1 is 0.10000000149 from now on."""
+    if isinstance(value, np.ndarray):
+        return read_only(value.copy())
     if isinstance(value, (list, tuple)):
-        return tuple(_attribute(each) for each in value)
-    return float(np.float32(value)) if isinstance(value, float) else value
+        return tuple(_attribute(each, kind) for each in value)
+    if isinstance(value, (float, np.floating)):
+        return float(np.float32(value))
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return float(value) if kind in FLOATS else int(value)
+    return value
 
 
 def connected(graph: Graph, tensor: str, node: Node, slot: int) -> Graph:

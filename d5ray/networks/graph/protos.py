@@ -16,6 +16,15 @@ from d5ray.operators.tensor_descriptor import TensorDescriptor
 
 OPSET = 28  # ONNX's operator set whose meaning nodes have
 IR_VERSION = 13
+KINDS: Mapping[int, str] = {
+    onnx.AttributeProto.FLOAT: "a number",
+    onnx.AttributeProto.INT: "a whole number",
+    onnx.AttributeProto.STRING: "a text",
+    onnx.AttributeProto.TENSOR: "a NumPy array",
+    onnx.AttributeProto.FLOATS: "a tuple of numbers",
+    onnx.AttributeProto.INTS: "a tuple of whole numbers",
+    onnx.AttributeProto.STRINGS: "a tuple of texts",
+}  # of attributes
 
 
 def node_from(proto: onnx.NodeProto, folder: Path | None = None) -> Node:
@@ -135,16 +144,10 @@ def _attribute_from(proto: onnx.AttributeProto, node: onnx.NodeProto, folder: Pa
 def _attribute_to(node: Node, name: str, value: Any, kind: int | None) -> onnx.AttributeProto:
     if isinstance(value, np.ndarray):
         value = numpy_helper.from_array(value)
-    elif isinstance(value, np.generic):
-        value = value.item()
-    if kind == onnx.AttributeProto.FLOAT and isinstance(value, int):
-        value = float(value)
-    if kind == onnx.AttributeProto.FLOATS and isinstance(value, (tuple, list)):
-        value = [float(each) for each in value]
     try:
         return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AssertionError) as error:
+        wanted = KINDS.get(kind or 0, "a number, a text, a tuple of them, or a NumPy array")
         raise ConfigurationError(
-            f"the attribute {name}={value!r} of the node {node} cannot be one: attributes are numbers, "
-            "texts, tuples of them, or NumPy arrays"
+            f"the attribute {name}={value!r} of the node {node} is none: it must be {wanted}"
         ) from error
