@@ -1,0 +1,74 @@
+"""From a Keras model to a Network, layer by layer, under Keras's own names; TensorFlow is not imported"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.tensorflow.keras_layers import CONVERSIONS, Value, Writer, plain
+from d5ray.networks.network import Network
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+
+def exported(model: Any, *, training: bool) -> Network:
+    """The model as it evaluates, or as it trains; see `d5ray.frameworks.tensorflow.network_of`."""
+    layers = _layers(model)
+    network = Network(model.name)
+    to = Writer(network, training)
+    values: dict[int, Value] = {}
+    with network.changes():
+        for tensor in model.inputs:
+            sizes = [
+                "batch" if axis == 0 else None if size is None else size
+                for axis, size in enumerate(tensor.shape)
+            ]
+            network.add_input(tensor.name, TensorDescriptor(tensor.dtype, sizes))
+            values[id(tensor)] = plain(tensor.name, len(sizes))
+        for layer in layers:
+            made = _converted(to, layer, [_value(values, each, layer) for each in _listed(layer.input)])
+            values[id(layer.output)] = made
+        for place, tensor in enumerate(model.outputs):
+            name = to.last(_value(values, tensor, model))
+            wanted = "output" if len(model.outputs) == 1 else f"output_{place}"
+            if name in network.inputs or name in network.graph.outputs:
+                name = to.node("Identity", [name], wanted)
+            network.rename(name, wanted)
+            network.add_output(wanted)
+    return network
+
+
+def _layers(model: Any) -> list[Any]:
+    """The layers that are nodes. Raises `ConfigurationError` that lists all that cannot be, at once."""
+    if not hasattr(model, "layers") or not hasattr(model, "inputs") or not model.inputs:
+        raise ConfigurationError(
+            f"{model!r} is no Keras model whose inputs are known: give a functional one, or a Sequential "
+            "one that begins with keras.Input"
+        )
+    layers = [each for each in model.layers if type(each).__name__ != "InputLayer"]
+    missing = [
+        f"{each.name} ({type(each).__name__})"
+        for each in layers
+        if type(each).__name__ not in CONVERSIONS or not type(each).__module__.startswith("keras.")
+    ]
+    if missing:
+        raise ConfigurationError(
+            f"the model {model.name!r} has layers that cannot be nodes of a network: {', '.join(missing)}; "
+            f"those that can are {', '.join(CONVERSIONS)}"
+        )
+    return layers
+
+
+def _converted(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
+    return CONVERSIONS[type(layer).__name__](to, layer, values)
+
+
+def _value(values: dict[int, Value], tensor: Any, reader: Any) -> Value:
+    if id(tensor) not in values:
+        raise ConfigurationError(
+            f"{reader.name!r} reads a tensor that no layer makes, or one of a layer that is used more than "
+            "once: let every operation be a layer, used once"
+        )
+    return values[id(tensor)]
+
+
+def _listed(tensors: Any) -> list[Any]:
+    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
