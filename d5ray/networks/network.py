@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.frameworks import framework_of
 from d5ray.networks.graph import edits, inference
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order, suggestion
 from d5ray.networks.graph.inference import Inferred
@@ -74,10 +75,24 @@ class Network:
         from d5ray.networks.graph.reader import check_declared, read  # noqa: PLC0415 - not always needed
 
         network = cls()
-        graph, declared = read(source)
-        network._become(graph, graph)
+        try:
+            graph, declared = read(source)
+            network._become(graph, graph)
+        except MemoryError as error:
+            raise ConfigurationError(
+                "the model needs more memory than there is: use a machine with more"
+            ) from error
         check_declared(declared, network.descriptors)
         return network
+
+    @classmethod
+    def from_model(cls, model: Any, *samples: Any, **options: Any) -> "Network":
+        """The network of a PyTorch module, of which sample inputs tell the shapes, or of a Keras model.
+
+        It is `network_of` in `d5ray.frameworks.torch` or `.tensorflow`, which see, for what the model is.
+        """
+        made: Network = framework_of(model).network_of(model, *samples, **options)
+        return made
 
     def to_onnx(self, path: str | PathLike[str] | None = None) -> "onnx.ModelProto":
         """The network as ONNX's message, which is also written to `path`."""

@@ -83,7 +83,7 @@ def test_a_model_over_images_gives_what_keras_gives_for_any_batch() -> None:
 
 def test_a_model_over_sequences_gives_what_keras_gives() -> None:
     model = texts()
-    network = d5fw.network_of(model)
+    network = Network.from_model(model)
     x = np.random.default_rng(0).integers(0, 11, (3, 7)).astype(np.int32)
     np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
 

@@ -38,7 +38,7 @@ IMAGES = {"lenet": ((1, 28, 28), 10, {}), "resnet8": ((3, 32, 32), 10, {"width":
 def test_an_image_network_gives_what_the_module_gives_for_any_batch(name: str) -> None:
     shape, classes, options = IMAGES[name]
     module = trained(build.module(name, options, shape, classes, seed=1, threads=1), 4, *shape)
-    network = d5fw.network_of(module, np.zeros((1, *shape), np.float32))
+    network = Network.from_model(module, np.zeros((1, *shape), np.float32))
     x = np.random.default_rng(0).normal(size=(5, *shape)).astype(np.float32)
     expected = module.eval()(torch.from_numpy(x)).detach().numpy()
     (found,) = run(network, **{next(iter(network.inputs)): x})

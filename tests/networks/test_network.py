@@ -254,6 +254,11 @@ def test_fetch_tensors_gives_values_and_says_what_is_computed() -> None:
         network.fetch_tensors(["ww"])
 
 
+def test_what_is_no_model_of_a_framework_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"'lenet' is no model of PyTorch .* or Keras"):
+        Network.from_model("lenet")
+
+
 def test_parameters_are_floating_point_numbers() -> None:
     with pytest.raises(ConfigurationError, match=r"'w' is of type int64.*make it a constant"):
         Network().add_parameter("w", np.arange(3))

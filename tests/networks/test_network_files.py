@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.networks.graph import wire
+from d5ray.networks.graph import memory, wire
 from d5ray.networks.network import Network
 
 FLOAT = TensorProto.FLOAT
@@ -256,6 +256,15 @@ def test_what_would_be_absurdly_large_is_not_computed_when_it_is_read(
     assert len(network.nodes) == len(nodes)
 
 
+def test_a_container_has_no_more_memory_than_it_is_given(tmp_path: Path) -> None:
+    assert memory.free(tmp_path) > 2**20
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("3000\n")
+    assert memory.free(tmp_path) == 2000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free(tmp_path) > 2**20
+
+
 LIMITED = """
 import resource, sys
 from d5ray.networks.network import Network
@@ -290,6 +299,7 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
     files = {
         "claims": claims.SerializeToString(),
         "pieces": b"\x3a" + _varint(len(pieces)) + pieces,
+        "nodes": b"\x3a" + _varint(len(pieces) - 4) + pieces[4:],
         "constant": constant.SerializeToString(),
         "external": external("hole.bin", dims=(2**38,)).SerializeToString(),
         "doubling": doubling().SerializeToString(),
@@ -305,6 +315,7 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
     wanted = [
         "the tensor 'w' claims",
         "pieces",
+        "",
         "2 nodes",
         "bytes of memory",
         "nodes when its functions",

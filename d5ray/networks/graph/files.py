@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import final
 
 import onnx
-import psutil
 from google.protobuf.message import DecodeError, EncodeError
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.memory import check_room
 from d5ray.networks.graph.wire import check_wire
 
 LARGEST = 2**31 - 1  # bytes of a message, which is protobuf's own limit; large values stand in data files
@@ -92,18 +92,6 @@ def external_data(tensor: onnx.TensorProto, size: int, folder: Path | None, what
     if len(data) != size:
         raise ConfigurationError(f"{what}: {path.name!r} became shorter while it was read")
     return data
-
-
-def check_room(size: int, what: str) -> None:
-    """Raise `ConfigurationError` where so many bytes are more than this process can get."""
-    room = psutil.virtual_memory().available
-    limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0] if hasattr(psutil, "RLIMIT_AS") else -1
-    if limit >= 0:
-        room = min(room, max(0, limit - psutil.Process().memory_info().vms))
-    if size > room:
-        raise ConfigurationError(
-            f"{what} needs about {size:,} bytes of memory, and {room:,} are free: use a machine with more"
-        )
 
 
 def _parsed(data: bytes, what: str) -> onnx.ModelProto:

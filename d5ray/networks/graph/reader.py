@@ -11,11 +11,12 @@ import onnx
 from onnx import checker, helper, inliner, numpy_helper, version_converter
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.graph.files import check_room, open_model
+from d5ray.networks.graph.files import open_model
 from d5ray.networks.graph.functions import check_functions
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
 from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.kinds import sorted_out
+from d5ray.networks.graph.memory import check_room
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_from
 from d5ray.networks.graph.schemas import is_supported, refuse
 from d5ray.networks.graph.tensors import is_external, read_only, size_of, value_of

@@ -1,0 +1,23 @@
+"""Which framework a model belongs to, by its class; the framework is asked by name, when it is needed"""
+
+from importlib import import_module
+from typing import Any
+
+from d5ray.errors import ConfigurationError
+
+ADAPTERS = {"torch": "d5ray.frameworks.torch", "keras": "d5ray.frameworks.tensorflow"}
+
+
+def framework_of(model: Any) -> Any:
+    """The adapter of the framework in which a model is written.
+
+    Raises `ConfigurationError` for what is no model of PyTorch or Keras.
+    """
+    bases = {each.__module__.partition(".")[0] for each in type(model).__mro__}
+    for package, adapter in ADAPTERS.items():
+        if package in bases:
+            return import_module(adapter)
+    raise ConfigurationError(
+        f"{model!r} is no model of PyTorch (an nn.Module) or Keras: give one, or read an ONNX file "
+        "(from_onnx)"
+    )
