@@ -71,6 +71,9 @@ def test_a_site_knows_constants_and_descriptors_but_no_parameter() -> None:
         (("batch", 6), [-1, 2, 3], ("batch", 2, 3)),
         (("batch", "length", 6), [0, 0, 2, -1], ("batch", "length", 2, 3)),
         (("batch", "length", 6), [-1, 6], (None, 6)),
+        (("batch", 3, 1, 5), [0, 0, -1], ("batch", 3, 5)),
+        (("batch", 4, 6), [0, -1, 3], ("batch", 8, 3)),
+        (("batch", "length", 6), [0, -1, 3], ("batch", None, 3)),
         (("batch", 6), [-1, 4], (None, 4)),  # not batch: there are not as many
         ((4, 6), [-1, 8], (3, 8)),
     ],
@@ -83,6 +86,14 @@ def test_a_reshape_keeps_an_open_size_where_elements_are_as_many(
     network.add_constant("target", np.array(target))
     network.add_node(Node("Reshape", ("x", "target"), ("y",)))
     assert network.descriptors["y"].shape == found
+
+
+def test_a_resize_keeps_open_sizes_along_the_axes_that_it_leaves() -> None:
+    network = Network()
+    network.add_input("x", TensorDescriptor("float32", ("batch", 3, 8, "width")))
+    network.add_constant("scales", np.array([1, 1, 2, 2], np.float32))
+    network.add_node(Node("Resize", ("x", "", "scales"), ("y",), {"mode": "nearest"}))
+    assert network.descriptors["y"].shape == ("batch", 3, 16, None)
 
 
 def test_shapes_that_are_computed_from_shapes_are_known() -> None:

@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph, Values
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_to, value_info
 from d5ray.networks.graph.schemas import check_node
-from d5ray.networks.graph.sizes import counted, simplified
+from d5ray.networks.graph.sizes import counted, simplified, unscaled
 from d5ray.operators import inference as rules
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
@@ -131,6 +131,8 @@ def _made(
             outputs[each.name] = _without_foreign(descriptor, symbols)
     if node.type == "Reshape" and (better := counted(node, constants, known)) is not None:
         outputs[node.outputs[0]] = better
+    if node.type == "Resize" and node.outputs[0] in outputs:
+        outputs[node.outputs[0]] = unscaled(node, constants, known, outputs[node.outputs[0]])
     return outputs
 
 

@@ -14,10 +14,10 @@ AXES = "the first axis"  # the name of a constant among the nodes that compute s
 
 
 def counted(node: Node, constants: Values, known: Mapping[str, TensorDescriptor]) -> TensorDescriptor | None:
-    """What a Reshape to (…, -1, …) makes of a tensor with one open size, where -1 stands for that size.
+    """What a Reshape to (…, -1, …) makes of a tensor with open sizes, where counting elements tells.
 
-    (batch, 16, 5, 5) to (-1, 400) is (batch, 400): there are as many elements as before. None where -1 does
-    not stand for it.
+    (batch, 16, 5, 5) to (-1, 400) is (batch, 400), and to (0, 16, -1) it is (batch, 16, 25): there are as
+    many elements as before. None where that does not tell.
     """
     given = known.get(node.inputs[0])
     target = constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -37,11 +37,32 @@ def counted(node: Node, constants: Values, known: Mapping[str, TensorDescriptor]
             after.remove(size)
     names = [size for size in before if not isinstance(size, int)]
     numbers = [size for size in after if isinstance(size, int) and size != -1]
-    if after.count(-1) != 1 or len(names) != 1 or names[0] is None or len(numbers) != len(after) - 1:
+    if after.count(-1) != 1 or len(names) > 1 or None in names or len(numbers) != len(after) - 1:
         return None
-    if math.prod(size for size in before if isinstance(size, int)) != math.prod(numbers) or 0 in numbers:
+    if 0 in numbers or math.prod(size for size in before if isinstance(size, int)) % math.prod(numbers):
         return None
-    return TensorDescriptor(given.dtype, [names[0] if size == -1 else size for size in wanted])
+    factor = math.prod(size for size in before if isinstance(size, int)) // math.prod(numbers)
+    if names and factor != 1:
+        return None
+    rest = names[0] if names else factor
+    return TensorDescriptor(given.dtype, [rest if size == -1 else size for size in wanted])
+
+
+def unscaled(
+    node: Node, constants: Values, known: Mapping[str, TensorDescriptor], made: TensorDescriptor
+) -> TensorDescriptor:
+    """What a Resize makes, with the names of open sizes along the axes that it leaves as they are."""
+    given = known.get(node.inputs[0])
+    scales = constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    if given is None or given.shape is None or made.shape is None or scales is None:
+        return made
+    axes = node.attributes.get("axes") or range(len(given.shape))
+    scale = {axis % len(given.shape): each for axis, each in zip(axes, scales.tolist(), strict=False)}
+    sizes = [
+        before if after is None and scale.get(axis, 1.0) == 1.0 else after
+        for axis, (before, after) in enumerate(zip(given.shape, made.shape, strict=True))
+    ]
+    return TensorDescriptor(made.dtype, sizes)
 
 
 def simplified(
