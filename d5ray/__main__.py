@@ -205,16 +205,28 @@ def network(
     picture: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Also draw it there, as an SVG.")
     ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(metavar="OTHER", help="Instead say where another ONNX file parts from it.")
+    ] = None,
     json: command.Json = False,
 ) -> None:
-    """The nodes of a network with shapes and parameters. Nothing in the file is executed."""
+    """The nodes of a network with shapes and parameters. Nothing in the file is executed.
+
+    With --compare: the first node that differs, whatever nodes are called, and the largest differences of
+    parameters. Exit code 1: they differ.
+    """
     from d5ray.dashboards import networks, terminal  # noqa: PLC0415
     from d5ray.networks.network import Network  # noqa: PLC0415
 
     found = Network.from_onnx(file)
     if picture is not None:
         found.draw(picture)
-    if json:
+    if compare is not None:
+        report = networks.compared(found, Network.from_onnx(compare))
+        terminal.as_json(report) if json else networks.show_compared(report)
+        if report["differ"]:
+            raise typer.Exit(EXIT_CODES[FAIL])
+    elif json:
         terminal.as_json(networks.as_data(found))
     else:
         networks.show(found)

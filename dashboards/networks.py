@@ -1,19 +1,23 @@
 """`d5ray network`: the nodes of an ONNX file with shapes and parameters, as a table or as data"""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from d5ray.dashboards.numbers import count, size
+from d5ray.dashboards.numbers import count, number, size
 from d5ray.dashboards.terminal import out
+from d5ray.networks.difference import compare_values, structural_difference
 from d5ray.networks.network import Network
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 
 LONGEST_NAME = 44
+MOST_ROWS = 20  # of tensors that differ
 
 
 def show(network: Network) -> None:
@@ -22,20 +26,22 @@ def show(network: Network) -> None:
     held = network.parameters.values()
     elements, taken = sum(each.size for each in held), sum(each.nbytes for each in held)
     console.print(
-        f"[bold]{network.name}[/bold]  {count(len(network.nodes), 'node')}  {elements:,} parameters in "
-        f"{count(len(network.parameters), 'tensor')} ({size(taken)})"
+        f"[bold]{escape(network.name)}[/bold]  {count(len(network.nodes), 'node')}  {elements:,} parameters "
+        f"in {count(len(network.parameters), 'tensor')} ({size(taken)})"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, side in (("node", "left"), ("type", "left"), ("makes", "left"), ("parameters", "right")):
         table.add_column(name, justify="right" if side == "right" else "left")
     for name, each in network.inputs.items():
-        table.add_row(_short(name), Text("input", style="dim"), str(each), "")
+        table.add_row(_short(name), Text("input", style="dim"), Text(str(each)), "")
     for node in network.nodes:
         makes = next((network.descriptors.get(name) for name in node.outputs if name), None)
         owned = _parameters(network, node)
-        table.add_row(_short(node.name), _type(node), str(makes or "?"), f"{owned:,}" if owned else "")
+        table.add_row(
+            _short(node.name), Text(_type(node)), Text(str(makes or "?")), f"{owned:,}" if owned else ""
+        )
     for name, each in network.outputs.items():
-        table.add_row(_short(name), Text("output", style="dim"), str(each), "")
+        table.add_row(_short(name), Text("output", style="dim"), Text(str(each)), "")
     console.print(table)
 
 
@@ -60,6 +66,60 @@ def as_data(network: Network) -> dict[str, Any]:
             for node in network.nodes
         ],
     }
+
+
+def compared(first: Network, second: Network) -> dict[str, Any]:
+    """Where two networks part: the first node that differs, and every parameter that does, the largest "
+    "first."""
+    structure = structural_difference(first, second)
+    held, others = _held(first), _held(second)
+    values = compare_values(first, held, others, tolerance=0.0).tensors if held.keys() & others.keys() else ()
+    apart = [each for each in values if not each.passed]
+    apart.sort(key=lambda each: -(each.norms.relative_l2 if each.norms else math.inf))
+    return {
+        "differ": structure is not None or bool(apart),
+        "structure": None if structure is None else structure.why,
+        "node": structure.node.name if structure and structure.node else None,
+        "other_node": structure.other.name if structure and structure.other else None,
+        "values": [
+            {
+                "tensor": each.tensor,
+                "l1": each.norms.l1 if each.norms else None,
+                "l2": each.norms.l2 if each.norms else None,
+                "largest": each.norms.largest if each.norms else None,
+                "relative_l2": each.norms.relative_l2 if each.norms else None,
+                "why": each.why,
+            }
+            for each in apart
+        ],
+    }
+
+
+def _held(network: Network) -> dict[str, Any]:
+    return {**network.parameters, **network.state_values, **network.constants}
+
+
+def show_compared(report: dict[str, Any]) -> None:
+    """The same for people."""
+    console = out()
+    console.print(escape(report["structure"] or "the structure is the same"))
+    rows = report["values"]
+    if not rows:
+        console.print("all values that both hold under one name are equal")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("tensor", "L1", "L2", "largest", "relative L2", ""):
+        table.add_column(name, justify="left" if name in ("tensor", "") else "right")
+    for row in rows[:MOST_ROWS]:
+        norms = (row["l1"], row["l2"], row["largest"], row["relative_l2"])
+        table.add_row(
+            _short(row["tensor"]),
+            *("–" if each is None else number(each) for each in norms),
+            escape(row["why"]),
+        )
+    console.print(table)
+    if len(rows) > MOST_ROWS:
+        console.print(f"and {len(rows) - MOST_ROWS} more; --json gives all", style="dim")
 
 
 def _parameters(network: Network, node: Node) -> int:
@@ -91,4 +151,4 @@ def _type(node: Node) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+    return escape(name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :])

@@ -37,6 +37,18 @@ def test_a_table_has_a_line_for_every_node_and_a_picture_is_drawn(tmp_path: Path
     assert (tmp_path / "line.svg").read_text().startswith("<svg")
 
 
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    network = Network("[bold]")
+    network.add_input("x[0]", TensorDescriptor("float32", ("[batch]", 3)))
+    network.add_node(Node("Relu", ("x[0]",), ("y",), name="[red]relu"))
+    network.add_output("y")
+    network.to_onnx(tmp_path / "names.onnx")
+    lines = d5ray("network", str(tmp_path / "names.onnx")).out.splitlines()
+    assert lines[0].startswith("[bold]  1 node")
+    assert [line.split()[0] for line in lines[2:]] == ["x[0]", "[red]relu", "y"]
+    assert "([batch], 3)" in lines[2]
+
+
 def test_json_has_everything_about_every_node(tmp_path: Path) -> None:
     found = json.loads(d5ray("network", str(written(tmp_path)), "--json").out)
     assert found["inputs"] == {"x": {"type": "float32", "shape": ["batch", 3]}}
@@ -57,3 +69,22 @@ def test_a_file_that_is_no_network_is_one_error(tmp_path: Path) -> None:
     done = d5ray("network", str(tmp_path / "text.onnx"))
     assert (done.code, done.out) == (3, "")
     assert done.err.startswith("error: the file") and "is no ONNX model" in done.err
+
+
+def test_two_files_are_told_apart_by_structure_and_values(tmp_path: Path) -> None:
+    first = written(tmp_path)
+    network = Network.from_onnx(first)
+    network.to_onnx(tmp_path / "same.onnx")
+    same = d5ray("network", str(first), "--compare", str(tmp_path / "same.onnx"))
+    assert (same.code, same.out.splitlines()) == (
+        0,
+        ["the structure is the same", "all values that both hold under one name are equal"],
+    )
+    network.replace("shares", Node("Tanh", ("h",), ("y",)))
+    network.feed_tensor("w", np.full((3, 1000), 1.5, np.float32))
+    network.to_onnx(tmp_path / "other.onnx")
+    other = d5ray("network", str(first), "--compare", str(tmp_path / "other.onnx"), "--json")
+    report = other.json
+    assert (other.code, report["node"], report["other_node"]) == (1, "shares", "shares")
+    assert "shares (Softmax), and shares (Tanh)" in report["structure"]
+    assert [(row["tensor"], row["l1"], row["largest"]) for row in report["values"]] == [("w", 1500.0, 0.5)]
