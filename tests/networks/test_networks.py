@@ -68,7 +68,7 @@ def test_options_change_the_layers() -> None:
     [
         ("lennet", (1, 8, 8), {}, ("no model named 'lennet'", "did you mean 'lenet'?")),
         ("resnet51", (1, 8, 8), {}, ("no model named 'resnet51'",)),
-        ("", (1, 8, 8), {}, ("no model named ''", "known: lenet, mlp, resnet, resnet101")),
+        ("", (1, 8, 8), {}, ("no model named ''", "known: lenet, lstm, mlp, mobilenet, resnet, resnet101")),
         ("lenet", (1, 3, 3), {}, ("MaxPool(size=2, ", "of shape (16, 1, 1)", "the samples are too small")),
         ("lenet", (1, 8, 1), {}, ("of shape (6, 8, 1)", "the samples are too small")),
         ("lenet", (64,), {}, ("(channels, height, width), found (64,)", "choose a model", "'mlp'")),
