@@ -1,0 +1,93 @@
+"""Problem: an operator at fixed sizes, to be measured, with what it computes and moves"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+FORWARD, TRAINING = "forward", "training"  # passes: the outputs; and then the gradients of all inputs
+BACKWARD_FLOPS: Final = 2  # of a product's forward ones: a product for each of its two factors
+TRAINING_TENSORS: Final = 3  # the size of an input: its value is read twice, its gradient is written
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """A node with the descriptors of its inputs, None where one is left out, and of its first output.
+
+    group     what it is listed under: "gemm", "conv", "rnn"
+    of        which of the passes is measured: `FORWARD` or `TRAINING`
+    flops     of the forward pass; a multiplication and an addition are two
+    batch     samples that one call works on
+    origin    the sizes as the suite lists them
+    """
+
+    name: str
+    group: str
+    node: Node
+    inputs: tuple[TensorDescriptor | None, ...]
+    output: TensorDescriptor
+    forward_flops: int
+    batch: int
+    origin: tuple[int | str, ...] = ()
+    of: str = FORWARD
+
+    @property
+    def site(self) -> Site:
+        """Where the node stands: alone, all shapes known."""
+        return Site(self.node, inputs=self.inputs, outputs=(self.output,) + (None,) * self.spare)
+
+    @property
+    def spare(self) -> int:
+        """How many outputs there are after the first."""
+        return len(self.node.outputs) - 1
+
+    @property
+    def flops(self) -> int:
+        """Of the pass that is measured, by the operator's definition, whatever an algorithm saves."""
+        return self.forward_flops * (1 if self.of == FORWARD else 1 + BACKWARD_FLOPS)
+
+    @property
+    def input_bytes(self) -> int:
+        """Of all inputs."""
+        return sum(each.bytes for each in self.inputs if each is not None)
+
+    @property
+    def moved_bytes(self) -> int:
+        """What must come from memory or go there at least, every tensor once a pass.
+
+        Forward: the inputs and the output. Backward: the output's gradient, the inputs and their gradients.
+        """
+        if self.of == FORWARD:
+            return self.input_bytes + self.output.bytes
+        return TRAINING_TENSORS * self.input_bytes + 2 * self.output.bytes
+
+    @property
+    def intensity(self) -> float:
+        """FLOP a byte."""
+        return self.flops / self.moved_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """The memory that a call takes: its tensors, and a copy of the largest, packed or as columns."""
+        kernel = self.node.attributes.get("kernel_shape", ())
+        largest = max(self.output.bytes, *(each.bytes for each in self.inputs if each is not None))
+        columns = (
+            self.output.bytes // max(1, self.output.sizes[1]) * self.column_length if kernel else largest
+        )
+        tensors = self.input_bytes + self.output.bytes
+        return (tensors if self.of == FORWARD else 2 * tensors) + columns
+
+    @property
+    def column_length(self) -> int:
+        """Of a convolution written as a product: channels × the filter's size."""
+        weights = self.inputs[1]
+        assert weights is not None
+        return math.prod(weights.sizes[1:])
+
+    def bound_seconds(self, flops_per_second: float, bytes_per_second: float) -> float:
+        """The least time that the roofline allows (Williams et al., doi 10.1145/1498765.1498785)."""
+        return max(self.flops / flops_per_second, self.moved_bytes / bytes_per_second)
