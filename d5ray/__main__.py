@@ -1,4 +1,4 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `check`, `compare`, `replay`, `sql`, `export`, …"""
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `check`, `compare`, `replay`, `sql`, `bench`, …"""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from d5ray.recipes import command, library
+from d5ray.recipes import bench, command, library
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(command.run)
+app.add_typer(bench.app, name="bench")
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")]
 NameOfAny = Annotated[
@@ -105,10 +106,9 @@ def compare(
     """
     from d5ray.dashboards import compared, terminal  # noqa: PLC0415
     from d5ray.metrics import comparison  # noqa: PLC0415
-    from d5ray.metrics.definitions import CATALOGUE  # noqa: PLC0415
 
     sides = comparison.runs_named(first), comparison.runs_named(second)
-    found = comparison.compare(*sides, tolerance, metric or CATALOGUE)
+    found = comparison.compare(*sides, tolerance, metric or comparison.METRICS)
     if json:
         terminal.as_json(dataclasses.asdict(found))
     else:

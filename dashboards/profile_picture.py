@@ -40,8 +40,8 @@ def picture(run: Mapping[str, pa.Table]) -> str:
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="system-ui, Helvetica, Arial, sans-serif">',
         "<title>Performance profile</title>",
         '<rect width="100%" height="100%" fill="white"/>',
-        _text(LEFT, 24, "Performance profile", size=15, weight=600),
-        _text(
+        text_at(LEFT, 24, "Performance profile", size=15, weight=600),
+        text_at(
             LEFT,
             42,
             f"share of {workloads} workload{'s' * (workloads != 1)} whose target was reached within τ times "
@@ -60,16 +60,16 @@ def picture(run: Mapping[str, pa.Table]) -> str:
 
 
 def _axes(left: float, title: str) -> Iterator[str]:
-    yield _text(left + WIDTH / 2, TOP - 5, title, size=12, weight=600, anchor="middle")
+    yield text_at(left + WIDTH / 2, TOP - 5, title, size=12, weight=600, anchor="middle")
     for quarter in range(5):
         y = _y(quarter / 4)
         yield f'<path d="M{left:.1f} {y:.1f} h{WIDTH:.1f}" stroke="{GRID}"/>'
-        yield _text(left - 7, y + 4, f"{quarter / 4:g}", colour=FAINT, anchor="end")
+        yield text_at(left - 7, y + 4, f"{quarter / 4:g}", colour=FAINT, anchor="end")
     for tau in range(1, int(WORST_RATIO) + 1):
         x = _x(left, tau)
         yield f'<path d="M{x:.1f} {TOP + 3:.1f} V{TOP + HEIGHT:.1f}" stroke="{GRID}"/>'
-        yield _text(x, TOP + HEIGHT + 16, f"{tau}", colour=FAINT, anchor="middle")
-    yield _text(left + WIDTH / 2, TOP + HEIGHT + 33, "τ", colour=FAINT, anchor="middle")
+        yield text_at(x, TOP + HEIGHT + 16, f"{tau}", colour=FAINT, anchor="middle")
+    yield text_at(left + WIDTH / 2, TOP + HEIGHT + 33, "τ", colour=FAINT, anchor="middle")
 
 
 def _curve(left: float, index: int, ratios: Mapping[str, float]) -> str:
@@ -86,15 +86,15 @@ def _curve(left: float, index: int, ratios: Mapping[str, float]) -> str:
 
 def _legend(left: float, names: list[str], found: Mapping[str, Ratios]) -> Iterator[str]:
     for place, by in enumerate(PANELS):
-        yield _text(left + 156 + 52 * place, TOP + 8, by, size=11, colour=FAINT, anchor="end")
+        yield text_at(left + 156 + 52 * place, TOP + 8, by, size=11, colour=FAINT, anchor="end")
     for index, name in enumerate(names):
         y = TOP + 10 + (index + 1) * LINE
         yield f'<path d="M{left:.1f} {y - 4:.1f} h24" {_stroke(index)}/>'
-        yield _text(left + 31, y, name if len(name) <= 14 else name[:13] + "…")
+        yield text_at(left + 31, y, name if len(name) <= 14 else name[:13] + "…")
         for place, by in enumerate(PANELS):
             own = found[by].get(name)
             shown = f"{score(own):.2f}" if own else "–"
-            yield _text(left + 156 + 52 * place, y, shown, anchor="end")
+            yield text_at(left + 156 + 52 * place, y, shown, anchor="end")
 
 
 def _stroke(index: int) -> str:
@@ -103,7 +103,7 @@ def _stroke(index: int) -> str:
     return f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="2"{dashed}'
 
 
-def _text(
+def text_at(
     x: float,
     y: float,
     text: str,
@@ -113,6 +113,7 @@ def _text(
     anchor: str = "start",
     weight: int = 400,
 ) -> str:
+    """A line of text in an SVG."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}" '
         f'font-weight="{weight}">{html.escape(text)}</text>'

@@ -63,7 +63,7 @@ def gemm(m: int, n: int, k: int, transposed: str, dtype: Any = "float32") -> Pro
         inputs=(a, b),
         output=TensorDescriptor(dtype, (m, n)),
         forward_flops=2 * m * n * k,
-        batch=n,
+        batch=1,
         origin=(m, n, k, transposed),
     )
 

@@ -41,6 +41,15 @@ class Problem:
         return Site(self.node, inputs=self.inputs, outputs=(self.output,) + (None,) * self.spare)
 
     @property
+    def sample(self) -> tuple[int, ...]:
+        """The shape of a sample: of a product of matrices its three sizes, else of the first input's."""
+        first = self.inputs[0]
+        assert first is not None
+        if self.group == "gemm":
+            return tuple(size for size in self.origin if isinstance(size, int))
+        return (first.sizes[0], *first.sizes[2:]) if self.group == "rnn" else first.sizes[1:]
+
+    @property
     def spare(self) -> int:
         """How many outputs there are after the first."""
         return len(self.node.outputs) - 1

@@ -14,36 +14,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.exports.benchmarker_operators import of_operators, operators_benchmarked
+from d5ray.exports.benchmarker_schema import FRAMEWORKS, PER_JOULE, POWER, full_name, platform_of
 from d5ray.exports.exporter import WholeExporter
 from d5ray.metrics.reader import Run
-
-POWER = ("joules_CPU", "joules_RAM", "joules_GPU", "joules_total",
-         "avg_watt_CPU", "avg_watt_RAM", "avg_watt_GPU", "avg_watt_total")  # fmt: skip
-PER_JOULE = tuple(
-    f"{what}_per_joule{which}" for what in ("gflop", "samples") for which in ("", "_CPU", "_GPU", "_device")
-)
-FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow", "numpy": "numpy", "cupy": "cupy"}
 
 
 @final
 class BenchmarkerExporter(WholeExporter):
-    """One JSON file."""
+    """One JSON file; of a measurement of operators a folder, with a file for each problem and framework."""
 
     name: ClassVar[str] = "benchmarker"
     ending: ClassVar[str] = ".benchmarker.json"
 
+    def ending_of(self, run: Run) -> str:
+        return "-benchmarker" if of_operators(run) else self.ending
+
     def write(self, run: Run, target: Path) -> None:
-        told = benchmarked(run) | {"path_out": str(target.parent)}
-        target.write_text(
-            json.dumps(told, indent=4, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        if not of_operators(run):
+            _write(target, benchmarked(run) | {"path_out": str(target.parent)})
+            return
+        target.mkdir()
+        for name, told in operators_benchmarked(run).items():
+            _write(target / f"{name}.json", told | {"path_out": str(target.parent)})
+
+
+def _write(file: Path, told: dict[str, Any]) -> None:
+    text = json.dumps(told, indent=4, sort_keys=True, allow_nan=False) + "\n"
+    file.write_text(text, encoding="utf-8")
 
 
 def benchmarked(run: Run) -> dict[str, Any]:
     """The document as data; path_out is null."""
     row, tables = run.row, run.tables()
     job = json.loads(row["experiment"] or "{}")
-    platform = _platform(tables["environment"], row["host"])
+    platform = platform_of(tables["environment"], row["host"])
     framework = _framework(str(job.get("executor")))
     kinds = _devices(job.get("executor_kwargs") or {})
     gpus = [int(kind.partition(":")[2] or 0) for kind in kinds if kind.startswith("cuda")]
@@ -52,7 +57,7 @@ def benchmarked(run: Run) -> dict[str, Any]:
     started = row["started"]
     return {
         "framework": framework,
-        "framework_full": _full(framework, platform),
+        "framework_full": full_name(framework, platform),
         "problem": {
             "name": job["model"] if isinstance(job.get("model"), str) else row["recipe"],
             "sample_shape": None,
@@ -114,22 +119,9 @@ def _times(samples: pa.Table, row: dict[str, Any], job: dict[str, Any]) -> dict[
     return times
 
 
-def _platform(environment: pa.Table, host: str) -> dict[str, str | None]:
-    """What is known of the driver's node; null where it could not be known."""
-    facts = [fact for fact in environment.to_pylist() if fact["node"] == host]
-    return {fact["key"]: None if fact["value"].startswith("unavailable") else fact["value"] for fact in facts}
-
-
 def _framework(executor: str) -> str | None:
     found = [name for part, name in FRAMEWORKS.items() if f".{part}." in executor]
     return found[0] if found else None
-
-
-def _full(framework: str | None, platform: dict[str, str | None]) -> str | None:
-    """`pytorch-2.13.0`."""
-    packages = {name: part for part, name in FRAMEWORKS.items()}
-    version = platform.get(f"package_{packages.get(framework or '', '')}")
-    return f"{framework}-{version}" if framework and version else framework
 
 
 def _devices(executor_kwargs: dict[str, Any]) -> list[str]:

@@ -28,6 +28,13 @@ def export(run: Run, to: str, out: Path | None = None) -> Path:
     return _named(to).export(run, out)
 
 
+def check_free(to: str, out: Path | None) -> None:
+    """Raise `ConfigurationError` for an unknown format, and for a target that is there already."""
+    exporter = _named(to)
+    if out is not None and not exporter.gathers:
+        exporter.free(out)
+
+
 def export_all(found: Run | Series, to: str, out: Path | None = None) -> dict[str, Path]:
     """Write a run, or every run of a series, in this format; where each went, by its name.
 

@@ -41,9 +41,13 @@ class WholeExporter(Exporter):
     def write(self, run: Run, target: Path) -> None:
         """Make the file or folder `target`."""
 
+    def ending_of(self, run: Run) -> str:
+        """Of the target's name where the user gives none: `ending`, unless it depends on the run."""
+        return self.ending
+
     @final
     def export(self, run: Run, out: Path | None) -> Path:
-        target = self.free(out or Path(f"{run.name}{self.ending}"))
+        target = self.free(out or Path(f"{run.name}{self.ending_of(run)}"))
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with storing(target):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics import series
 from d5ray.metrics.definitions import CATALOGUE, metric_named
 from d5ray.metrics.estimates import FEWEST_BLOCKS
+from d5ray.metrics.operators import OPERATOR_TIME, labelled, times_of_operators
 from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.statistics import median_interval, median_log_ratio
 
@@ -20,6 +21,7 @@ Word = Literal["better", "worse", "faster", "slower", "differs", "same", "inconc
 GOOD: Final = ("better", "faster")
 BAD: Final = ("worse", "slower")
 TOLERANCE = 0.02  # ratios this near to 1 make no difference
+METRICS: Final = (*CATALOGUE, OPERATOR_TIME)
 PASSING = ("load_average", "ray_memory_bytes", "ray_object_store_bytes")  # facts that differ always
 MOST_SHOWN = 60  # characters of a value
 
@@ -78,7 +80,7 @@ def compare(
     first: Sequence[Run],
     second: Sequence[Run],
     tolerance: float = TOLERANCE,
-    metrics: Iterable[str] = CATALOGUE,
+    metrics: Iterable[str] = METRICS,
 ) -> Comparison:
     """What the second side's runs came to over the first's, in pairs by the order in which they started.
 
@@ -102,7 +104,7 @@ def compare(
         return Comparison(names[0], names[1], incomparable, (), ())
     values = [[_values(run, metrics) for run in side] for side in sides]
     differences = []
-    for metric in metrics:
+    for metric in dict.fromkeys(label for side in values for of in side for label in of):
         one, other = ([of[metric] for of in side if metric in of] for side in values)
         if one and other:
             differences.append(judged(metric, one, other, tolerance))
@@ -111,7 +113,7 @@ def compare(
 
 def judged(metric: str, first: Sequence[float], second: Sequence[float], tolerance: float) -> Difference:
     """One metric's values of the runs of both sides, in the order in which they started."""
-    kind = metric_named(metric)
+    kind = labelled(metric) if metric.startswith(f"{OPERATOR_TIME}(") else metric_named(metric)
     pairs = min(len(first), len(second))
     a, b = np.array(first[:pairs]), np.array(second[:pairs])
     medians = float(np.median(a)), float(np.median(b))
@@ -150,9 +152,13 @@ def _word(kind: Any, low: float, high: float, nothing: float, equal: float, litt
 
 
 def _values(run: Run, metrics: Iterable[str]) -> dict[str, float]:
-    """What each metric came to in a run, where it was measured."""
-    tables = run.tables()
-    estimates = {metric: metric_named(metric).estimate(tables).value for metric in metrics}
+    """What each metric came to in a run, where it was measured; of operators, that of each of them."""
+    tables, estimates = run.tables(), dict[str, float | None]()
+    for metric in metrics:
+        if metric == OPERATOR_TIME:
+            estimates |= times_of_operators(tables)
+        else:
+            estimates[metric] = metric_named(metric).estimate(tables).value
     return {metric: value for metric, value in estimates.items() if value is not None}
 
 

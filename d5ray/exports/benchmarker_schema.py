@@ -1,0 +1,23 @@
+"""What the documents of benchmarker have in common: keys, names of frameworks, the platform"""
+
+import pyarrow as pa
+
+POWER = ("joules_CPU", "joules_RAM", "joules_GPU", "joules_total",
+         "avg_watt_CPU", "avg_watt_RAM", "avg_watt_GPU", "avg_watt_total")  # fmt: skip
+PER_JOULE = tuple(
+    f"{what}_per_joule{which}" for what in ("gflop", "samples") for which in ("", "_CPU", "_GPU", "_device")
+)
+FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow", "numpy": "numpy", "cupy": "cupy"}
+
+
+def platform_of(environment: pa.Table, host: str) -> dict[str, str | None]:
+    """What is known of the driver's node; null where it could not be known."""
+    facts = [fact for fact in environment.to_pylist() if fact["node"] == host]
+    return {fact["key"]: None if fact["value"].startswith("unavailable") else fact["value"] for fact in facts}
+
+
+def full_name(framework: str | None, platform: dict[str, str | None]) -> str | None:
+    """`pytorch-2.13.0`."""
+    packages = {name: part for part, name in FRAMEWORKS.items()}
+    version = platform.get(f"package_{packages.get(framework or '', '')}")
+    return f"{framework}-{version}" if framework and version else framework

@@ -1,0 +1,232 @@
+"""What a measurement of operators looks like: a line for each problem and framework, and what is missing"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, final
+
+import pyarrow as pa
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from d5ray.dashboards import terminal
+from d5ray.dashboards.numbers import count, number
+from d5ray.metrics import operators
+from d5ray.metrics.operators import (
+    OPERATOR_TIME,
+    PEAK_BYTE_RATE,
+    PEAK_FLOP_RATE,
+    missing,
+    peak,
+)
+from d5ray.metrics.reader import Run
+from d5ray.metrics.side_by_side import time_of, times_by_pair
+from d5ray.ops.deepbench import GROUPS
+
+MOST_NAMES: Final = 4  # of what is missing for one reason
+SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+@final
+@dataclass(frozen=True)
+class Measured:
+    """One problem under one framework: the median time of a call, its 95 % interval, and what follows.
+
+    n: fresh processes; share: of the roofline of this machine's measured peaks; bound: what limits it there.
+    """
+
+    problem: str
+    group: str
+    framework: str
+    seconds: float
+    low: float | None
+    high: float | None
+    n: int
+    intensity: float
+    flops_per_second: float
+    bytes_per_second: float
+    share: float | None
+    bound: str
+
+
+def measured(run: Run) -> list[Measured]:
+    """All that was: products, convolutions, recurrent layers, each from the least operations to the most."""
+    tables = run.tables()
+    job = json.loads(run.row["experiment"] or "{}")
+    flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
+    there = set(operators.measured(tables))
+    return [
+        _measured(tables, name, framework, known, flops, moved)
+        for name, known in sorted(job.get("problems", {}).items(), key=_place)
+        for framework in job["frameworks"]
+        if f"{framework} {name}" in there
+    ]
+
+
+def _place(item: tuple[str, Mapping[str, Any]]) -> tuple[int, int, str]:
+    name, known = item
+    return GROUPS.index(known["group"]), known["flops"], name
+
+
+def _measured(
+    tables: Mapping[str, pa.Table],
+    problem: str,
+    framework: str,
+    known: Mapping[str, Any],
+    flops: tuple[float, str] | None,
+    moved: tuple[float, str] | None,
+) -> Measured:
+    scope = f"{framework} {problem}"
+    found = time_of(tables, OPERATOR_TIME, scope)
+    assert found.value is not None
+    share, bound = None, ""
+    if flops is not None and moved is not None:
+        computing, moving = known["flops"] / flops[0], known["bytes"] / moved[0]
+        share = max(computing, moving) / found.value
+        bound = "FLOP/s" if computing >= moving else "B/s"
+    return Measured(
+        problem=problem,
+        group=known["group"],
+        framework=framework,
+        seconds=found.value,
+        low=found.low,
+        high=found.high,
+        n=len(times_by_pair(tables, OPERATOR_TIME, scope)),
+        intensity=known["flops"] / known["bytes"],
+        flops_per_second=known["flops"] / found.value,
+        bytes_per_second=known["bytes"] / found.value,
+        share=share,
+        bound=bound,
+    )
+
+
+def as_data(run: Run) -> dict[str, Any]:
+    """The result as JSON data."""
+    tables, row = run.tables(), run.row
+    peaks = {name: peak(tables, name) for name in (PEAK_FLOP_RATE, PEAK_BYTE_RATE)}
+    return {
+        "run": run.name,
+        "folder": str(run.folder),
+        "status": row["status"],
+        "reason": row["stop_reason"],
+        "peaks": {
+            name: None if found is None else {"value": found[0], "framework": found[1]}
+            for name, found in peaks.items()
+        },
+        "operators": [asdict(each) for each in measured(run)],
+        "missing": [{"scope": scope, "reason": reason} for scope, reason in missing(tables).items()],
+    }
+
+
+def show(run: Run) -> None:
+    """The table, the peaks that shares are of, and what is missing, on standard output."""
+    row, tables, console = run.row, run.tables(), terminal.out()
+    job = json.loads(row["experiment"])
+    console.print(
+        f"d5ray bench operators  {job['suite']} {job['mode']}  {job['dtype']}  {job['device']}, "
+        f"{count(job['threads'], 'thread')}",
+        Text(f"  {row['status']}", style="bold"),
+        sep="",
+    )
+    if row["stop_reason"]:
+        console.print(row["stop_reason"], style="yellow", markup=False)
+    found = measured(run)
+    for section in sections(found, job["frameworks"]):
+        console.print(section)
+    flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
+    if flops is not None and moved is not None:
+        console.print(
+            f"peaks measured here: {number(flops[0] / 1e9)} GFLOP/s ({flops[1]}, a square product), "
+            f"{number(moved[0] / 1e9)} GB/s ({moved[1]}, copying)"
+        )
+    for line in left_out(tables):
+        console.print(f"! {line}", style="yellow", markup=False)
+    console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
+
+
+def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
+    """A table for each group of problems: times with intervals by framework, rates and shares."""
+    groups: dict[str, list[Measured]] = defaultdict(list)
+    for each in found:
+        groups[each.group].append(each)
+    for group, members in groups.items():
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("problem", "framework"):
+            table.add_column(name)
+        for name in ("time", "95% interval", "n", "GFLOP/s", "GB/s", "FLOP/B", "of peak"):
+            table.add_column(name, justify="right")
+        last = ""
+        for each in members:
+            table.add_row(*_cells(each, each.problem == last))
+            last = each.problem
+        yield Group(Text(group, style="bold"), table)
+
+
+def left_out(tables: Mapping[str, pa.Table]) -> list[str]:
+    """What was not measured, by the kind of reason, with some of the names; all of them are in the tables."""
+    kinds: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for scope, reason in missing(tables).items():
+        told = reason.removeprefix("unavailable: ")
+        kind = told.partition(":")[0]
+        kinds[kind if kind in ("time", "memory", "budget") else told].append((scope, told))
+    lines = []
+    for kind, members in kinds.items():
+        named = "; ".join(scope for scope, _ in members[:MOST_NAMES])
+        more = f"; and {len(members) - MOST_NAMES} more" if len(members) > MOST_NAMES else ""
+        what = {
+            "time": "too long for the budget",
+            "memory": "too large for this machine",
+            "budget": members[0][1].removeprefix("budget: "),
+        }.get(kind, kind)
+        lines.append(f"{len(members)} {what}: {named}{more}")
+    if lines:
+        lines.append(
+            'all, with the reasons: d5ray sql last "select scope, status from samples where value is null"'
+        )
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(0.00123), duration(2.5e-7)
+    ('1.23 ms', '250 ns')
+    """
+    scale, unit = _scale(seconds)
+    return f"{_three(seconds / scale)} {unit}"
+
+
+def _cells(each: Measured, same: bool) -> tuple[str, ...]:
+    scale, unit = _scale(each.seconds)
+    known = each.low is not None and each.high is not None
+    interval = f"[{_three(each.low / scale)}, {_three(each.high / scale)}]" if known else "–"  # type: ignore[operator]
+    share = "–" if each.share is None else f"{each.share:.0%} of {each.bound}"
+    return (
+        "" if same else each.problem,
+        each.framework,
+        f"{_three(each.seconds / scale)} {unit}",
+        interval,
+        str(each.n),
+        _three(each.flops_per_second / 1e9),
+        _three(each.bytes_per_second / 1e9),
+        _three(each.intensity),
+        share,
+    )
+
+
+def _scale(seconds: float) -> tuple[float, str]:
+    return next((pair for pair in SCALES if seconds >= pair[0]), SCALES[-1])
+
+
+def _three(value: float) -> str:
+    """Three significant digits, without an exponent.
+
+    >>> _three(1234.5), _three(0.012345)
+    ('1234', '0.0123')
+    """
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

@@ -1,0 +1,104 @@
+"""Which problem is measured when, and which is not: a budget that covers a spread of them, none too long"""
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Final, final
+
+from d5ray.actors.operator_executor import FEWEST, WARMUPS
+from d5ray.ops.problem import Problem
+
+MEMORY_SHARE: Final = 0.5  # of what is free, for one problem
+PROBLEM_SHARE: Final = 0.25  # of a round, at most, for one problem under all frameworks
+LEAST_SECONDS, MOST_SECONDS = 0.02, 0.5  # for the values of a problem under one framework in one process
+MADE_BYTES_PER_SECOND: Final = 1e9  # of random inputs
+FIRST_SLOWNESS: Final = 3.0  # over the roofline, of a problem of which nothing is known
+LARGEST_GUESS: Final = 20.0  # where only problems were measured whose time may be the call's alone
+
+
+@final
+@dataclass
+class Plan:
+    """What is known of the problems' times, and which are left out under which framework, and why."""
+
+    problems: tuple[Problem, ...]
+    frameworks: tuple[str, ...]
+    memory_bytes: float
+    seed: int
+    reached: set[tuple[str, str]] = field(default_factory=set)  # framework and problem, in the first round
+    skipped: dict[tuple[str, str], str] = field(default_factory=dict)
+    flops_per_second: float = 0.0
+    bytes_per_second: float = 0.0
+    _calls: dict[tuple[str, str], list[tuple[float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def order(self, turn: int) -> list[Problem]:
+        """The problems of a round: at random, the groups in turn; in the first the least of each in front.
+
+        From the second round on only those that the first reached.
+        """
+        draw = random.Random(f"{self.seed} {turn}")
+        groups: dict[str, list[Problem]] = {}
+        for problem in self.problems:
+            if turn == 0 or any((name, problem.name) in self.reached for name in self.frameworks):
+                groups.setdefault(problem.group, []).append(problem)
+        for members in groups.values():
+            draw.shuffle(members)
+            if turn == 0:
+                least = min(members, key=lambda each: each.flops)
+                members.remove(least)
+                members.insert(0, least)
+        rows = zip_longest(*groups.values())
+        return [problem for row in rows for problem in row if problem is not None]
+
+    def turns(self, turn: int) -> tuple[str, ...]:
+        """The frameworks at one problem: forwards, in the next round backwards."""
+        return self.frameworks if turn % 2 == 0 else self.frameworks[::-1]
+
+    def slice_seconds(self, round_seconds: float) -> float:
+        """How long the values of one problem are gathered, so that many problems have their share."""
+        even = round_seconds / max(1, len(self.problems) * len(self.frameworks))
+        return min(MOST_SECONDS, max(LEAST_SECONDS, even))
+
+    def most_seconds(self, round_seconds: float) -> float:
+        """How long one problem may take under one framework."""
+        return PROBLEM_SHARE * round_seconds / len(self.frameworks)
+
+    def why_not(self, framework: str, problem: Problem, most_seconds: float) -> str:
+        """Why not to measure it; empty if nothing is known against it."""
+        if reason := self.skipped.get((framework, problem.name), ""):
+            return reason
+        if problem.needed_bytes > self.memory_bytes:
+            return (
+                f"memory: it takes about {problem.needed_bytes / 1e9:.3g} GB, and of what is free "
+                f"{self.memory_bytes / 1e9:.3g} GB may be taken"
+            )
+        seconds, calls = self.predicted(framework, problem), WARMUPS + FEWEST
+        making = problem.input_bytes / MADE_BYTES_PER_SECOND
+        if making + calls * seconds > most_seconds:
+            return (
+                f"time: about {making:.2g} s for its inputs and {seconds:.2g} s for each of {calls} calls, "
+                f"and the budget has {most_seconds:.2g} s"
+            )
+        return ""
+
+    def predicted(self, framework: str, problem: Problem) -> float:
+        """Seconds of a call: of the largest smaller problem of the group, and what the roofline adds."""
+        if not self.flops_per_second:
+            return 0.0
+        bound = problem.bound_seconds(self.flops_per_second, self.bytes_per_second)
+        known = self._calls[framework, problem.group]
+        if not known:
+            return FIRST_SLOWNESS * bound
+        slowness = max(1.0, min(seconds / least for least, seconds in known))
+        if len(known) < FEWEST:
+            slowness = min(slowness, LARGEST_GUESS)
+        base, taken = max((pair for pair in known if pair[0] <= bound), default=(0.0, 0.0))
+        return taken + slowness * (bound - base)
+
+    def learn(self, framework: str, problem: Problem, seconds: float) -> None:
+        """What a call took."""
+        bound = problem.bound_seconds(self.flops_per_second, self.bytes_per_second)
+        self._calls[framework, problem.group].append((bound, seconds))
