@@ -1,9 +1,7 @@
 """What a process does that times update rules: d5ray's on the flat buffer, torch.optim's beside them"""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, final
 
 import numpy as np
@@ -17,14 +15,14 @@ from d5ray.metrics.updates import NATIVE, OURS
 from d5ray.networks.device import CPUDevice
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.rule_speeds import Peers
-from d5ray.recipes.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
+from d5ray.recipes.timing import Times
+from d5ray.recipes.turns import Turn, in_turn, repeated
 
 VARIANTS = ("foreach", "fused")  # of torch.optim, where it has them
 UPDATE, STEP = "update", "step"
 CLASSES = 10
 CHECKED_STEPS = 3
 TOLERANCE = 1e-2  # of the parameters after them, relative to how far they moved; L-BFGS divides noise
-Turn = Callable[[int], float]  # does so many, and gives the mean of their seconds
 Found = dict[tuple[str, str, str], Times]  # by what was timed, rule and side
 
 
@@ -154,31 +152,3 @@ class Theirs:
 
 
 Side = Ours | Theirs
-
-
-def repeated(operation: Callable[[], object]) -> Turn:
-    """The mean seconds of so many that follow one another."""
-
-    def turn(loops: int) -> float:
-        begin = perf_counter()
-        for _ in range(loops):
-            operation()
-        return (perf_counter() - begin) / loops
-
-    return turn
-
-
-def in_turn(sides: Mapping[str, Turn], seconds: float) -> dict[str, Times]:
-    """All sides in turn, forwards and backwards, for about so many seconds; see `timing.timed`."""
-    loops: dict[str, int] = {}
-    for name, side in sides.items():
-        side(1)
-        loops[name] = max(1, math.ceil(SAMPLE_SECONDS / side(1)))
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    begin, turns = perf_counter(), 0
-    while turns < FEWEST or (turns < MOST and perf_counter() - begin < seconds):
-        order = list(sides) if turns % 2 == 0 else list(reversed(list(sides)))
-        for name in order:
-            found[name].append(sides[name](loops[name]))
-        turns += 1
-    return {name: Times(values, loops[name]) for name, values in found.items()}

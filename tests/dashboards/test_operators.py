@@ -42,7 +42,7 @@ def test_the_roof_rises_with_the_bandwidth_to_the_ridge() -> None:
     axes = Axes((-1, 9), (4, 12))
     expected = [(0.1, 1e9), (10.0, 1e11), (1e4, 1e11)]
     for (x, y), (intensity, rate) in zip(points, expected, strict=True):
-        assert (x, y) == (pytest.approx(axes.x(intensity), abs=0.1), pytest.approx(axes.y(rate), abs=0.1))
+        assert [x, y] == pytest.approx([axes.x(intensity), axes.y(rate)], abs=0.1)
 
 
 def test_a_mark_below_the_roof_is_drawn_below_it() -> None:

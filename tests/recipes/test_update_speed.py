@@ -15,7 +15,8 @@ from d5ray.metrics.updates import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, 
 from d5ray.recipes import update_speed as recipe
 from d5ray.recipes.recipe import Recipe
 from d5ray.recipes.rule_speeds import OnNetwork, Peers, RuleSpeeds
-from d5ray.recipes.rule_times import RuleTimes, in_turn
+from d5ray.recipes.rule_times import RuleTimes
+from d5ray.recipes.turns import in_turn
 
 
 def work(*peers: Peers, model: str = "lenet") -> RuleTimes:

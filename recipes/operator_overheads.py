@@ -1,0 +1,86 @@
+"""The job that times operators through d5ray beside the native calls, and the contender: one fresh process"""
+
+import importlib.util
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+from d5ray.checks import check_count, check_number
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.operators import OPERATOR_TIME
+from d5ray.operators.framework import PACKAGES
+from d5ray.ops.problem import Problem
+from d5ray.recipes import processes
+from d5ray.recipes.contenders import Contender, Series
+from d5ray.recipes.side_by_side import SideBySide
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+PROCESS_SECONDS: Final = 1800.0  # for one process to time all problems
+WARMUP: Final = 1  # values of each series
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OperatorOverheads(SideBySide):
+    """Frameworks under which operators are timed. Wrong values raise `ConfigurationError`.
+
+    problems  products and convolutions of `d5ray.ops.deepbench`
+    seconds   about so long every problem is timed in each process
+    """
+
+    problems: tuple[Problem, ...]
+    seconds: float = 0.5
+    threads: int = 1
+
+    def check(self) -> None:
+        check_count("threads", self.threads, 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+        known = isinstance(self.problems, tuple) and all(isinstance(each, Problem) for each in self.problems)
+        names = [each.name for each in self.problems] if known else []
+        if not names or len(set(names)) < len(names):
+            raise ConfigurationError(
+                f"problems is {self.problems!r}: it must be a tuple such as (gemm(512, 16, 512, 'NN'),), "
+                "with none of them twice"
+            )
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)
+
+
+@final
+@dataclass(frozen=True)
+class UnderFramework(Contender[OperatorOverheads]):
+    """One process of its own that times all problems under a framework."""
+
+    framework: str
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework}[1]"
+
+    def missing(self) -> str:
+        if importlib.util.find_spec(self.framework) is None:
+            return f"{self.framework} is not installed: {PACKAGES[self.framework]}"
+        return ""
+
+    def measure(self, job: OperatorOverheads, folder: Path) -> list[Series]:
+        from d5ray.recipes.operator_times import OperatorTimes  # noqa: PLC0415 - only what is measured
+
+        work = OperatorTimes(self.framework, job.problems, job.threads, job.seconds, job.seed)
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        return [
+            Series(
+                OPERATOR_TIME,
+                "s",
+                0,
+                times.seconds,
+                warmup=WARMUP,
+                phase="run",
+                at=f"{problem} {side}",
+                loops=times.loops,
+            )
+            for (problem, side), times in found.items()
+        ]
