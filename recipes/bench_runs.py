@@ -41,7 +41,7 @@ from d5ray.recipes.operator_bench import OperatorBench
 PICTURE: Final = "roofline.svg"
 RECIPE: Final = "bench_operators"
 GRACE_SECONDS: Final = 300.0  # beyond what is planned, until a call is given up
-MEASURED_SHARE: Final = 0.5  # of the budget, at least, that is not spent on starting processes
+STARTING_SHARE: Final = 0.7  # of the budget, at most, that is spent on starting processes
 LEAST_ROUND_SECONDS: Final = 1.0
 FIRST_SHARE: Final = 0.9  # of an even share of the budget
 CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
@@ -203,7 +203,7 @@ class Measuring:
 
         It is a little shorter than the others, which measure what it has reached.
         """
-        fitting = int(self._bench.budget_seconds * MEASURED_SHARE / startup)
+        fitting = int(self._bench.budget_seconds * STARTING_SHARE / startup)
         self._processes = max(1, min(self._bench.processes, fitting))
         return FIRST_SHARE * self._bench.budget_seconds / self._processes
 

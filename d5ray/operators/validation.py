@@ -9,9 +9,11 @@ import numpy as np
 from d5ray.checks import check_count, check_rate
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.at_site import OperatorAtSite
+from d5ray.operators.directions import Directions
 from d5ray.operators.error_norms import error_norms, inexact
 from d5ray.operators.framework import Framework, Numbers, Tensor, as_tuple, framework_of
-from d5ray.operators.gradient_check import Directions, Elements, Method, Point
+from d5ray.operators.gradient_check import Elements, Method
+from d5ray.operators.point import Point
 from d5ray.operators.reports import ForwardReport, GradientReport, RepeatabilityReport, variation
 from d5ray.operators.slopes import step_of
 

@@ -120,8 +120,28 @@ def test_the_one_wrong_element_is_named(sizes: tuple[int, ...]) -> None:
     """By its index in its input, in a Jacobian and by halving a direction."""
     with pytest.raises(ValidationError) as caught:
         d5.check_gradient(Product(one_element), matrices(*sizes))
-    (line,) = (line for line in str(caught.value).splitlines() if re.search(r"input 1.*is WRONG", line))
+    *_, line = (line for line in str(caught.value).splitlines() if re.search(r"input 1.*is WRONG", line))
     assert f"({sizes[1] - 1}, {sizes[2] - 2})" in line
+
+
+@pytest.mark.parametrize("size", [4, 5_000])
+def test_an_input_of_little_weight_is_checked_as_strictly(size: int) -> None:
+    """Of 10⁶ a + 10⁻³ b the second gradient too, half a percent off."""
+
+    class Weighted:
+        def __init__(self, slope: float) -> None:
+            self.slope = slope
+
+        def forward(self, inputs: Sequence[Array]) -> Array:
+            return 1e6 * np.sin(inputs[0]) + 1e-3 * inputs[1]
+
+        def backward(self, gradients: Sequence[Array], inputs: Sequence[Array], outputs: Any) -> Any:
+            return 1e6 * np.cos(inputs[0]) * gradients[0], self.slope * gradients[0]
+
+    inputs = [np.zeros(size), np.ones(size)]
+    assert d5.check_gradient(Weighted(1e-3), inputs).passed
+    with pytest.raises(ValidationError, match=r"input 1.*is WRONG"):
+        d5.check_gradient(Weighted(1.005e-3), inputs)
 
 
 @settings(max_examples=20, deadline=None)

@@ -1,0 +1,102 @@
+"""Point: an operator at its inputs, as checking its gradient sees it, in vectors of all free elements"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ValidationError
+from d5ray.operators.framework import Pullback
+
+Numbers = np.ndarray[Any, Any]
+Place = tuple[int, tuple[int, ...]]  # the number of an input or output, and the element
+
+
+@final
+@dataclass(frozen=True)
+class Point:
+    """An operator at its inputs: `at` gives its outputs at others, floating-point ones alone in one vector.
+
+    values: the inputs; free: those of floating-point type; pullback: the gradient at `values`.
+    """
+
+    values: tuple[Numbers | None, ...]
+    free: tuple[int, ...]
+    at: Callable[[Sequence[Numbers | None]], tuple[Numbers, ...]]
+    outputs: tuple[Numbers, ...]
+    pullback: Pullback
+    epsilon: float
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """The outputs that have a gradient."""
+        return tuple(at for at, each in enumerate(self.outputs) if each.dtype.kind == "f" and each.size)
+
+    @property
+    def input_size(self) -> int:
+        return sum(self._input(at).size for at in self.free)
+
+    @property
+    def output_size(self) -> int:
+        return sum(self.outputs[at].size for at in self.taken)
+
+    def vector(self, outputs: Sequence[Numbers]) -> Numbers:
+        """The outputs that have a gradient, one behind the other, (outputs,)."""
+        parts = [outputs[at].astype(np.float64).ravel() for at in self.taken]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def along(self, ways: Sequence[Numbers]) -> Callable[[float], Numbers]:
+        """The outputs as a function of how far the free inputs are moved, each its own way."""
+
+        def moved(distance: float) -> Numbers:
+            inputs = list(self.values)
+            for at, way in zip(self.free, ways, strict=True):
+                inputs[at] = (self._input(at) + distance * way).astype(self._input(at).dtype)
+            return self.vector(self.at(inputs))
+
+        return moved
+
+    def scales(self) -> list[Numbers]:
+        """What a step is for each element: its size where it is larger than 1."""
+        return [np.maximum(1.0, np.abs(self._input(at))).astype(np.float64) for at in self.free]
+
+    def gradient(self, weights: Numbers) -> list[Numbers]:
+        """Of Σ weights · outputs, for every free input; zeros where the operator says that there is none."""
+        cotangents: list[Numbers | None] = [None] * len(self.outputs)
+        begin = 0
+        for at in self.taken:
+            output = self.outputs[at]
+            cotangents[at] = weights[begin : begin + output.size].reshape(output.shape).astype(output.dtype)
+            begin += output.size
+        found = self.pullback(cotangents)
+        if len(found) != len(self.values):
+            raise ValidationError(
+                f"the gradient function gave {len(found)} arrays: it must give one, or None, for each of "
+                f"{len(self.values)} inputs"
+            )
+        return [self._fitting(at, found[at]) for at in self.free]
+
+    def place(self, index: int, output: bool = False) -> Place:
+        """Where an element of the vector of all free inputs, or of all outputs, is."""
+        for at in self.taken if output else self.free:
+            array = self.outputs[at] if output else self._input(at)
+            if index < array.size:
+                return at, tuple(map(int, np.unravel_index(index, array.shape)))
+            index -= array.size
+        raise IndexError(index)
+
+    def _fitting(self, at: int, gradient: Numbers | None) -> Numbers:
+        shape = self._input(at).shape
+        if gradient is None:
+            return np.zeros(shape)
+        if gradient.shape != shape:
+            raise ValidationError(
+                f"the gradient of input {at} has the shape {gradient.shape}: it must be the input's, {shape}"
+            )
+        return gradient.astype(np.float64)
+
+    def _input(self, at: int) -> Numbers:
+        value = self.values[at]
+        assert value is not None
+        return value
