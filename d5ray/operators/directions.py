@@ -36,6 +36,7 @@ class Directions(Method):
         made: list[Deviation] = []
         for number in range(self.count):
             weights = random.standard_normal(point.output_size)
+            weights[~np.isfinite(point.vector(point.outputs))] = 0.0
             gradient = point.gradient(weights)
             ways = [scale * random.choice([-1.0, 1.0], scale.shape) for scale in point.scales()]
             edges = [0, *np.cumsum([way.size for way in ways])]
@@ -57,12 +58,13 @@ class Directions(Method):
         ways: Sequence[Numbers],
         where: str = "of Σ u · outputs along it",
     ) -> Deviation:
-        centre = weights @ point.vector(point.outputs)
-        moved, best = point.along(ways), None
+        used, moved, best = weights != 0, point.along(ways), None
+        outputs = point.vector(point.outputs)[used]
+        centre = weights[used] @ outputs
         for smaller in SMALLER:
             step = step_of(point.epsilon) * smaller
-            tried = slope(lambda by: weights @ moved(by), centre, step)
-            noise = float(rounding(np.linalg.norm(weights * moved(0.0)), point.epsilon, step))
+            tried = slope(lambda by: weights[used] @ moved(by)[used], centre, step)
+            noise = float(rounding(np.linalg.norm(weights[used] * outputs), point.epsilon, step))
             if best is None or tried.error + noise < best[0].error + best[1]:
                 best = tried, noise
         assert best is not None

@@ -53,13 +53,21 @@ class Point:
             inputs = list(self.values)
             for at, way in zip(self.free, ways, strict=True):
                 inputs[at] = (self._input(at) + distance * way).astype(self._input(at).dtype)
-            return self.vector(self.at(inputs))
+            outputs = self.at(inputs)
+            if [each.shape for each in outputs] != [each.shape for each in self.outputs]:
+                which = [at for at, way in zip(self.free, ways, strict=True) if way.any()]
+                raise ValidationError(
+                    f"the outputs change their shapes with input {', '.join(map(str, which))}: name the "
+                    "inputs that have a gradient, such as with_respect_to=(0,)"
+                )
+            return self.vector(outputs)
 
         return moved
 
     def scales(self) -> list[Numbers]:
-        """What a step is for each element: its size where it is larger than 1."""
-        return [np.maximum(1.0, np.abs(self._input(at))).astype(np.float64) for at in self.free]
+        """What a step is for each element: its size where it is larger than 1; 0 where that is not finite."""
+        inputs = [self._input(at).astype(np.float64) for at in self.free]
+        return [np.where(np.isfinite(each), np.maximum(1.0, np.abs(each)), 0.0) for each in inputs]
 
     def gradient(self, weights: Numbers) -> list[Numbers]:
         """Of Σ weights · outputs, for every free input; zeros where the operator says that there is none."""

@@ -14,18 +14,32 @@ from typing import Any, Final, final
 import numpy as np
 
 Numbers = np.ndarray[Any, Any]
+JUMP: Final = 0.05
 ROUNDINGS: Final = 64.0  # of an output, in units of its last place, that an operator may be off by
 
 
 @final
 @dataclass(frozen=True)
 class Slope:
-    """Of every output, along one way: the value, how far D(h) is from it, and the slopes to both sides."""
+    """Of every output, along one way: the value, D(h), and the slopes to both sides, good to h² too."""
 
     value: Numbers
-    error: Numbers
+    near: Numbers
     left: Numbers
     right: Numbers
+
+    @property
+    def error(self) -> Numbers:
+        """How far D(h) is from the value."""
+        found: Numbers = np.abs(self.value - self.near)
+        return found
+
+    @property
+    def jump(self) -> Numbers:
+        """Where the function jumps: over twice the step the quotient is half as large."""
+        wide = 4 * self.near - 3 * self.value
+        found: Numbers = np.abs(self.near - 2 * wide) <= JUMP * np.abs(self.near)
+        return found
 
 
 def step_of(epsilon: float) -> float:
@@ -40,9 +54,11 @@ def step_of(epsilon: float) -> float:
 def slope(function: Callable[[float], Numbers], centre: Numbers, step: float) -> Slope:
     """The derivative at 0 of a function of one number with values (outputs,); centre: its value there."""
     one, other, far, further = (function(by * step) for by in (1, -1, 2, -2))
-    near, wide = (one - other) / (2 * step), (far - further) / (4 * step)
-    value = (4 * near - wide) / 3
-    return Slope(value, np.abs(value - near), (centre - other) / step, (one - centre) / step)
+    with np.errstate(invalid="ignore"):  # beyond the edge of where the function is defined
+        near, wide = (one - other) / (2 * step), (far - further) / (4 * step)
+        left = (3 * centre - 4 * other + further) / (2 * step)
+        right = (4 * one - far - 3 * centre) / (2 * step)
+        return Slope((4 * near - wide) / 3, near, left, right)
 
 
 def rounding(values: Any, epsilon: float, step: Any) -> Any:

@@ -21,8 +21,9 @@ MOST_CALLS: Final = 4000  # of the operator and its gradient, for a whole Jacobi
 MOST_ELEMENTS: Final = 1 << 22  # of that Jacobian
 DIRECTIONS: Final = 4
 # Relative errors of a gradient: five points in double precision are good to about 1e-10 of the outputs' size,
-# in single precision to about 1e-4.
-GRADIENT_TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-2}
+# in single precision to about 1e-4, in half precision to about 1e-1. By ε, from which on.
+GRADIENT_TOLERANCES: Final = {0.0: 1e-6, 1e-12: 1e-2, 1e-5: 0.5}
+TYPES: Final = ("float64", "float32")
 REPEATED: Final = 1e-9  # relative difference of two calls from which on differences say nothing
 
 Inputs = Sequence[Tensor | None]
@@ -81,6 +82,7 @@ def check_gradient(
     inputs: Inputs,
     *,
     tolerance: float | None = None,
+    with_respect_to: Sequence[int] | None = None,
     dtype: str = "float64",
     most_calls: int = MOST_CALLS,
     directions: int = DIRECTIONS,
@@ -90,7 +92,8 @@ def check_gradient(
 
     operator, inputs  as in `check_forward`; PyTorch's functions are differentiated by autograd, TensorFlow's
                       by a tape, operators of NumPy and CuPy by their `backward`
-    tolerance         relative: 1e-6 in float64, 1e-2 in float32, unless it is given
+    tolerance         relative: 1e-6 in float64, 1e-2 where an output is float32, unless it is given
+    with_respect_to   the numbers of the inputs whose gradient is compared; by default all of floating point
     dtype             what is computed in: "float64", or "float32" where the operator has nothing better
     most_calls        for a whole Jacobian; where it takes more, random directions are compared
     directions, seed  how many, and of which random numbers
@@ -108,22 +111,26 @@ def check_gradient(
     >>> check_gradient(Square(), [np.array([1.0, -2.0])]).passed
     True
     """
-    if dtype not in GRADIENT_TOLERANCES:
+    if dtype not in TYPES:
         raise ConfigurationError(f"dtype is {dtype!r}: it must be 'float64' or 'float32'")
-    tolerance = GRADIENT_TOLERANCES[dtype] if tolerance is None else tolerance
-    check_rate("tolerance", tolerance, zero=True)
+    if tolerance is not None:
+        check_rate("tolerance", tolerance, zero=True)
     check_count("most_calls", most_calls, 0)
     check_count("directions", directions, 1)
-    point, skipped = _point(operator, inputs, np.dtype(dtype))
+    point, skipped = _point(operator, inputs, np.dtype(dtype), with_respect_to)
+    if tolerance is None:
+        tolerance = GRADIENT_TOLERANCES[max(least for least in GRADIENT_TOLERANCES if least <= point.epsilon)]
     calls = 4 * point.input_size + point.output_size
     small = calls <= most_calls and point.input_size * point.output_size <= MOST_ELEMENTS
     method: Method = Elements() if small else Directions(directions, seed)
-    deviations = method.deviations(point, tolerance)
+    deviations = method.deviations(point, tolerance) if point.output_size else ()
     step = step_of(point.epsilon)
     return _raised(GradientReport(_name(operator), method.told(point), step, tolerance, deviations, skipped))
 
 
-def _point(operator: Any, inputs: Inputs, dtype: "np.dtype[Any]") -> tuple[Point, tuple[int, ...]]:
+def _point(
+    operator: Any, inputs: Inputs, dtype: "np.dtype[Any]", chosen: Sequence[int] | None
+) -> tuple[Point, tuple[int, ...]]:
     """Where the gradient is compared, and which inputs have none."""
     framework, name = framework_of(inputs), _name(operator)
     values: list[Numbers | None] = []
@@ -133,6 +140,12 @@ def _point(operator: Any, inputs: Inputs, dtype: "np.dtype[Any]") -> tuple[Point
     free = tuple(at for at, each in enumerate(values) if each is not None and each.dtype.kind == "f")
     skipped = tuple(at for at, each in enumerate(values) if each is not None and at not in free)
     free = tuple(at for at in free if values[at].size)  # type: ignore[union-attr]
+    if chosen is not None:
+        if not set(chosen) <= set(free):
+            raise ConfigurationError(
+                f"with_respect_to is {tuple(chosen)}: it must be numbers of floating-point inputs, of {free}"
+            )
+        free = tuple(chosen)
     if not free:
         raise ConfigurationError(f"{name} has no floating-point input: there is no gradient to check")
 
@@ -150,7 +163,9 @@ def _point(operator: Any, inputs: Inputs, dtype: "np.dtype[Any]") -> tuple[Point
                 f"{name} gives other outputs at the second call with the same inputs: fix its random numbers "
                 f"to check its gradient\n  {norms}"
             )
-    return Point(tuple(values), free, outputs_at, outputs, pullback, float(np.finfo(dtype).eps)), skipped
+    kinds = [dtype, *(each.dtype for each in outputs if each.dtype.kind == "f")]
+    epsilon = max(float(np.finfo(kind).eps) for kind in kinds)
+    return Point(tuple(values), free, outputs_at, outputs, pullback, epsilon), skipped
 
 
 # -- run against run -----------------------------------------------------------------------------------------

@@ -196,6 +196,82 @@ def test_a_slope_outside_the_kink_is_wrong() -> None:
                 d5.check_gradient(relu, x)
 
 
+def test_where_nothing_is_defined_nothing_is_compared() -> None:
+    """At a jump of sign(x), at the edge of arcosh, where an input or output is infinite; elsewhere it is."""
+    x = np.array([0.0, -2.0, 3.0])
+    assert d5.check_gradient(Elementwise(np.sign, np.zeros_like), [x]).passed
+    with pytest.raises(ValidationError, match=r"d input 0 \(1,\)|d input 0 \(2,\)"):
+        d5.check_gradient(Elementwise(np.sign, lambda x: 0.01 * np.ones_like(x)), [x])
+    with np.errstate(all="ignore"):
+        edge = Elementwise(np.arccosh, lambda x: 1 / np.sqrt(x**2 - 1))
+        assert "not defined" in str(d5.check_gradient(edge, [np.array([1.0, 2.0])]))
+        with pytest.raises(ValidationError, match=r"d input 0 \(1,\)"):
+            d5.check_gradient(Elementwise(np.arccosh, lambda x: 1 / x), [np.array([1.0, 2.0])])
+        infinite = [np.array([math.inf, 1.0, -math.inf])]
+        assert d5.check_gradient(Elementwise(lambda x: 2 * x, lambda x: 2 + 0 * np.sign(x)), infinite).passed
+        with pytest.raises(ValidationError, match=r"d input 0 \(1,\)"):
+            d5.check_gradient(Elementwise(lambda x: 2 * x, lambda x: 3 + 0 * np.sign(x)), infinite)
+
+
+def test_an_operator_without_a_slope_has_nothing_to_compare() -> None:
+    """Its outputs are integers, whatever its gradient says."""
+    found = d5.check_gradient(Elementwise(lambda x: np.sign(x).astype(int), np.zeros_like), [np.ones(3)])
+    assert found.passed
+    assert found.deviations == ()
+
+
+def test_inputs_that_set_shapes_or_have_no_gradient_by_convention_are_left_out() -> None:
+    """A length that changes the output's shape is an error that says what to do, and that helps."""
+
+    class Repeat(Elementwise):
+        def forward(self, inputs: Sequence[Array]) -> Array:
+            return np.outer(inputs[0], np.ones(int(inputs[1])))
+
+        def backward(self, gradients: Sequence[Array], inputs: Sequence[Array], outputs: Any) -> Any:
+            return gradients[0].sum(axis=1), None
+
+    repeat, inputs = Repeat(np.exp, np.exp), [np.array([1.0, 2.0]), np.array(3.0)]
+    with pytest.raises(ValidationError, match=r"change their shapes with input 1: .*with_respect_to"):
+        d5.check_gradient(repeat, inputs)
+    assert d5.check_gradient(repeat, inputs, with_respect_to=[0]).passed
+    with pytest.raises(ConfigurationError, match=r"with_respect_to is \(2,\)"):
+        d5.check_gradient(repeat, inputs, with_respect_to=[2])
+
+
+def test_an_output_in_single_precision_is_held_to_that() -> None:
+    """Though the inputs are float64: what is rounded to float32 cannot be differenced better."""
+
+    def rounded(x: Array) -> Array:
+        return np.sin(x).astype(np.float32)
+
+    x = np.array([0.3, 1.0, 2.0])
+    report = d5.check_gradient(Elementwise(rounded, np.cos), [x])
+    assert report.tolerance == 1e-2
+    with pytest.raises(ValidationError):
+        d5.check_gradient(Elementwise(rounded, lambda x: 1.1 * np.cos(x)), [x])
+
+
+def test_small_outputs_of_large_terms_are_not_held_to_less_than_rounding() -> None:
+    """Some 1e-9 left over of numbers near 1: what rounding does is not taken for an error; more is one."""
+    weights = np.linspace(1.0, 2.0, 20)
+
+    class Saturated:
+        def __init__(self, factor: float = 1.0) -> None:
+            self.factor = factor
+
+        def forward(self, inputs: Sequence[Array]) -> Array:
+            rest = (1 + 1e-9 * (weights @ inputs[0])) - 1
+            return np.concatenate([[rest], inputs[0]])
+
+        def backward(self, gradients: Sequence[Array], inputs: Sequence[Array], outputs: Any) -> Any:
+            return self.factor * 1e-9 * weights * gradients[0][0] + gradients[0][1:]
+
+    x = [np.linspace(-1.0, 1.0, 20)]
+    assert d5.check_gradient(Saturated(), x).passed
+    with pytest.raises(ValidationError):
+        d5.check_gradient(Saturated(1.5), x)
+
+
 def test_many_kinks_do_not_hide_the_slope_along_a_direction() -> None:
     """A Relu of 20,000 elements, some of which lie within a step of 0."""
     x = np.random.default_rng(1).standard_normal(20_000)
