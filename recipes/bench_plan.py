@@ -12,6 +12,8 @@ from d5ray.ops.problem import Problem
 MEMORY_SHARE: Final = 0.5  # of what is free, for one problem
 PROBLEM_SHARE: Final = 0.25  # of a round, at most, for one problem under all frameworks
 LEAST_SECONDS, MOST_SECONDS = 0.02, 0.5  # for the values of a problem under one framework in one process
+STARTING_SHARE: Final = 0.7  # of a budget, at most, that starting all processes that are wanted may take
+FEWER_SHARE: Final = 1 / 3  # where that is not enough for all of them
 MADE_BYTES_PER_SECOND: Final = 1e9  # of random inputs
 FIRST_SLOWNESS: Final = 3.0  # over the roofline, of a problem of which nothing is known
 LARGEST_GUESS: Final = 20.0  # where only problems were measured whose time may be the call's alone
@@ -102,3 +104,17 @@ class Plan:
         """What a call took."""
         bound = problem.bound_seconds(self.flops_per_second, self.bytes_per_second)
         self._calls[framework, problem.group].append((bound, seconds))
+
+
+def fitting(wanted: int, budget_seconds: float, startup_seconds: float) -> int:
+    """How many fresh processes of each framework a budget is good for; at least one.
+
+    As many as are wanted, since an interval needs them, if some time is left for measuring; otherwise few, so
+    that most of the time is.
+
+    >>> fitting(6, 60.0, 5.0), fitting(6, 60.0, 10.0), fitting(6, 60.0, 50.0)
+    (6, 2, 1)
+    """
+    if wanted * startup_seconds <= STARTING_SHARE * budget_seconds:
+        return wanted
+    return max(1, min(wanted, int(FEWER_SHARE * budget_seconds / startup_seconds)))

@@ -35,13 +35,12 @@ from d5ray.metrics.operators import (
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.side_by_side import times_by_pair
-from d5ray.recipes.bench_plan import MEMORY_SHARE, Plan
+from d5ray.recipes.bench_plan import MEMORY_SHARE, Plan, fitting
 from d5ray.recipes.operator_bench import OperatorBench
 
 PICTURE: Final = "roofline.svg"
 RECIPE: Final = "bench_operators"
 GRACE_SECONDS: Final = 300.0  # beyond what is planned, until a call is given up
-STARTING_SHARE: Final = 0.7  # of the budget, at most, that is spent on starting processes
 LEAST_ROUND_SECONDS: Final = 1.0
 FIRST_SHARE: Final = 0.9  # of an even share of the budget
 CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
@@ -203,8 +202,7 @@ class Measuring:
 
         It is a little shorter than the others, which measure what it has reached.
         """
-        fitting = int(self._bench.budget_seconds * STARTING_SHARE / startup)
-        self._processes = max(1, min(self._bench.processes, fitting))
+        self._processes = fitting(self._bench.processes, self._bench.budget_seconds, startup)
         return FIRST_SHARE * self._bench.budget_seconds / self._processes
 
     def _learn_peaks(self) -> None:
