@@ -6,6 +6,19 @@ from typing import TYPE_CHECKING, Any
 from d5ray.errors import nearest
 
 if TYPE_CHECKING:
+    from ml_dtypes import bfloat16 as bfloat16
+    from numpy import float16 as float16
+    from numpy import float32 as float32
+    from numpy import float64 as float64
+    from numpy import int8 as int8
+    from numpy import int16 as int16
+    from numpy import int32 as int32
+    from numpy import int64 as int64
+    from numpy import uint8 as uint8
+    from numpy import uint16 as uint16
+    from numpy import uint32 as uint32
+    from numpy import uint64 as uint64
+
     from d5ray.actors.launch import launch as launch
     from d5ray.actors.session import shutdown as shutdown
     from d5ray.distributed.allreduce import AllreduceSGD as AllreduceSGD
@@ -131,6 +144,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.untrained import Kept as Kept
     from d5ray.distributed.untrained import Untrained as Untrained
     from d5ray.errors import D5Error as D5Error
+    from d5ray.errors import OperatorError as OperatorError
     from d5ray.errors import PeerLost as PeerLost
     from d5ray.errors import ValidationError as ValidationError
     from d5ray.experiment import Experiment as Experiment
@@ -199,6 +213,13 @@ if TYPE_CHECKING:
     from d5ray.operators.validation import check_forward as check_forward
     from d5ray.operators.validation import check_gradient as check_gradient
     from d5ray.operators.validation import check_repeatability as check_repeatability
+    from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
+    from d5ray.operators.compiled.custom_cpp import compile_custom_cppop as compile_custom_cppop
+    from d5ray.operators.custom_operator import CustomOp as CustomOp
+    from d5ray.operators.custom_python import CustomPythonOp as CustomPythonOp
+    from d5ray.operators.registry import register_operator as register_operator
+    from d5ray.operators.tensor_descriptor import TensorDescriptor as TensorDescriptor
+    from d5ray.operators.tensordesc import tensordesc as tensordesc
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.recipe import run_recipe as run_recipe
     from d5ray.replayer import replay as replay
@@ -546,6 +567,26 @@ _NAMES = {
     "Communicator": "d5ray.distributed.communicator",
     "PeerLost": "d5ray.errors",
     "ValidationError": "d5ray.errors",
+    "OperatorError": "d5ray.errors",
+    "TensorDescriptor": "d5ray.operators.tensor_descriptor",
+    "tensordesc": "d5ray.operators.tensordesc",
+    "CustomOp": "d5ray.operators.custom_operator",
+    "CustomPythonOp": "d5ray.operators.custom_python",
+    "CustomCppOp": "d5ray.operators.compiled.custom_cpp",
+    "compile_custom_cppop": "d5ray.operators.compiled.custom_cpp",
+    "register_operator": "d5ray.operators.registry",
+    "float16": "numpy",
+    "float32": "numpy",
+    "float64": "numpy",
+    "bfloat16": "ml_dtypes",
+    "int8": "numpy",
+    "int16": "numpy",
+    "int32": "numpy",
+    "int64": "numpy",
+    "uint8": "numpy",
+    "uint16": "numpy",
+    "uint32": "numpy",
+    "uint64": "numpy",
 }
 __all__ = sorted(_NAMES)
 

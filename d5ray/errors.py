@@ -24,6 +24,10 @@ class ValidationError(D5Error):
     """What was checked is not what it should be; the message is the report."""
 
 
+class OperatorError(D5Error):
+    """An operator of the user's own does not compile, failed, or returned what it must not."""
+
+
 class PlacementError(D5Error):
     """The Ray cluster cannot place the actors, or does not answer."""
 

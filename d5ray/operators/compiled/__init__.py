@@ -1,0 +1,1 @@
+"""Operators of one's own in C++: built by the machine's compiler, kept, called"""

@@ -1,0 +1,274 @@
+"""CustomCppOp: an operator of one's own, in C++"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError, OperatorError
+from d5ray.operators.array_operator import Array, Arrays, Gradients
+from d5ray.operators.compiled import on_device
+from d5ray.operators.compiled.compilers import find
+from d5ray.operators.compiled.library import Argument, Instance, Library
+from d5ray.operators.compiled.source import source_of
+from d5ray.operators.compiled.store import Recipe
+from d5ray.operators.compiled.wrapper import Interface
+from d5ray.operators.custom_operator import CustomOp, checked_descriptors, without_gradient
+from d5ray.operators.returned import dense, described, is_real
+from d5ray.operators.tensor_descriptor import Dimension, TensorDescriptor
+
+Arguments = Sequence[Argument] | Callable[..., Sequence[Argument]]
+Inference = Callable[[Sequence[TensorDescriptor | None]], Sequence[TensorDescriptor] | None]
+Shape = tuple[int, ...]
+NOTHING: Mapping[str, object] = MappingProxyType({})
+_KEPT = 256  # objects for as many shapes
+
+
+@final
+class CustomCppOp(CustomOp):
+    """A compiled class of C++, with one object for each set of input shapes that it meets.
+
+    Calls let other threads of Python run, and use as many OpenMP threads as the framework does. The operator
+    travels between processes as its code, and is compiled once on each machine.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: str | Path,
+        inputs: Sequence[TensorDescriptor],
+        outputs: Sequence[TensorDescriptor],
+        *,
+        definitions: Mapping[str, object] = NOTHING,
+        arguments: Arguments = (),
+        flags: Sequence[str] | None = None,
+        compiler: str | None = None,
+        infer: Inference | None = None,
+    ) -> None:
+        """As `compile_custom_cppop`."""
+        options = {"definitions": dict(definitions), "arguments": arguments, "flags": flags}
+        self._given = name, source, inputs, outputs, {**options, "compiler": compiler, "infer": infer}
+        self._name, self._arguments, self._infer = name, arguments, infer
+        self.input_descriptors = checked_descriptors(name, "inputs", inputs)
+        self.output_descriptors = checked_descriptors(name, "outputs", outputs)
+        assert self.input_descriptors is not None
+        assert self.output_descriptors is not None
+        self._kinds = _kinds(name, self._constructed_with(_with_sizes(self.input_descriptors)))
+        interface = Interface(name, self.input_descriptors, self.output_descriptors, self._kinds)
+        origin = source_of(name, source)
+        recipe = Recipe(interface, origin, dict(definitions), flags, find(compiler, cuda=origin.is_cuda))
+        self.library = _loaded(recipe, interface)
+        self._instances: dict[tuple[Shape, ...], Instance] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def differentiable(self) -> bool:
+        return self.library.differentiable
+
+    def infer(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
+        """By the descriptors, and then by the function that was given for it."""
+        by_descriptors = super().infer(inputs)
+        if self._infer is None:
+            return by_descriptors
+        found = self._infer(inputs)
+        return None if found is None else tuple(found)
+
+    def forward(self, *inputs: Array) -> Any:
+        """The output for NumPy arrays, or a tuple of them."""
+        outputs = self.run_forward(np, [np.asarray(each) for each in inputs])
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def backward(
+        self, grads: Sequence[Array], fwd_inputs: Sequence[Array], fwd_outputs: Sequence[Array]
+    ) -> Gradients:
+        """The gradients with respect to the inputs, for NumPy arrays."""
+        return self.run_backward(np, grads, fwd_inputs, fwd_outputs)
+
+    def report(self, data: int | None = None) -> int:
+        """The sum of what the operator's objects report, such as bytes communicated.
+
+        data: the address of something that the C++ class knows, as `ctypes.addressof` gives it.
+        """
+        return sum(instance.report(data) for instance in tuple(self._instances.values()))
+
+    def run_forward(self, xp: Any, inputs: Sequence[Array | None], threads: int = 0) -> Arrays:
+        """threads: of OpenMP, 0 for its own number, which follows OMP_NUM_THREADS."""
+        if xp is not np:
+            return on_device.forward(self, xp, self.checked(inputs))
+        arrays = [dense(array) for array in self.checked(inputs)]
+        instance = self.instance(tuple([array.shape for array in arrays]))
+        outputs = tuple([np.empty(each.sizes, each.dtype) for each in instance.outputs])
+        pointers = [array.ctypes.data for array in (*arrays, *outputs)]
+        if self.library.forward(instance.handle, threads, *pointers):
+            raise self.library.failed("forward")
+        return outputs
+
+    def run_backward(
+        self,
+        xp: Any,
+        grads: Sequence[Array],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+        threads: int = 0,
+    ) -> Gradients:
+        """threads: of OpenMP, 0 for its own number, which follows OMP_NUM_THREADS."""
+        if not self.differentiable:
+            raise without_gradient(self.name)
+        if xp is not np:
+            return on_device.backward(self, xp, grads, self.checked(inputs), outputs)
+        arrays = [dense(array) for array in self.checked(inputs)]
+        instance = self.instance(tuple([array.shape for array in arrays]))
+        gradients = tuple([np.empty(array.shape, array.dtype) for array in arrays])
+        read = [*map(dense, grads), *arrays, *map(dense, outputs)]
+        pointers = [array.ctypes.data for array in (*read, *gradients)]
+        if self.library.backward(instance.handle, threads, *pointers):
+            raise self.library.failed("backward")
+        return tuple([each if is_real(each.dtype) else None for each in gradients])
+
+    def instance(self, shapes: tuple[Shape, ...]) -> Instance:
+        """The object for inputs of these shapes, which is made when they are met for the first time.
+
+        Raises `ConfigurationError` where they do not fit the descriptors, `OperatorError` where the
+        constructor throws.
+        """
+        found = self._instances.get(shapes)
+        return found if found is not None else self._new_instance(shapes)
+
+    def _new_instance(self, shapes: tuple[Shape, ...]) -> Instance:
+        expected = self.input_descriptors or ()
+        if len(shapes) != len(expected):
+            raise ConfigurationError(
+                f"the operator {self.name} takes {len(expected)} inputs, found {len(shapes)}"
+            )
+        inputs = [TensorDescriptor(each.dtype, shape) for each, shape in zip(expected, shapes, strict=True)]
+        outputs = self.described(inputs)
+        self._check_outputs(outputs)
+        arguments = self._constructed_with(inputs)
+        if _kinds(self.name, arguments) != self._kinds:
+            raise ConfigurationError(
+                f"the arguments of the operator {self.name} are {tuple(arguments)} for the inputs "
+                f"{', '.join(map(str, inputs))}, but were of the types "
+                f"({', '.join(kind.__name__ for kind in self._kinds)}) when it was compiled: give the same "
+                "number and types for all shapes"
+            )
+        if len(self._instances) >= _KEPT:
+            self._instances.pop(next(iter(self._instances)))
+        made = self._instances[shapes] = Instance(self.library, inputs, outputs, arguments)
+        return made
+
+    def _check_outputs(self, outputs: tuple[TensorDescriptor, ...]) -> None:
+        compiled = [each.dtype for each in self.output_descriptors or ()]
+        if [each.dtype for each in outputs] != compiled:
+            raise ConfigurationError(
+                f"infer of the operator {self.name} gave outputs {', '.join(map(str, outputs))}, but it was "
+                f"compiled for the types {', '.join(map(str, compiled))}"
+            )
+
+    def _constructed_with(self, inputs: Sequence[TensorDescriptor]) -> Sequence[Argument]:
+        return self._arguments(*inputs) if callable(self._arguments) else self._arguments
+
+    def checked(self, inputs: Sequence[Array | None]) -> Sequence[Array]:
+        """The inputs. Raises `ConfigurationError` where one is missing or of another type."""
+        expected = self.input_descriptors or ()
+        if len(inputs) == len(expected) and all(
+            array is not None and array.dtype == wanted.dtype
+            for array, wanted in zip(inputs, expected, strict=True)
+        ):
+            return inputs
+        for index, array in enumerate(inputs):
+            if array is None:
+                raise ConfigurationError(
+                    f"the C++ operator {self.name} needs its input {index}, which is left out"
+                )
+        self.infer([described(array) for array in inputs])  # says what does not fit
+        raise ConfigurationError(f"the inputs of the operator {self.name} do not fit its descriptors")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, self._given
+
+    def __repr__(self) -> str:
+        return f"CustomCppOp({self.name}: {self.input_descriptors} -> {self.output_descriptors})"
+
+
+def compile_custom_cppop(
+    name: str,
+    source: str | Path,
+    inputs: Sequence[TensorDescriptor],
+    outputs: Sequence[TensorDescriptor],
+    *,
+    definitions: Mapping[str, object] = NOTHING,
+    arguments: Arguments = (),
+    flags: Sequence[str] | None = None,
+    compiler: str | None = None,
+    infer: Inference | None = None,
+) -> CustomCppOp:
+    """Compile a class of C++ that derives from `deep500::CustomOperator`, or take it as it was compiled.
+
+    name: of the class. A template of one type is taken for the element type of the first input; any other
+    is named with its arguments, "conv<float, 3>".
+    source: the code, or the path of its file; a file that ends with .cu is CUDA, and compiled by nvcc.
+    inputs, outputs: their types, and their shapes, in which sizes can be names: one object of the class is
+    made for every set of input shapes. infer: gives the outputs' descriptors from the inputs', where names
+    do not say it.
+    definitions: of the preprocessor, {"DPOWER": 2}. arguments: of the constructor, numbers, truth values and
+    texts, or a function that gives them for the inputs' descriptors; it is asked once while compiling, with
+    1 for sizes that are open. flags: of the compiler, instead of -O3 -march=native -fopenmp, as far as it
+    knows them. compiler: a command, instead of $CXX, c++, g++ or clang++.
+
+    Raises `ConfigurationError` where there is no compiler or what is given does not fit, `OperatorError` with
+    the compiler's message about the user's code, `StorageError` where D5RAY_HOME cannot be written.
+    """
+    return CustomCppOp(
+        name,
+        source,
+        inputs,
+        outputs,
+        definitions=definitions,
+        arguments=arguments,
+        flags=flags,
+        compiler=compiler,
+        infer=infer,
+    )
+
+
+def _loaded(recipe: Recipe, interface: Interface) -> Library:
+    try:
+        return Library(recipe.library(), interface)
+    except OSError as error:
+        raise OperatorError(
+            f"the C++ operator {interface.name} was compiled, but cannot be loaded: {error}; a library that "
+            "it needs belongs into flags, as -L and -l, or on LD_LIBRARY_PATH"
+        ) from error
+
+
+def _with_sizes(descriptors: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
+    """The descriptors with 1 for every size that is open."""
+    return [TensorDescriptor(each.dtype, [_size(size) for size in each.shape or ()]) for each in descriptors]
+
+
+def _size(size: Dimension) -> int:
+    return size if isinstance(size, int) else 1
+
+
+def _kinds(name: str, arguments: Sequence[Argument]) -> tuple[type, ...]:
+    if (
+        isinstance(arguments, (list, tuple))
+        and all(type(each) in (bool, int, float, str) for each in arguments)
+        and all(type(each) is not int or abs(each) < 2**63 for each in arguments)
+    ):
+        return tuple([type(each) for each in arguments])
+    raise ConfigurationError(
+        f"the arguments of the C++ operator {name} are {arguments!r}, expected a tuple of numbers, truth "
+        "values and texts (whole numbers below 2^63), or a function that gives one: arguments=(16,)"
+    )
+
+
+def _remade(
+    name: str, source: str | Path, inputs: Any, outputs: Any, given: Mapping[str, Any]
+) -> CustomCppOp:
+    return CustomCppOp(name, source, inputs, outputs, **given)
