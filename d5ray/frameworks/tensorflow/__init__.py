@@ -1,9 +1,22 @@
-"""TensorFlow."""
+"""TensorFlow; importing this does not import tensorflow."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from d5ray.networks.network import Network
+    from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
+
+
+def custom_op(op: Any) -> "TensorflowOperation":
+    """The operator as an operation of TensorFlow, which gradient tapes and `tf.function` know.
+
+    op: an object of a class derived from `CustomPythonOp`, or what `compile_custom_cppop` gives.
+    Raises `ConfigurationError` where TensorFlow is not installed.
+    """
+    from d5ray.ops.custom.arrays import instance_of  # noqa: PLC0415 - taken when used
+    from d5ray.ops.custom.tensorflow_operation import TensorflowOperation  # noqa: PLC0415 - imports tensorflow
+
+    return TensorflowOperation(instance_of(op))
 
 
 def network_of(model: Any) -> "Network":

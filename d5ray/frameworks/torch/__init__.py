@@ -9,6 +9,7 @@ from d5ray.operators.loss import Loss
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.executor import TorchExecutor
     from d5ray.networks.network import Network
+    from d5ray.ops.custom.torch_operation import TorchOperation
 
 
 def from_model(
@@ -33,6 +34,17 @@ def from_model(
     made = build.executor(module, sample_shape, classes, loss, device)
     made.draw_from(seed, rank=0)
     return made
+
+
+def custom_op(op: Any) -> "TorchOperation":
+    """The operator as an operation of PyTorch, which autograd and `torch.compile` know.
+
+    op: an object of a class derived from `CustomPythonOp`, or what `compile_custom_cppop` gives.
+    """
+    from d5ray.ops.custom.arrays import instance_of  # noqa: PLC0415 - taken when used
+    from d5ray.ops.custom.torch_operation import TorchOperation  # noqa: PLC0415 - imports torch
+
+    return TorchOperation(instance_of(op))
 
 
 def load() -> None:

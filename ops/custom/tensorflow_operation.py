@@ -1,0 +1,183 @@
+"""Operators of one's own as operations of TensorFlow, with gradients, in eager mode and in `tf.function`"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+import tensorflow as tf
+
+from d5ray.errors import ConfigurationError, D5Error
+from d5ray.operators.builder import Built
+from d5ray.operators.compiled.custom_cpp import CustomCppOp
+from d5ray.operators.custom_operator import CustomOp, twice
+from d5ray.operators.registry import operator_of
+from d5ray.operators.returned import is_real
+from d5ray.operators.site import Site
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.custom.arrays import checked_number
+
+Tensor = Any  # TensorFlow has no types
+
+
+@final
+class TensorflowOperation:
+    """An operator as a function of tensors: it gives one, or a tuple where there are several outputs.
+
+    It can be differentiated once. In a `tf.function`, an operator that does not say what its outputs are is
+    taken for one with a single output of its first input's type, which is checked when it runs.
+    """
+
+    def __init__(self, op: CustomOp) -> None:
+        self.op = op
+        self._unconverted = tf.autograph.experimental.do_not_convert(self._apply)
+        self._functions: dict[tuple[int, tuple[int, ...]], Any] = {}  # by which inputs are there
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Raises `ConfigurationError` for inputs that do not fit, `OperatorError` for wrong results."""
+        return self._unconverted(*inputs)
+
+    def __repr__(self) -> str:
+        return f"TensorflowOperation({self.op.name})"
+
+    def _apply(self, *inputs: Any) -> Any:
+        tensors = [None if each is None else tf.convert_to_tensor(each) for each in inputs]
+        present = tuple([index for index, each in enumerate(tensors) if each is not None])
+        key = len(tensors), present
+        if (function := self._functions.get(key)) is None:
+            function = self._functions[key] = tf.custom_gradient(self._with_gradient(*key))
+        outputs = function(*[tensors[index] for index in present])
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _with_gradient(self, number: int, places: Sequence[int]) -> Callable[..., Any]:
+        """What TensorFlow differentiates; of so many inputs, those at these places are there."""
+
+        def spread(given: Sequence[Any]) -> list[Any]:
+            whole: list[Any] = [None] * number
+            for place, each in zip(places, given, strict=True):
+                whole[place] = each
+            return whole
+
+        def forward(*arrays: Any) -> list[Any]:
+            return _owned(self._run_forward(spread(arrays)), arrays)
+
+        def custom_op(*given: Tensor) -> Any:
+            outputs = _applied(forward, given, self._expected(spread(given)))
+
+            def backward(*arrays: Any) -> list[Any]:
+                grads, kept = arrays[: len(outputs)], arrays[len(outputs) :]
+                inputs, results = kept[: len(given)], kept[len(given) :]
+                found = self._run_backward(grads, spread(inputs), results)
+                real = [
+                    np.zeros_like(array) if found[place] is None else found[place]
+                    for array, place in zip(inputs, places, strict=True)
+                    if is_real(array.dtype)
+                ]
+                return _owned(real, arrays)
+
+            def gradient(*upstream: Tensor) -> list[Tensor | None]:
+                grads = [
+                    tf.zeros_like(output) if each is None else each
+                    for each, output in zip(upstream, outputs, strict=True)
+                ]
+                expected = [(each.dtype, each.shape) for each in given if each.dtype.is_floating]
+                gradients = _applied(backward, [*grads, *given, *outputs], expected)
+                found = iter(_once(self.op.name, gradients)(*grads, *given))
+                return [next(found) if each.dtype.is_floating else None for each in given]
+
+            return outputs, gradient
+
+        return custom_op
+
+    def _run_forward(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(self.op, CustomCppOp):
+            return self.op.run_forward(np, arrays, _threads())
+        return self.op.run_forward(np, arrays)
+
+    def _run_backward(
+        self, grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Any]:
+        if isinstance(self.op, CustomCppOp):
+            return self.op.run_backward(np, grads, inputs, outputs, _threads())
+        return self.op.run_backward(np, grads, inputs, outputs)
+
+    def _expected(self, tensors: Sequence[Tensor | None]) -> list[tuple[Any, Any]]:
+        """Types and shapes of the outputs in a graph, where they must be known before anything runs."""
+        if tf.executing_eagerly():
+            return []
+        found = self.op.inferred([None if each is None else _described(each) for each in tensors])
+        if found is None:
+            first = next((each for each in tensors if each is not None), None)
+            if first is None:
+                raise ConfigurationError(
+                    f"the operator {self.op.name} has no inputs, and does not say what its outputs are: give "
+                    "it descriptors, or define infer(inputs)"
+                )
+            return [(first.dtype, tf.TensorShape(None))]
+        return [(tf.as_dtype(each.dtype), _tensor_shape(each)) for each in found]
+
+
+def built(site: Site) -> Built:
+    """The registered operator of the site's node. Raises `ConfigurationError` where there is none."""
+    operation = TensorflowOperation(operator_of(site.node))
+
+    def call(*inputs: Any) -> Any:
+        try:
+            outputs = operation(*inputs)
+        except D5Error as error:
+            raise type(error)(f"the node {site.node}: {error}") from error
+        listed = outputs if isinstance(outputs, tuple) else (outputs,)
+        checked_number(operation.op, site.node, len(listed))
+        wanted = len(site.node.outputs)
+        return listed[0] if wanted == 1 else listed[:wanted]
+
+    made: Built = tf.autograph.experimental.do_not_convert(call)
+    return made
+
+
+def _once(operator: str, gradients: Sequence[Tensor]) -> Any:
+    """Gradients that are not differentiated again: that they are no constants would go unnoticed."""
+
+    def kept(*origins: Tensor) -> Any:
+        def refuse(*_: Tensor) -> Any:
+            raise twice(operator)
+
+        return [tf.identity(each) for each in gradients], refuse
+
+    return tf.custom_gradient(kept)
+
+
+def _applied(function: Any, tensors: Sequence[Tensor], expected: Sequence[tuple[Any, Any]]) -> list[Tensor]:
+    """A function of arrays on tensors: at once where there are values, else as a part of the graph."""
+    if all(hasattr(each, "numpy") for each in tensors):
+        return [tf.convert_to_tensor(each) for each in function(*[np.asarray(each) for each in tensors])]
+    made = tf.numpy_function(function, list(tensors), [dtype for dtype, _ in expected])
+    listed = list(made) if isinstance(made, (list, tuple)) else [made]
+    for tensor, (_, shape) in zip(listed, expected, strict=True):
+        tensor.set_shape(shape)
+    return listed
+
+
+def _owned(arrays: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Copies of those that share memory with what was given."""
+    return [
+        each.copy()
+        if not each.flags.owndata and any(np.may_share_memory(each, other) for other in given)
+        else each
+        for each in arrays
+    ]
+
+
+def _described(tensor: Tensor) -> TensorDescriptor:
+    shape = tensor.shape.as_list() if tensor.shape.rank is not None else None
+    return TensorDescriptor(tensor.dtype.as_numpy_dtype, shape)
+
+
+def _tensor_shape(descriptor: TensorDescriptor) -> Any:
+    if descriptor.shape is None:
+        return tf.TensorShape(None)
+    return tf.TensorShape([size if isinstance(size, int) else None for size in descriptor.shape])
+
+
+def _threads() -> int:
+    """Of OpenMP, as many as TensorFlow uses within an operation; 0 where neither is told."""
+    return int(tf.config.threading.get_intra_op_parallelism_threads())

@@ -1,0 +1,149 @@
+"""Registered operators: from a node of a network to an implementation, under every framework"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.errors import ConfigurationError, OperatorError
+from d5ray.operators import registry
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.ops import custom
+from tests.operators.listings import BothOp, IPowOp, both, ipowop
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+@pytest.fixture(autouse=True)
+def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+def site(type: str = "IPow", outputs: tuple[str, ...] = ("y",), **attributes: Any) -> Site:
+    """A node of the user's domain."""
+    inputs = ("a", "b") if type == "Both" else ("x",)
+    return Site(Node(type, inputs, outputs, attributes, "power1", "my.domain"))
+
+
+def register() -> None:
+    """A class, a function, an object."""
+    d5.register_operator("my.domain", "IPow", IPowOp)
+    d5.register_operator("my.domain", "FastIPow", lambda power: ipowop("float64", power))
+    d5.register_operator("my.domain", "Both", BothOp("float64"))
+
+
+@pytest.mark.parametrize("type", ["IPow", "FastIPow"])
+def test_a_nodes_attributes_are_the_factorys_arguments(type: str) -> None:
+    """In NumPy, forwards and backwards, with and without a gradient that comes in."""
+    register()
+    at = site(type, power=2)
+    operator = custom.array_operator(at)
+    (output,) = operator.forward(np, at, [X])
+    np.testing.assert_array_equal(output, X**2)
+    for given, expected in ((X, 2 * X**2), (None, 0 * X)):
+        (gradient,) = operator.backward(np, at, [given], [X], [output])
+        np.testing.assert_array_equal(gradient, expected)
+
+
+@pytest.mark.parametrize("type", ["IPow", "FastIPow"])
+def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
+    """PyTorch's and TensorFlow's, through which gradients go."""
+    torch = pytest.importorskip("torch")
+    tf = pytest.importorskip("tensorflow")
+    register()
+    x = torch.tensor(X, requires_grad=True)
+    output = custom.torch_builder(site(type, power=3))(x)
+    output.sum().backward()
+    np.testing.assert_array_equal(output.detach().numpy(), X**3)
+    np.testing.assert_array_equal(x.grad.numpy(), 3 * X**2)
+    built = custom.tensorflow_builder(site(type, power=3))
+    given = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        output = built(given)
+    np.testing.assert_array_equal(output, X**3)
+    np.testing.assert_array_equal(tape.gradient(output, given), 3 * X**2)
+
+
+@pytest.mark.parametrize("make", [BothOp, both])
+def test_several_outputs_come_in_the_nodes_order(make: Any) -> None:
+    """All of them, or the first alone where the node names one."""
+    torch = pytest.importorskip("torch")
+    d5.register_operator("my.domain", "Both", make("float64"))
+    a, b = torch.full((1, 2), 2.0, dtype=torch.float64), torch.full((1, 2), 3.0, dtype=torch.float64)
+    product, total = custom.torch_builder(site("Both", ("p", "s")))(a, b)
+    assert (product.tolist(), total.tolist()) == ([[6, 6]], [[5, 5]])
+    assert custom.torch_builder(site("Both", ("p",)))(a, b).tolist() == [[6, 6]]
+
+
+def test_shapes_are_inferred_through_the_registered_operator() -> None:
+    """From descriptors with open sizes."""
+    register()
+    operator = registry.operator_of(site("Both").node)
+    given = d5.TensorDescriptor("float64", ("batch", 4))
+    assert operator.inferred([given, given]) == (given, given)
+    assert registry.registered("my.domain", "Both") is not None
+    assert registry.registered("my.domain", "None") is None
+
+
+def test_an_unregistered_type_is_told_with_the_nearest_one() -> None:
+    """And with what to call."""
+    register()
+    message = (
+        r"the node power1 \(my.domain.IPwo\) .* d5ray.register_operator\('my.domain', 'IPwo', operator\)"
+    )
+    with pytest.raises(ConfigurationError, match=message + r".*did you mean 'my.domain.IPow'\?"):
+        custom.array_operator(site("IPwo"))
+
+
+@pytest.mark.parametrize(
+    ("type", "attributes", "message"),
+    [
+        ("IPow", {}, r"my.domain.IPow cannot be made of the attributes {}: .*'power'"),
+        ("IPow", {"power": 2, "axis": 1}, r"IPow cannot be made of .*'axis'"),
+        ("Both", {"axis": 1}, r"the node power1 \(my.domain.Both\): has the attributes axis"),
+    ],
+)
+def test_attributes_that_do_not_fit_are_told(type: str, attributes: dict[str, Any], message: str) -> None:
+    """Missing, unknown, given to an object that takes none."""
+    register()
+    with pytest.raises(ConfigurationError, match=message):
+        custom.array_operator(site(type, **attributes))
+
+
+@pytest.mark.parametrize(
+    ("domain", "type", "operator", "message"),
+    [
+        ("", "IPow", IPowOp, "'' is no domain for operators of your own"),
+        ("ai.onnx", "IPow", IPowOp, "is no domain"),
+        ("my.domain", "I Pow", IPowOp, "'I Pow' is no name of an operator type"),
+        ("my.domain", "IPow", 3, "3 cannot be registered as my.domain.IPow"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(domain: str, type: str, operator: Any, message: str) -> None:
+    """At once."""
+    with pytest.raises(ConfigurationError, match=message):
+        d5.register_operator(domain, type, operator)
+
+
+def test_errors_name_the_node() -> None:
+    """What the operator does wrong, what it lacks, what the node asks too much."""
+
+    class Wrong(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            return 1.0
+
+    d5.register_operator("my.domain", "Wrong", Wrong)
+    d5.register_operator("my.domain", "Odd", lambda: 3)
+    register()
+    with pytest.raises(OperatorError, match=r"the node power1 \(my.domain.Wrong\): output 0 of Wrong is of"):
+        custom.array_operator(site("Wrong")).forward(np, site("Wrong"), [X])
+    with pytest.raises(ConfigurationError, match=r"power1 \(my.domain.Wrong\): .* Wrong has no backward"):
+        custom.array_operator(site("Wrong")).backward(np, site("Wrong"), [X], [X], [X])
+    with pytest.raises(ConfigurationError, match=r"names 2 outputs, but its operator IPowOp gives 1"):
+        custom.array_operator(site(power=2)).forward(np, site(outputs=("y", "z"), power=2), [X])
+    with pytest.raises(ConfigurationError, match=r"registered as my.domain.Odd gave 3, expected"):
+        custom.array_operator(site("Odd"))
