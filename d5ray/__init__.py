@@ -209,17 +209,17 @@ if TYPE_CHECKING:
     from d5ray.networks.difference import compare_values as compare_values
     from d5ray.networks.difference import structural_difference as structural_difference
     from d5ray.networks.network import Network as Network
-    from d5ray.operators.node import Node as Node
-    from d5ray.operators.validation import check_forward as check_forward
-    from d5ray.operators.validation import check_gradient as check_gradient
-    from d5ray.operators.validation import check_repeatability as check_repeatability
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
     from d5ray.operators.compiled.custom_cpp import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.custom_operator import CustomOp as CustomOp
     from d5ray.operators.custom_python import CustomPythonOp as CustomPythonOp
+    from d5ray.operators.node import Node as Node
     from d5ray.operators.registry import register_operator as register_operator
     from d5ray.operators.tensor_descriptor import TensorDescriptor as TensorDescriptor
     from d5ray.operators.tensordesc import tensordesc as tensordesc
+    from d5ray.operators.validation import check_forward as check_forward
+    from d5ray.operators.validation import check_gradient as check_gradient
+    from d5ray.operators.validation import check_repeatability as check_repeatability
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.recipe import run_recipe as run_recipe
     from d5ray.replayer import replay as replay

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError, D5Error, first_line, nearest
+from d5ray.operators import inference
 from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.node import Attribute, Node
+from d5ray.operators.site import Site
+from d5ray.operators.tensor_descriptor import TensorDescriptor
 
 Factory = Callable[[Mapping[str, Attribute]], CustomOp]  # from a node's attributes
 
@@ -28,6 +31,7 @@ def register_operator(domain: str, type: str, operator: Any) -> None:
     if not isinstance(type, str) or not type.isidentifier():
         raise ConfigurationError(f"{type!r} is no name of an operator type: take one such as 'IPow'")
     _registered[domain, type] = _factory(f"{domain}.{type}", operator)
+    inference.register(domain, type, _inferred)  # type: ignore[arg-type]  # None stands for what is unknown
 
 
 def registered(domain: str, type: str) -> Factory | None:
@@ -47,8 +51,17 @@ def operator_of(node: Node) -> CustomOp:
         )
     try:
         return factory(node.attributes)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"the node {node}: {error}") from error
+    except D5Error as error:
+        raise type(error)(f"the node {node}: {error}") from error
+
+
+def _inferred(site: Site) -> tuple[TensorDescriptor | None, ...]:
+    """What a network knows about the outputs of a node; None where its operator does not say."""
+    operator = operator_of(site.node)
+    outputs = operator.inferred(site.inputs)
+    if outputs is None:
+        return (None,) * len(site.node.outputs)
+    return outputs
 
 
 def _factory(name: str, operator: Any) -> Factory:
@@ -74,9 +87,11 @@ def _instance(name: str, operator: CustomOp, attributes: Mapping[str, Attribute]
 def _made(name: str, make: Callable[..., Any], attributes: Mapping[str, Attribute]) -> CustomOp:
     try:
         made = make(**attributes)
-    except TypeError as error:
+    except D5Error:
+        raise
+    except Exception as error:  # whatever the user's class objects to
         raise ConfigurationError(
-            f"{name} cannot be made of the attributes {dict(attributes)}: {error}"
+            f"{name} cannot be made of the attributes {dict(attributes)}: {first_line(error)}"
         ) from error
     if not isinstance(made, CustomOp):
         raise ConfigurationError(

@@ -1,12 +1,22 @@
 """Operators of one's own as implementations of nodes, and as operations of the frameworks."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from d5ray.operators.builder import Built
 from d5ray.operators.site import Site
 
 if TYPE_CHECKING:
     from d5ray.ops.custom.arrays import CustomArrayOperator
+
+
+def implementation(framework: str, site: Site) -> Any:
+    """An `ArrayOperator` for numpy and cupy, what is `Built` of the site for torch and tensorflow.
+
+    Raises `ConfigurationError`, naming the node, where nothing is registered for it.
+    """
+    if framework == "torch":
+        return torch_builder(site)
+    return tensorflow_builder(site) if framework == "tensorflow" else array_operator(site)
 
 
 def array_operator(site: Site) -> "CustomArrayOperator":

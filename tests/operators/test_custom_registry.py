@@ -7,7 +7,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, OperatorError
-from d5ray.operators import registry
+from d5ray.networks.network import Network
+from d5ray.operators import inference, registry
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
 from d5ray.ops import custom
@@ -20,6 +21,7 @@ X = np.array([1.0, 2.0, 3.0])
 def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(inference, "_rules", dict(inference._rules))
 
 
 def site(type: str = "IPow", outputs: tuple[str, ...] = ("y",), **attributes: Any) -> Site:
@@ -89,6 +91,45 @@ def test_shapes_are_inferred_through_the_registered_operator() -> None:
     assert registry.registered("my.domain", "None") is None
 
 
+def line() -> Network:
+    """An input with an open size."""
+    network = Network("line")
+    network.add_input("x", d5.TensorDescriptor("float64", ("batch", 3)))
+    return network
+
+
+def test_a_network_holds_registered_operators_and_knows_their_shapes() -> None:
+    """Also when it comes back from ONNX; what the listing gives, nobody knows before it runs."""
+    register()
+    network = line()
+    network.add_node(Node("FastIPow", ("x",), ("y",), {"power": 3}, "fast", "my.domain"))
+    network.add_node(Node("Both", ("x", "y"), ("p", "s"), {}, "both", "my.domain"))
+    network.add_node(Node("IPow", ("s",), ("z",), {"power": 2}, "slow", "my.domain"))
+    network.add_output("s")
+    known = d5.TensorDescriptor("float64", ("batch", 3))
+    assert [network.descriptors.get(name) for name in "ypsz"] == [known, known, known, None]
+    again = Network.from_onnx(network.to_onnx())
+    assert again.nodes == network.nodes
+    values = {"x": X[None]}
+    for node in again.nodes:
+        at = again.site(node)
+        operator = custom.implementation("numpy", at)
+        outputs = operator.forward(np, at, [values[name] for name in node.inputs])
+        values |= dict(zip(node.outputs, outputs, strict=True))
+    np.testing.assert_array_equal(values["z"], (X[None] + X[None] ** 3) ** 2)
+
+
+def test_a_network_refuses_what_does_not_fit_a_registered_operator() -> None:
+    """With the node, the operator, and what was found and expected."""
+    register()
+    network = line()
+    network.add_input("w", d5.TensorDescriptor("float32", (2, 3)))
+    with pytest.raises(ConfigurationError, match=r"node both \(my.domain.Both\) .* expected float64"):
+        network.add_node(Node("Both", ("x", "w"), ("p", "s"), {}, "both", "my.domain"))
+    with pytest.raises(ConfigurationError, match=r"cannot be made of the attributes"):
+        network.add_node(Node("IPow", ("x",), ("y",), {"power": 0.5, "axis": 1}, "slow", "my.domain"))
+
+
 def test_an_unregistered_type_is_told_with_the_nearest_one() -> None:
     """And with what to call."""
     register()
@@ -104,11 +145,12 @@ def test_an_unregistered_type_is_told_with_the_nearest_one() -> None:
     [
         ("IPow", {}, r"my.domain.IPow cannot be made of the attributes {}: .*'power'"),
         ("IPow", {"power": 2, "axis": 1}, r"IPow cannot be made of .*'axis'"),
+        ("IPow", {"power": 0.5}, r"IPow cannot be made of the attributes {'power': 0.5}: AssertionError"),
         ("Both", {"axis": 1}, r"the node power1 \(my.domain.Both\): has the attributes axis"),
     ],
 )
 def test_attributes_that_do_not_fit_are_told(type: str, attributes: dict[str, Any], message: str) -> None:
-    """Missing, unknown, given to an object that takes none."""
+    """Missing, unknown, refused by the class, given to an object that takes none."""
     register()
     with pytest.raises(ConfigurationError, match=message):
         custom.array_operator(site(type, **attributes))
