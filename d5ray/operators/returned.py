@@ -16,7 +16,7 @@ def described(array: Array) -> TensorDescriptor:
 
 def is_real(dtype: Any) -> bool:
     """Whether it is a type of floating-point numbers, which have gradients."""
-    return bool(dtype.kind == "f") or str(dtype) == "bfloat16"
+    return bool(dtype.kind == "f") or (dtype.kind == "V" and str(dtype) == "bfloat16")
 
 
 def dense(array: Array) -> Array:
@@ -35,8 +35,15 @@ def checked_outputs(
             f"forward of the operator {operator} gave {_number(listed, 'output')}, expected {len(expected)}: "
             "return one array, or a tuple with one for each output"
         )
-    arrays = tuple(_array(xp, each, f"output {index} of {operator}") for index, each in enumerate(listed))
-    for index, (array, wanted) in enumerate(zip(arrays, expected or (), strict=False)):
+    arrays = tuple(
+        [
+            each if isinstance(each, xp.ndarray) else _array(xp, each, f"output {index} of {operator}")
+            for index, each in enumerate(listed)
+        ]
+    )
+    if expected is None:
+        return arrays
+    for index, (array, wanted) in enumerate(zip(arrays, expected, strict=True)):
         if not fits(wanted, array):
             raise OperatorError(
                 f"output {index} of the operator {operator} is {described(array)}, expected {wanted}: "
@@ -62,7 +69,11 @@ def checked_gradients(operator: str, xp: Any, returned: object, inputs: Sequence
         if each is None or given is None or not is_real(given.dtype):
             gradients.append(None)
             continue
-        gradient = _array(xp, each, f"the gradient for input {index} of {operator}")
+        gradient = (
+            each
+            if isinstance(each, xp.ndarray)
+            else _array(xp, each, f"the gradient for input {index} of {operator}")
+        )
         if gradient.dtype != given.dtype or gradient.shape != given.shape:
             raise OperatorError(
                 f"backward of the operator {operator} gave {described(gradient)} for input {index}, which is "
@@ -73,8 +84,6 @@ def checked_gradients(operator: str, xp: Any, returned: object, inputs: Sequence
 
 
 def _array(xp: Any, value: object, what: str) -> Array:
-    if isinstance(value, xp.ndarray):
-        return value
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():  # a scalar of NumPy, as sums are
         return xp.asarray(value)
     raise OperatorError(

@@ -150,9 +150,10 @@ def array_of(xp: Any, tensor: torch.Tensor) -> Any:
 
 def tensor_of(array: Any) -> torch.Tensor:
     """A tensor over a NumPy array, which is copied where PyTorch cannot have it as it is."""
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+    flags = array.flags
+    if not flags.writeable or not (flags.c_contiguous or all(stride >= 0 for stride in array.strides)):
         array = array.copy()
-    if str(array.dtype) == "bfloat16":
+    if array.dtype.kind == "V" and str(array.dtype) == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     try:
         return torch.from_numpy(array)
