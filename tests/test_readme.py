@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
+from d5ray.operators import inference, registry
+from d5ray.operators.node import Node
 from tests.conftest import d5ray
 from tests.metrics.test_metrics_estimates import steps_of, tables
 from tests.readme_tree import BEGIN, END, REPOSITORY, tree
@@ -77,6 +80,17 @@ def test_the_metric_of_ones_own_is_a_metric() -> None:
     assert criterion.metric.reads() == ("step_time",)
     with pytest.raises(ConfigurationError, match="points the wrong way"):
         _ = criterion.metric >= 1
+
+
+def test_the_operators_of_ones_own_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing of the README, in Python and in C++, whose gradients it compares itself."""
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(inference, "_rules", dict(inference._rules))
+    code = README.partition("<!-- operator -->\n```python\n")[2].partition("\n```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    made = registry.operator_of(Node("IPow", ("x",), ("y",), {"power": 2}, domain="my.domain"))
+    assert type(made) is names["IPowOp"]
 
 
 @pytest.mark.parametrize(
