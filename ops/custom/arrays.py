@@ -25,8 +25,12 @@ class ArrayOperation:
 
     def __call__(self, *inputs: Array) -> Any:
         """Raises `ConfigurationError` for inputs that do not fit, `OperatorError` for wrong results."""
-        outputs = self.op.run_forward(self._xp, [self._array(each) for each in inputs])
+        outputs = self.forward(inputs)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, inputs: Sequence[Array]) -> Arrays:
+        """The outputs as a tuple, for a list of inputs."""
+        return self.op.run_forward(self._xp, [self._array(each) for each in inputs])
 
     def backward(
         self, grads: Sequence[Array], inputs: Sequence[Array], outputs: Sequence[Array]

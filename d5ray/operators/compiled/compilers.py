@@ -36,6 +36,12 @@ class Compiler:
         """Whether it is NVIDIA's, which hands flags on to another one."""
         return Path(self.command[-1]).name == "nvcc"
 
+    @property
+    def title(self) -> str:
+        """The line of what it says about its version that tells the version."""
+        lines = self.version.splitlines() or [self.command[-1]]
+        return next((line for line in lines if "release" in line), lines[0])
+
     def flags(self, wanted: Sequence[str] | None) -> tuple[str, ...]:
         """The flags to compile with: the user's, or those of `FLAGS` that this compiler knows."""
         always: tuple[str, ...] = CUDA_ALWAYS if self.is_cuda else ALWAYS

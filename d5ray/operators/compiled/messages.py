@@ -2,8 +2,10 @@
 
 import re
 
+# GCC and Clang write file:line:column: error: text, nvcc file(line): error: text.
 _DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\s:][^:]*):\d+(:\d+)?: (?:fatal )?(?P<kind>error|warning|note): (?P<text>.*)$"
+    r"^(?P<file>[^\s:(][^:(]*)(:\d+(:\d+)?|\(\d+\)): (?:fatal |catastrophic )?(?P<kind>error|warning|note)"
+    r"( #[-\w]+)?: (?P<text>.*)$"
 )
 _OURS = re.compile(r'd5ray: (?P<text>.*?)"?$')
 _CONTEXT = re.compile(

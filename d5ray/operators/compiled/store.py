@@ -84,9 +84,8 @@ class Recipe:
     def _refused(self, output: str, wrapper: str) -> str:
         if told := complaints(output):
             return f"the C++ operator {self.interface.name} cannot be used: {'; '.join(told)}"
-        version = self.compiler.version.partition("\n")[0]
         return (
-            f"the C++ operator {self.interface.name} does not compile; {version} says:\n"
+            f"the C++ operator {self.interface.name} does not compile; {self.compiler.title} says:\n"
             f"{readable(output, wrapper)}"
         )
 

@@ -60,12 +60,14 @@ struct integer {
 };
 
 template <typename Op>
-Op *constructed(const tensor_t *inputs, int number_of_inputs, const tensor_t *outputs, int number_of_outputs) {
+Op *constructed(const tensor_t *inputs, int number_of_inputs,
+                const tensor_t *outputs, int number_of_outputs) {
     if constexpr (std::is_constructible<Op, const tensor_t *, int, const tensor_t *, int>::value) {
         return new Op(inputs, number_of_inputs, outputs, number_of_outputs);
     } else {
         static_assert(std::is_default_constructible<Op>::value,
-                      "d5ray: the constructor takes arguments, but none are given: give them as arguments=(...)");
+                      "d5ray: the constructor takes arguments, but none are given: "
+                      "give them as arguments=(...)");
         return new Op();
     }
 }

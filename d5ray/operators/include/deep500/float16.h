@@ -6,37 +6,43 @@
 #include <limits>
 #include <type_traits>
 
+#ifdef __CUDACC__
+#define D500_EVERYWHERE __host__ __device__
+#else
+#define D500_EVERYWHERE
+#endif
+
 namespace deep500 {
 namespace bits {
 
-inline float float_of(uint32_t pattern) {
+D500_EVERYWHERE inline float float_of(uint32_t pattern) {
     float value;
     std::memcpy(&value, &pattern, sizeof(value));
     return value;
 }
 
-inline uint32_t of_float(float value) {
+D500_EVERYWHERE inline uint32_t of_float(float value) {
     uint32_t pattern;
     std::memcpy(&pattern, &value, sizeof(pattern));
     return pattern;
 }
 
 // IEEE 754 binary16, ties to even. By the compiler's own type where it has one: one instruction, vectorised.
-#if defined(__FLT16_MANT_DIG__) && !defined(D500_NO_FLOAT16)
-inline float half_to_float(uint16_t half) {
+#if defined(__FLT16_MANT_DIG__) && !defined(D500_NO_FLOAT16) && !defined(__CUDACC__)
+D500_EVERYWHERE inline float half_to_float(uint16_t half) {
     _Float16 value;
     std::memcpy(&value, &half, sizeof(value));
     return static_cast<float>(value);
 }
 
-inline uint16_t float_to_half(float number) {
+D500_EVERYWHERE inline uint16_t float_to_half(float number) {
     _Float16 value = static_cast<_Float16>(number);
     uint16_t half;
     std::memcpy(&half, &value, sizeof(half));
     return half;
 }
 #else
-inline float half_to_float(uint16_t half) {
+D500_EVERYWHERE inline float half_to_float(uint16_t half) {
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
     const uint32_t rest = half & 0x7fffu;
     if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));  // infinity, NaN
@@ -45,12 +51,12 @@ inline float half_to_float(uint16_t half) {
     return sign ? -tiny : tiny;
 }
 
-inline uint16_t float_to_half(float number) {
+D500_EVERYWHERE inline uint16_t float_to_half(float number) {
     const uint32_t pattern = of_float(number);
     const uint32_t sign = (pattern >> 16) & 0x8000u;
     const uint32_t rest = pattern & 0x7fffffffu;
     if (rest > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((rest >> 13) & 0x3ffu));  // NaN
-    if (rest >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);                           // infinity
+    if (rest >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u); // infinity
     if (rest < 0x38800000u) {  // below 2^-14: adding 0.5 lets the processor round to a multiple of 2^-24
         const uint32_t rounded = of_float(float_of(rest) + 0.5f) - 0x3f000000u;
         return static_cast<uint16_t>(sign | rounded);
@@ -60,9 +66,11 @@ inline uint16_t float_to_half(float number) {
 #endif
 
 // The upper half of a float, ties to even.
-inline float bfloat_to_float(uint16_t upper) { return float_of(static_cast<uint32_t>(upper) << 16); }
+D500_EVERYWHERE inline float bfloat_to_float(uint16_t upper) {
+    return float_of(static_cast<uint32_t>(upper) << 16);
+}
 
-inline uint16_t float_to_bfloat(float number) {
+D500_EVERYWHERE inline uint16_t float_to_bfloat(float number) {
     const uint32_t pattern = of_float(number);
     const bool is_nan = (pattern & 0x7fffffffu) > 0x7f800000u;
     const uint32_t rounded = pattern + 0x7fffu + ((pattern >> 16) & 1u);
@@ -78,18 +86,18 @@ struct number16 {
     uint16_t pattern;
 
     number16() = default;
-    number16(float value) : pattern(Narrow(value)) {}
-    operator float() const { return Widen(pattern); }
+    D500_EVERYWHERE number16(float value) : pattern(Narrow(value)) {}
+    D500_EVERYWHERE operator float() const { return Widen(pattern); }
 
-    static constexpr number16 from_bits(uint16_t bits) { return number16(bits, 0); }
+    D500_EVERYWHERE static constexpr number16 from_bits(uint16_t bits) { return number16(bits, 0); }
 
-    number16 &operator+=(float other) { return *this = number16(float(*this) + other); }
-    number16 &operator-=(float other) { return *this = number16(float(*this) - other); }
-    number16 &operator*=(float other) { return *this = number16(float(*this) * other); }
-    number16 &operator/=(float other) { return *this = number16(float(*this) / other); }
+    D500_EVERYWHERE number16 &operator+=(float other) { return *this = number16(float(*this) + other); }
+    D500_EVERYWHERE number16 &operator-=(float other) { return *this = number16(float(*this) - other); }
+    D500_EVERYWHERE number16 &operator*=(float other) { return *this = number16(float(*this) * other); }
+    D500_EVERYWHERE number16 &operator/=(float other) { return *this = number16(float(*this) / other); }
 
 private:
-    constexpr number16(uint16_t bits, int) : pattern(bits) {}
+    D500_EVERYWHERE constexpr number16(uint16_t bits, int) : pattern(bits) {}
 };
 
 using float16 = number16<bits::half_to_float, bits::float_to_half>;
