@@ -209,8 +209,8 @@ if TYPE_CHECKING:
     from d5ray.networks.difference import compare_values as compare_values
     from d5ray.networks.difference import structural_difference as structural_difference
     from d5ray.networks.network import Network as Network
+    from d5ray.operators.compiled.compiling import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
-    from d5ray.operators.compiled.custom_cpp import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.custom_operator import CustomOp as CustomOp
     from d5ray.operators.custom_python import CustomPythonOp as CustomPythonOp
     from d5ray.operators.node import Node as Node
@@ -573,7 +573,7 @@ _NAMES = {
     "CustomOp": "d5ray.operators.custom_operator",
     "CustomPythonOp": "d5ray.operators.custom_python",
     "CustomCppOp": "d5ray.operators.compiled.custom_cpp",
-    "compile_custom_cppop": "d5ray.operators.compiled.custom_cpp",
+    "compile_custom_cppop": "d5ray.operators.compiled.compiling",
     "register_operator": "d5ray.operators.registry",
     "float16": "numpy",
     "float32": "numpy",

@@ -1,6 +1,7 @@
 """Operators of one's own on arrays of NumPy and CuPy"""
 
 from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any, final
 
@@ -41,6 +42,9 @@ class ArrayOperation:
         """
         return self.op.run_backward(self._xp, grads, inputs, outputs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _operation, (self._xp.__name__, self.op)
+
     def _array(self, value: Any) -> Array:
         if isinstance(value, self._xp.ndarray):
             return value
@@ -51,6 +55,10 @@ class ArrayOperation:
             f"the operator {self.op.name} takes arrays of {name}, found a {type(value).__name__}: give "
             f"{name}.asarray(value, dtype=...)"
         )
+
+
+def _operation(module: str, op: CustomOp) -> ArrayOperation:
+    return ArrayOperation(import_module(module), op)
 
 
 @final

@@ -36,6 +36,9 @@ class TensorflowOperation:
         """Raises `ConfigurationError` for inputs that do not fit, `OperatorError` for wrong results."""
         return self._unconverted(*inputs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorflowOperation, (self.op,)
+
     def __repr__(self) -> str:
         return f"TensorflowOperation({self.op.name})"
 

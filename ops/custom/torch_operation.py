@@ -58,6 +58,9 @@ class TorchOperation:
     def _outside(self, *inputs: torch.Tensor) -> Any:
         return self._differentiated(*inputs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TorchOperation, (self.op,)
+
     def __repr__(self) -> str:
         return f"TorchOperation({self.op.name})"
 

@@ -171,6 +171,17 @@ def test_processes_that_build_the_same_at_once_build_it_once(empty_home: Path) -
     )
 
 
+def test_what_a_killed_process_left_is_cleared_away(empty_home: Path) -> None:
+    """By the next one that builds the same."""
+    plus()
+    (library,) = libraries(empty_home)
+    library.unlink()
+    (library.parent / "building-dead").mkdir()
+    (library.parent / "building-dead" / "made.so").write_text("half")
+    plus()
+    assert not (library.parent / "building-dead").exists()
+
+
 def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With what to install; or that the one that is named is not there."""
     monkeypatch.delenv("CXX", raising=False)

@@ -70,6 +70,18 @@ def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
     np.testing.assert_array_equal(tape.gradient(output, given), 3 * X**2)
 
 
+def test_a_built_function_is_one_operation_of_a_compiled_graph() -> None:
+    """`fullgraph=True` refuses anything else."""
+    torch = pytest.importorskip("torch")
+    register()
+    built = custom.torch_builder(site("FastIPow", power=3))
+    x = torch.tensor(X, requires_grad=True)
+    compiled = torch.compile(lambda given: built(given * 2).sum(), backend="aot_eager", fullgraph=True)
+    (gradient,) = torch.autograd.grad(compiled(x), x)
+    np.testing.assert_allclose(gradient.numpy(), 24 * X**2, rtol=1e-12)
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize("make", [BothOp, both])
 def test_several_outputs_come_in_the_nodes_order(make: Any) -> None:
     """All of them, or the first alone where the node names one."""

@@ -1,5 +1,7 @@
 """Operators of one's own in PyTorch: autograd, types, memory, torch.compile, what goes wrong"""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +158,20 @@ def test_an_operator_passes_torchs_own_checks() -> None:
     assert pair.in_graphs is not None
     a = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
     torch.library.opcheck(pair.in_graphs, ([a, a.detach().clone().requires_grad_()],))
+
+
+def test_a_module_with_an_operator_is_copied() -> None:
+    """By `copy.deepcopy`, as those who average models do it, and by pickle."""
+
+    class Power(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.power = d5fw.custom_op(ipowop("float32"))
+
+    x = torch.arange(3.0)
+    operation = Power().power
+    for each in (copy.deepcopy(Power()).power, pickle.loads(pickle.dumps(operation))):
+        assert torch.equal(each(x), x**3)
 
 
 @each_kind

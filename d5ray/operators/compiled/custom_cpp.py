@@ -10,6 +10,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError, OperatorError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.compiled import on_device
+from d5ray.operators.compiled.arguments import Arguments, kinds, with_sizes
 from d5ray.operators.compiled.compilers import find
 from d5ray.operators.compiled.library import Argument, Instance, Library
 from d5ray.operators.compiled.source import source_of
@@ -17,9 +18,8 @@ from d5ray.operators.compiled.store import Recipe
 from d5ray.operators.compiled.wrapper import Interface
 from d5ray.operators.custom_operator import CustomOp, checked_descriptors, without_gradient
 from d5ray.operators.returned import dense, described, is_real
-from d5ray.operators.tensor_descriptor import Dimension, TensorDescriptor
+from d5ray.operators.tensor_descriptor import TensorDescriptor
 
-Arguments = Sequence[Argument] | Callable[..., Sequence[Argument]]
 Inference = Callable[[Sequence[TensorDescriptor | None]], Sequence[TensorDescriptor] | None]
 Shape = tuple[int, ...]
 NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -55,7 +55,7 @@ class CustomCppOp(CustomOp):
         self.output_descriptors = checked_descriptors(name, "outputs", outputs)
         assert self.input_descriptors is not None
         assert self.output_descriptors is not None
-        self._kinds = _kinds(name, self._constructed_with(_with_sizes(self.input_descriptors)))
+        self._kinds = kinds(name, self._constructed_with(with_sizes(self.input_descriptors)))
         interface = Interface(name, self.input_descriptors, self.output_descriptors, self._kinds)
         origin = source_of(name, source)
         recipe = Recipe(interface, origin, dict(definitions), flags, find(compiler, cuda=origin.is_cuda))
@@ -149,7 +149,7 @@ class CustomCppOp(CustomOp):
         outputs = self.described(inputs)
         self._check_outputs(outputs)
         arguments = self._constructed_with(inputs)
-        if _kinds(self.name, arguments) != self._kinds:
+        if kinds(self.name, arguments) != self._kinds:
             raise ConfigurationError(
                 f"the arguments of the operator {self.name} are {tuple(arguments)} for the inputs "
                 f"{', '.join(map(str, inputs))}, but were of the types "
@@ -195,47 +195,6 @@ class CustomCppOp(CustomOp):
         return f"CustomCppOp({self.name}: {self.input_descriptors} -> {self.output_descriptors})"
 
 
-def compile_custom_cppop(
-    name: str,
-    source: str | Path,
-    inputs: Sequence[TensorDescriptor],
-    outputs: Sequence[TensorDescriptor],
-    *,
-    definitions: Mapping[str, object] = NOTHING,
-    arguments: Arguments = (),
-    flags: Sequence[str] | None = None,
-    compiler: str | None = None,
-    infer: Inference | None = None,
-) -> CustomCppOp:
-    """Compile a class of C++ that derives from `deep500::CustomOperator`, or take it as it was compiled.
-
-    name: of the class. A template of one type is taken for the element type of the first input; any other
-    is named with its arguments, "conv<float, 3>".
-    source: the code, or the path of its file; a file that ends with .cu is CUDA, and compiled by nvcc.
-    inputs, outputs: their types, and their shapes, in which sizes can be names: one object of the class is
-    made for every set of input shapes. infer: gives the outputs' descriptors from the inputs', where names
-    do not say it.
-    definitions: of the preprocessor, {"DPOWER": 2}. arguments: of the constructor, numbers, truth values and
-    texts, or a function that gives them for the inputs' descriptors; it is asked once while compiling, with
-    1 for sizes that are open. flags: of the compiler, instead of -O3 -march=native -fopenmp, as far as it
-    knows them. compiler: a command, instead of $CXX, c++, g++ or clang++.
-
-    Raises `ConfigurationError` where there is no compiler or what is given does not fit, `OperatorError` with
-    the compiler's message about the user's code, `StorageError` where D5RAY_HOME cannot be written.
-    """
-    return CustomCppOp(
-        name,
-        source,
-        inputs,
-        outputs,
-        definitions=definitions,
-        arguments=arguments,
-        flags=flags,
-        compiler=compiler,
-        infer=infer,
-    )
-
-
 def _loaded(recipe: Recipe, interface: Interface) -> Library:
     try:
         return Library(recipe.library(), interface)
@@ -244,28 +203,6 @@ def _loaded(recipe: Recipe, interface: Interface) -> Library:
             f"the C++ operator {interface.name} was compiled, but cannot be loaded: {error}; a library that "
             "it needs belongs into flags, as -L and -l, or on LD_LIBRARY_PATH"
         ) from error
-
-
-def _with_sizes(descriptors: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
-    """The descriptors with 1 for every size that is open."""
-    return [TensorDescriptor(each.dtype, [_size(size) for size in each.shape or ()]) for each in descriptors]
-
-
-def _size(size: Dimension) -> int:
-    return size if isinstance(size, int) else 1
-
-
-def _kinds(name: str, arguments: Sequence[Argument]) -> tuple[type, ...]:
-    if (
-        isinstance(arguments, (list, tuple))
-        and all(type(each) in (bool, int, float, str) for each in arguments)
-        and all(type(each) is not int or abs(each) < 2**63 for each in arguments)
-    ):
-        return tuple([type(each) for each in arguments])
-    raise ConfigurationError(
-        f"the arguments of the C++ operator {name} are {arguments!r}, expected a tuple of numbers, truth "
-        "values and texts (whole numbers below 2^63), or a function that gives one: arguments=(16,)"
-    )
 
 
 def _remade(

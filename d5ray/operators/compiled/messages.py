@@ -55,7 +55,7 @@ def _kind(block: list[str]) -> str:
 
 def _is_about(block: list[str], wrapper: str) -> bool:
     head = _head(block)
-    return head is not None and (head["file"].endswith((wrapper, "binding.h")))
+    return head is not None and (head["file"].endswith((wrapper, "deep500/binding.h")))
 
 
 def _told(block: list[str]) -> str:

@@ -4,9 +4,10 @@ import fcntl
 import hashlib
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -19,7 +20,7 @@ from d5ray.operators.compiled.source import Source
 from d5ray.operators.compiled.wrapper import Interface
 
 INCLUDE = Path(__file__).parent.parent / "include"
-_KEPT = "built.json"
+_KEPT, _BUILDING = "built.json", "building-"
 
 
 @final
@@ -42,8 +43,13 @@ class Recipe:
         if (built := _built(folder)) is not None:
             return built
         check_writable(folder)
-        with _locked(folder):
-            return _built(folder) or self._build(folder)
+        with _locked(folder) as alone:
+            if (built := _built(folder)) is not None:
+                return built
+            if alone:  # what is there was left by a process that was killed
+                for left in folder.glob(f"{_BUILDING}*"):
+                    shutil.rmtree(left, ignore_errors=True)
+            return self._build(folder)
 
     def _key(self) -> str:
         headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("deep500/*.h"))}
@@ -65,7 +71,7 @@ class Recipe:
 
     def _build(self, folder: Path) -> Path:
         suffix = "cu" if self.source.is_cuda else "cpp"
-        with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as name:
+        with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=folder) as name:
             building = Path(name)
             wrapper = f"d5ray_wrapper.{suffix}"
             code = self.interface.code(self.source.text(), self.source.included(building))
@@ -152,9 +158,12 @@ def _value(value: object) -> str:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; where the file system has no locks, several may build the same."""
+def _locked(folder: Path) -> Iterator[bool]:
+    """One process at a time, and whether it is so: where the file system has no locks, several may build."""
     with (folder / "lock").open("w") as file:
-        with suppress(OSError):
+        try:
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        except OSError:
+            yield False
+        else:
+            yield True
