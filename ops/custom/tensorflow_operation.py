@@ -1,6 +1,7 @@
 """Operators of one's own as operations of TensorFlow, with gradients, in eager mode and in `tf.function`"""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +16,14 @@ from d5ray.operators.returned import is_real
 from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.custom.arrays import checked_number
+
+try:  # whether a tape looks on, which TensorFlow's public names do not tell
+    from tensorflow.python.eager.record import could_possibly_record as _is_recorded
+except ImportError:
+
+    def _is_recorded() -> bool:
+        return True
+
 
 Tensor = Any  # TensorFlow has no types
 
@@ -44,12 +53,17 @@ class TensorflowOperation:
 
     def _apply(self, *inputs: Any) -> Any:
         tensors = [None if each is None else tf.convert_to_tensor(each) for each in inputs]
+        if tf.executing_eagerly() and not _is_recorded():
+            arrays = [None if each is None else np.asarray(each) for each in tensors]
+            results = _owned(self._run_forward(arrays), arrays)
+            made = [tf.convert_to_tensor(each) for each in results]
+            return made[0] if len(made) == 1 else tuple(made)
         present = tuple([index for index, each in enumerate(tensors) if each is not None])
         key = len(tensors), present
         if (function := self._functions.get(key)) is None:
             function = self._functions[key] = tf.custom_gradient(self._with_gradient(*key))
         outputs = function(*[tensors[index] for index in present])
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return tuple(outputs) if isinstance(outputs, (list, tuple)) else outputs
 
     def _with_gradient(self, number: int, places: Sequence[int]) -> Callable[..., Any]:
         """What TensorFlow differentiates; of so many inputs, those at these places are there."""
@@ -87,7 +101,7 @@ class TensorflowOperation:
                 found = iter(_once(self.op.name, gradients)(*grads, *given))
                 return [next(found) if each.dtype.is_floating else None for each in given]
 
-            return outputs, gradient
+            return (outputs[0] if len(outputs) == 1 else outputs), gradient
 
         return custom_op
 
@@ -164,7 +178,8 @@ def _owned(arrays: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """Copies of those that share memory with what was given."""
     return [
         each.copy()
-        if not each.flags.owndata and any(np.may_share_memory(each, other) for other in given)
+        if not each.flags.owndata
+        and any(other is not None and np.may_share_memory(each, other) for other in given)
         else each
         for each in arrays
     ]
@@ -181,6 +196,7 @@ def _tensor_shape(descriptor: TensorDescriptor) -> Any:
     return tf.TensorShape([size if isinstance(size, int) else None for size in descriptor.shape])
 
 
+@cache
 def _threads() -> int:
-    """Of OpenMP, as many as TensorFlow uses within an operation; 0 where neither is told."""
+    """Of OpenMP, as many as TensorFlow uses within an operation, which stays so; 0 where nobody says."""
     return int(tf.config.threading.get_intra_op_parallelism_threads())
