@@ -21,7 +21,7 @@ class CustomOp(ABC):
     output_descriptors: tuple[TensorDescriptor, ...] | None = None
 
     @property
-    def name(self) -> str:
+    def operator_name(self) -> str:
         """How errors call it."""
         return type(self).__name__
 
@@ -63,7 +63,7 @@ class CustomOp(ABC):
         if self.output_descriptors is None:
             return None
         expected = self.input_descriptors
-        sizes = {} if expected is None else bound(self.name, expected, inputs)
+        sizes = {} if expected is None else bound(self.operator_name, expected, inputs)
         return substituted(self.output_descriptors, sizes)
 
     def inferred(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
@@ -75,8 +75,8 @@ class CustomOp(ABC):
         for output in outputs:
             if not isinstance(output, TensorDescriptor):
                 raise ConfigurationError(
-                    f"infer of the operator {self.name} gave {output!r}, expected a TensorDescriptor for "
-                    "each output, or None where nothing can be said"
+                    f"infer of the operator {self.operator_name} gave {output!r}, expected a "
+                    "TensorDescriptor for each output, or None where nothing can be said"
                 )
         return outputs
 
@@ -85,7 +85,7 @@ class CustomOp(ABC):
         outputs = self.inferred(inputs)
         if outputs is None or not all(is_known(output) for output in outputs):
             raise ConfigurationError(
-                f"the operator {self.name} does not say what its outputs are for the inputs "
+                f"the operator {self.operator_name} does not say what its outputs are for the inputs "
                 f"{', '.join(map(str, inputs))}: give descriptors whose sizes follow from the inputs, or "
                 "define infer(inputs)"
             )
@@ -94,8 +94,8 @@ class CustomOp(ABC):
     def _known(self, descriptors: tuple[TensorDescriptor, ...] | None) -> tuple[TensorDescriptor, ...]:
         if descriptors is None:
             raise ConfigurationError(
-                f"the operator {self.name} has no descriptors: give those of its inputs and outputs to "
-                "super().__init__"
+                f"the operator {self.operator_name} has no descriptors: give those of its inputs and "
+                "outputs to super().__init__"
             )
         return descriptors
 

@@ -33,16 +33,18 @@ class CustomPythonOp(CustomOp):
         output_descriptors: Sequence[TensorDescriptor] | None = None,
     ) -> None:
         """Raises `ConfigurationError` for what is no list of descriptors."""
-        self.input_descriptors = checked_descriptors(self.name, "inputs", input_descriptors)
-        self.output_descriptors = checked_descriptors(self.name, "outputs", output_descriptors)
+        self.input_descriptors = checked_descriptors(self.operator_name, "inputs", input_descriptors)
+        self.output_descriptors = checked_descriptors(self.operator_name, "outputs", output_descriptors)
 
     def forward(self, *inputs: Any) -> Any:
         """The outputs for the inputs."""
-        raise ConfigurationError(f"the operator {self.name} has no forward: define forward(self, inputs)")
+        raise ConfigurationError(
+            f"the operator {self.operator_name} has no forward: define forward(self, inputs)"
+        )
 
     def backward(self, grads: list[Array], fwd_inputs: list[Array], fwd_outputs: list[Array]) -> Any:
         """The gradients with respect to the inputs."""
-        raise without_gradient(self.name)
+        raise without_gradient(self.operator_name)
 
     @property
     def differentiable(self) -> bool:
@@ -50,36 +52,38 @@ class CustomPythonOp(CustomOp):
 
     def run_forward(self, xp: Any, inputs: Sequence[Array | None]) -> Arrays:
         """Raises `ConfigurationError` for inputs that do not fit, `OperatorError` for wrong results."""
-        expected = self._expected(inputs) if self._says_something else None
-        return checked_outputs(self.name, xp, self._forward(_guarded(xp, inputs)), expected)
+        expected = self._expected_outputs(inputs) if self._says_its_outputs else None
+        return checked_outputs(self.operator_name, xp, self._forward_of_list(_guarded(xp, inputs)), expected)
 
     def run_backward(
         self, xp: Any, grads: Sequence[Array], inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> Gradients:
         """Raises `ConfigurationError` where there is no backward, `OperatorError` for wrong gradients."""
         returned = self.backward(_guarded(xp, grads), _guarded(xp, inputs), _guarded(xp, outputs))
-        return checked_gradients(self.name, xp, returned, inputs)
+        return checked_gradients(self.operator_name, xp, returned, inputs)
 
-    def _expected(self, inputs: Sequence[Array | None]) -> tuple[TensorDescriptor, ...] | None:
+    def _expected_outputs(self, inputs: Sequence[Array | None]) -> tuple[TensorDescriptor, ...] | None:
         """What the outputs must be, remembered for the shapes and types that were seen last."""
         key = tuple([None if each is None else (each.dtype, each.shape) for each in inputs])
-        if key not in self._seen:
-            if len(self._seen) >= _KEPT:
-                self._seen.clear()
-            self._seen[key] = self.inferred([None if each is None else described(each) for each in inputs])
-        return self._seen[key]
+        if key not in self._outputs_seen:
+            if len(self._outputs_seen) >= _KEPT:
+                self._outputs_seen.clear()
+            self._outputs_seen[key] = self.inferred(
+                [None if each is None else described(each) for each in inputs]
+            )
+        return self._outputs_seen[key]
 
     @cached_property
-    def _seen(self) -> dict[Any, tuple[TensorDescriptor, ...] | None]:
+    def _outputs_seen(self) -> dict[Any, tuple[TensorDescriptor, ...] | None]:
         return {}
 
     @cached_property
-    def _says_something(self) -> bool:
+    def _says_its_outputs(self) -> bool:
         """Whether anything is known about the results, which the listing of the slides leaves open."""
         return self.output_descriptors is not None or type(self).infer is not CustomOp.infer
 
     @cached_property
-    def _forward(self) -> Callable[[list[Array | None]], Any]:
+    def _forward_of_list(self) -> Callable[[list[Array | None]], Any]:
         forward: Callable[..., Any] = self.forward
         parameters = list(inspect.signature(forward).parameters.values())
         if [each.name for each in parameters] == ["inputs"] and parameters[0].kind in _POSITIONAL:
@@ -91,7 +95,7 @@ class CustomPythonOp(CustomOp):
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_COMPUTED = ("_forward", "_says_something", "_seen")
+_COMPUTED = ("_forward_of_list", "_says_its_outputs", "_outputs_seen")
 _KEPT = 256
 
 

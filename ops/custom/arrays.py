@@ -52,8 +52,8 @@ class ArrayOperation:
             return self._xp.asarray(value)
         name = self._xp.__name__
         raise ConfigurationError(
-            f"the operator {self.op.name} takes arrays of {name}, found a {type(value).__name__}: give "
-            f"{name}.asarray(value, dtype=...)"
+            f"the operator {self.op.operator_name} takes arrays of {name}, found a "
+            f"{type(value).__name__}: give {name}.asarray(value, dtype=...)"
         )
 
 
@@ -99,7 +99,8 @@ def checked_number(op: CustomOp, node: Node, found: int) -> None:
     """Raise `ConfigurationError` where a node names more outputs than its operator gives."""
     if found < len(node.outputs):
         raise ConfigurationError(
-            f"the node {node} names {len(node.outputs)} outputs, but its operator {op.name} gives {found}"
+            f"the node {node} names {len(node.outputs)} outputs, but its operator {op.operator_name} "
+            f"gives {found}"
         )
 
 

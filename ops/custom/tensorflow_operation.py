@@ -49,7 +49,7 @@ class TensorflowOperation:
         return TensorflowOperation, (self.op,)
 
     def __repr__(self) -> str:
-        return f"TensorflowOperation({self.op.name})"
+        return f"TensorflowOperation({self.op.operator_name})"
 
     def _apply(self, *inputs: Any) -> Any:
         tensors = [None if each is None else tf.convert_to_tensor(each) for each in inputs]
@@ -98,7 +98,7 @@ class TensorflowOperation:
                 ]
                 expected = [(each.dtype, each.shape) for each in given if each.dtype.is_floating]
                 gradients = _applied(backward, [*grads, *given, *outputs], expected)
-                found = iter(_once(self.op.name, gradients)(*grads, *given))
+                found = iter(_once(self.op.operator_name, gradients)(*grads, *given))
                 return [next(found) if each.dtype.is_floating else None for each in given]
 
             return (outputs[0] if len(outputs) == 1 else outputs), gradient
@@ -126,8 +126,8 @@ class TensorflowOperation:
             first = next((each for each in tensors if each is not None), None)
             if first is None:
                 raise ConfigurationError(
-                    f"the operator {self.op.name} has no inputs, and does not say what its outputs are: give "
-                    "it descriptors, or define infer(inputs)"
+                    f"the operator {self.op.operator_name} has no inputs, and does not say what its "
+                    "outputs are: give it descriptors, or define infer(inputs)"
                 )
             return [(first.dtype, tf.TensorShape(None))]
         return [(tf.as_dtype(each.dtype), _tensor_shape(each)) for each in found]

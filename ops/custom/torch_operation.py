@@ -62,7 +62,7 @@ class TorchOperation:
         return TorchOperation, (self.op,)
 
     def __repr__(self) -> str:
-        return f"TorchOperation({self.op.name})"
+        return f"TorchOperation({self.op.operator_name})"
 
 
 def built(site: Site) -> Built:
@@ -96,19 +96,19 @@ def _function(op: CustomOp, runner: Runner) -> Callable[..., Any]:
 
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         if not op.differentiable:
-            raise without_gradient(op.name)
+            raise without_gradient(op.operator_name)
         saved = ctx.saved_tensors
         inputs = saved[: ctx.given]
         gradients = runner.backward(grads, inputs, saved[ctx.given :])
         if not torch.is_grad_enabled():
             return gradients
         there = [each for each in gradients if each is not None]
-        once = iter(_Once.apply(op.name, there, *grads, *inputs))  # type: ignore[no-untyped-call]
+        once = iter(_Once.apply(op.operator_name, there, *grads, *inputs))  # type: ignore[no-untyped-call]
         return tuple([None if each is None else next(once) for each in gradients])
 
     # Of its own for every operator, so that tensors show its name: <IPowOpBackward>.
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    made: Callable[..., Any] = type(_plain(op.name), (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
+    made: Callable[..., Any] = type(_plain(op.operator_name), (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
     return made
 
 
@@ -129,7 +129,7 @@ def _library_operation(op: CustomOp, runner: Runner) -> Any:
     """The operation of PyTorch's library that stands in graphs, if the operator says what its outputs are."""
     if op.output_descriptors is None and type(op).infer is CustomOp.infer:
         return None
-    name = f"d5ray::{_plain(op.name)}_{next(_numbers)}"
+    name = f"d5ray::{_plain(op.operator_name)}_{next(_numbers)}"
 
     def infer(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         found, symbols = _inferred(op, inputs)
@@ -206,6 +206,7 @@ def _no_tensors(op: CustomOp, inputs: Sequence[object]) -> ConfigurationError | 
     for index, each in enumerate(inputs):
         if each is not None and not isinstance(each, torch.Tensor):
             return ConfigurationError(
-                f"input {index} of the operator {op.name} is a {type(each).__name__}, expected a torch.Tensor"
+                f"input {index} of the operator {op.operator_name} is a {type(each).__name__}, expected "
+                "a torch.Tensor"
             )
     return None

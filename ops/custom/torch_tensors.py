@@ -45,7 +45,7 @@ class ArrayRunner(Runner):
         self._op = op
 
     def forward(self, inputs: MaybeTensors) -> Tensors:
-        xp = _module(self._op.name, inputs)
+        xp = _module(self._op.operator_name, inputs)
         given = [None if each is None else array_of(xp, each) for each in inputs]
         return tuple([_owned(xp, each, given, inputs) for each in self._op.run_forward(xp, given)])
 
@@ -53,7 +53,7 @@ class ArrayRunner(Runner):
         self, grads: Sequence[torch.Tensor], inputs: MaybeTensors, outputs: Sequence[torch.Tensor]
     ) -> TensorGradients:
         tensors = (*grads, *inputs, *outputs)
-        xp = _module(self._op.name, tensors)
+        xp = _module(self._op.operator_name, tensors)
         arrays = [None if each is None else array_of(xp, each) for each in tensors]
         first, last = len(grads), len(grads) + len(inputs)
         found = self._op.run_backward(xp, arrays[:first], arrays[first:last], arrays[last:])
@@ -85,7 +85,7 @@ class CppRunner(Runner):
         self, grads: Sequence[torch.Tensor], inputs: MaybeTensors, outputs: Sequence[torch.Tensor]
     ) -> TensorGradients:
         if not self._library.differentiable:
-            raise without_gradient(self._op.name)
+            raise without_gradient(self._op.operator_name)
         dense = self._dense(inputs)
         if dense is None:
             return self._elsewhere.backward(grads, inputs, outputs)
@@ -116,8 +116,8 @@ class CppRunner(Runner):
         expected = self._types[index]
         found = "left out" if given is None else f"of the type {given.dtype}"
         return ConfigurationError(
-            f"input {index} of the C++ operator {self._op.name} is {found}, expected {expected}: cast it "
-            f"with .to({expected}), or compile the operator for the other type"
+            f"input {index} of the C++ operator {self._op.operator_name} is {found}, expected "
+            f"{expected}: cast it with .to({expected}), or compile the operator for the other type"
         )
 
     def _made_by(self, instance: Instance) -> list[tuple[Any, torch.dtype]]:

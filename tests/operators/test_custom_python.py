@@ -247,6 +247,23 @@ def test_an_own_infer_is_checked_too() -> None:
         d5fw.custom_op(Halved(lambda x: 3))(X)
 
 
+def test_a_class_may_call_its_own_parts_as_it_likes() -> None:
+    """`name` and `_forward`, which many classes have."""
+
+    class Named(d5.CustomPythonOp):
+        def __init__(self) -> None:
+            super().__init__()
+            self.name = "mine"
+
+        def _forward(self, x: Any) -> Any:
+            return x + 1
+
+        def forward(self, x: Any) -> Any:
+            return self._forward(x)
+
+    np.testing.assert_array_equal(d5fw.custom_op(Named)(X), X + 1)
+
+
 def test_an_operator_travels_by_pickle() -> None:
     """What it remembers of calls stays behind."""
     op = BothOp("float32")

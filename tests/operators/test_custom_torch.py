@@ -52,7 +52,7 @@ def test_an_operator_equals_torchs_own_power(kind: str, dtype: str) -> None:
     torch.testing.assert_close(found_gradient, expected_gradient, rtol=8 * REAL[dtype], atol=0)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
 @each_kind
 def test_whole_numbers_have_no_gradient(kind: str, dtype: str) -> None:
     """They are computed all the same."""

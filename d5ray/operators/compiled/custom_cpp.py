@@ -50,7 +50,7 @@ class CustomCppOp(CustomOp):
         """As `compile_custom_cppop`."""
         options = {"definitions": dict(definitions), "arguments": arguments, "flags": flags}
         self._given = name, source, inputs, outputs, {**options, "compiler": compiler, "infer": infer}
-        self._name, self._arguments, self._infer = name, arguments, infer
+        self._class_name, self._arguments, self._infer = name, arguments, infer
         self.input_descriptors = checked_descriptors(name, "inputs", inputs)
         self.output_descriptors = checked_descriptors(name, "outputs", outputs)
         assert self.input_descriptors is not None
@@ -63,8 +63,8 @@ class CustomCppOp(CustomOp):
         self._instances: dict[tuple[Shape, ...], Instance] = {}
 
     @property
-    def name(self) -> str:
-        return self._name
+    def operator_name(self) -> str:
+        return self._class_name
 
     @property
     def differentiable(self) -> bool:
@@ -118,7 +118,7 @@ class CustomCppOp(CustomOp):
     ) -> Gradients:
         """threads: of OpenMP, 0 for its own number, which follows OMP_NUM_THREADS."""
         if not self.differentiable:
-            raise without_gradient(self.name)
+            raise without_gradient(self.operator_name)
         if xp is not np:
             return on_device.backward(self, xp, grads, self.checked(inputs), outputs)
         arrays = [dense(array) for array in self.checked(inputs)]
@@ -143,15 +143,15 @@ class CustomCppOp(CustomOp):
         expected = self.input_descriptors or ()
         if len(shapes) != len(expected):
             raise ConfigurationError(
-                f"the operator {self.name} takes {len(expected)} inputs, found {len(shapes)}"
+                f"the operator {self.operator_name} takes {len(expected)} inputs, found {len(shapes)}"
             )
         inputs = [TensorDescriptor(each.dtype, shape) for each, shape in zip(expected, shapes, strict=True)]
         outputs = self.described(inputs)
         self._check_outputs(outputs)
         arguments = self._constructed_with(inputs)
-        if kinds(self.name, arguments) != self._kinds:
+        if kinds(self.operator_name, arguments) != self._kinds:
             raise ConfigurationError(
-                f"the arguments of the operator {self.name} are {tuple(arguments)} for the inputs "
+                f"the arguments of the operator {self.operator_name} are {tuple(arguments)} for the inputs "
                 f"{', '.join(map(str, inputs))}, but were of the types "
                 f"({', '.join(kind.__name__ for kind in self._kinds)}) when it was compiled: give the same "
                 "number and types for all shapes"
@@ -165,7 +165,8 @@ class CustomCppOp(CustomOp):
         compiled = [each.dtype for each in self.output_descriptors or ()]
         if [each.dtype for each in outputs] != compiled:
             raise ConfigurationError(
-                f"infer of the operator {self.name} gave outputs {', '.join(map(str, outputs))}, but it was "
+                f"infer of the operator {self.operator_name} gave outputs "
+                f"{', '.join(map(str, outputs))}, but it was "
                 f"compiled for the types {', '.join(map(str, compiled))}"
             )
 
@@ -183,16 +184,18 @@ class CustomCppOp(CustomOp):
         for index, array in enumerate(inputs):
             if array is None:
                 raise ConfigurationError(
-                    f"the C++ operator {self.name} needs its input {index}, which is left out"
+                    f"the C++ operator {self.operator_name} needs its input {index}, which is left out"
                 )
         self.infer([described(array) for array in inputs])  # says what does not fit
-        raise ConfigurationError(f"the inputs of the operator {self.name} do not fit its descriptors")
+        raise ConfigurationError(
+            f"the inputs of the operator {self.operator_name} do not fit its descriptors"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, self._given
 
     def __repr__(self) -> str:
-        return f"CustomCppOp({self.name}: {self.input_descriptors} -> {self.output_descriptors})"
+        return f"CustomCppOp({self.operator_name}: {self.input_descriptors} -> {self.output_descriptors})"
 
 
 def _loaded(recipe: Recipe, interface: Interface) -> Library:
