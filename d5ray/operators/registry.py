@@ -20,7 +20,8 @@ def register_operator(domain: str, type: str, operator: Any) -> None:
     """From now on in this process, a node of this domain and type is computed by this operator.
 
     operator: a `CustomOp`, a class of them, or a function that gives one; the node's attributes are the
-    arguments, by name. A second registration replaces the first. Raises `ConfigurationError` for a domain
+    arguments, by name. Networks take the outputs of an operator that does not describe them to be of its
+    first input's type. A second registration replaces the first. Raises `ConfigurationError` for a domain
     of the catalogue's, or for what is no operator.
     """
     if not isinstance(domain, str) or domain in _OWN:
@@ -56,11 +57,16 @@ def operator_of(node: Node) -> CustomOp:
 
 
 def _inferred(site: Site) -> tuple[TensorDescriptor | None, ...]:
-    """What a network knows about the outputs of a node; None where its operator does not say."""
+    """What a network knows about the outputs of a node.
+
+    Of an operator that does not say it, that they are of the first input's type; None where that is unknown.
+    """
     operator = operator_of(site.node)
     outputs = operator.inferred(site.inputs)
     if outputs is None:
-        return (None,) * len(site.node.outputs)
+        first = next((each for each in site.inputs if each is not None), None)
+        guess = None if first is None else TensorDescriptor(first.dtype, None)
+        return (guess,) * len(site.node.outputs)
     return outputs
 
 
