@@ -166,11 +166,7 @@ def _owned(xp: Any, array: Any, given: Sequence[Any], tensors: MaybeTensors) -> 
     if xp is not np:
         shared = any(each is not None and xp.may_share_memory(array, each) for each in given)
         return torch.utils.dlpack.from_dlpack(array.copy() if shared else array)
-    if not array.flags.owndata and any(
-        each is not None and np.may_share_memory(array, each) for each in given
-    ):
-        array = array.copy()
-    made = tensor_of(array)
+    made = tensor_of(array)  # what is a view of an input cannot be written to, and is copied
     first = next((each for each in tensors if each is not None), None)
     return made if first is None or first.is_cpu else made.to(first.device)
 
