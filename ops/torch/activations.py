@@ -1,0 +1,166 @@
+"""Activation functions"""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import constant, directly, number
+from d5ray.ops.torch.types import UNSIGNED, known_rank, known_sizes
+from d5ray.ops.torch.unsigned import from_ordered, to_ordered
+
+
+def celu(site: Site) -> Built:
+    alpha = site.attribute("alpha", 1.0)
+
+    def celu(x: Tensor) -> Tensor:
+        return F.celu(x, alpha)
+
+    return celu
+
+
+def clip(site: Site) -> Built:
+    """Where the lower bound lies above the upper one, everything becomes the upper one."""
+    bounds = [index for index in (1, 2) if site.has_input(index)]
+    if all(index in site.constants and site.constants[index].dtype not in UNSIGNED for index in bounds):
+        low, high = (number(constant(site, index)) for index in (1, 2))
+
+        def clip(x: Tensor, *bounds: Tensor | None) -> Tensor:
+            return torch.clamp(x, low, high)
+
+        return clip if bounds else _same
+
+    def between(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+        bounds = (None if bound is None else to_ordered(bound) for bound in (low, high))
+        clamped = torch.clamp(to_ordered(x), *bounds)
+        return clamped if clamped.dtype == x.dtype else from_ordered(clamped, x.dtype)
+
+    return between
+
+
+def _same(x: Tensor, *bounds: None) -> Tensor:
+    return x
+
+
+def elu(site: Site) -> Built:
+    alpha = site.attribute("alpha", 1.0)
+
+    def elu(x: Tensor) -> Tensor:
+        return F.elu(x, alpha)
+
+    return elu
+
+
+def gelu(site: Site) -> Built:
+    approximation = site.attribute("approximate", "none")
+    if approximation == "none":
+        return F.gelu
+
+    def gelu(x: Tensor) -> Tensor:
+        return F.gelu(x, approximate=approximation)
+
+    return gelu
+
+
+def hard_sigmoid(site: Site) -> Built:
+    alpha, beta = site.attribute("alpha", 0.2), site.attribute("beta", 0.5)
+    if abs(alpha - 1 / 6) < 1e-7 and beta == 0.5:  # as PyTorch has it; the attribute is a float32
+        return F.hardsigmoid
+
+    def hard_sigmoid(x: Tensor) -> Tensor:
+        return torch.clamp(alpha * x + beta, 0.0, 1.0)
+
+    return hard_sigmoid
+
+
+def leaky_relu(site: Site) -> Built:
+    alpha = site.attribute("alpha", 0.01)
+
+    def leaky_relu(x: Tensor) -> Tensor:
+        return F.leaky_relu(x, alpha)
+
+    return leaky_relu
+
+
+def prelu(site: Site) -> Built:
+    """PyTorch's own where the slope is one number, or one for each channel; it broadcasts otherwise."""
+    rank, slopes = known_rank(site), known_sizes(site, 1)
+    if rank is not None and slopes is not None and rank > 1:
+        aligned = (1,) * (rank - len(slopes)) + slopes  # with the axes of x
+        if all(size == 1 for axis, size in enumerate(aligned) if axis != 1):
+
+            def prelu(x: Tensor, slope: Tensor) -> Tensor:
+                return F.prelu(x, slope.reshape(-1))
+
+            return prelu
+
+    def broadcast(x: Tensor, slope: Tensor) -> Tensor:
+        return torch.where(x < 0, slope * x, x)
+
+    return broadcast
+
+
+def selu(site: Site) -> Built:
+    alpha, gamma = site.attribute("alpha", 1.6732632), site.attribute("gamma", 1.0507010)
+    if abs(alpha - 1.6732632423543772) < 2e-7 and abs(gamma - 1.0507009873554805) < 2e-7:
+        return torch.selu  # its constants are these, before they were rounded to float32
+
+    def selu(x: Tensor) -> Tensor:
+        return F.elu(x, alpha).mul(gamma)
+
+    return selu
+
+
+def shrink(site: Site) -> Built:
+    bias, threshold = site.attribute("bias", 0.0), site.attribute("lambd", 0.5)
+
+    def shrink(x: Tensor) -> Tensor:
+        shrunk = torch.where(x < -threshold, x + bias, torch.where(x > threshold, x - bias, 0))
+        return shrunk.to(x.dtype)  # of integers, which become floating numbers on the way
+
+    return shrink
+
+
+def swish(site: Site) -> Built:
+    alpha = site.attribute("alpha", 1.0)
+    if alpha == 1:
+        return F.silu
+
+    def swish(x: Tensor) -> Tensor:
+        return x * torch.sigmoid(alpha * x)
+
+    return swish
+
+
+def thresholded_relu(site: Site) -> Built:
+    alpha = site.attribute("alpha", 1.0)
+
+    def thresholded_relu(x: Tensor) -> Tensor:
+        return F.threshold(x, alpha, 0.0)
+
+    return thresholded_relu
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "Celu": celu,
+    "Clip": clip,
+    "Elu": elu,
+    "Gelu": gelu,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": directly(F.hardswish),
+    "LeakyRelu": leaky_relu,
+    "Mish": directly(F.mish),
+    "PRelu": prelu,
+    "Relu": directly(torch.relu),
+    "Selu": selu,
+    "Shrink": shrink,
+    "Sigmoid": directly(torch.sigmoid),
+    "Softplus": directly(F.softplus),
+    "Softsign": directly(F.softsign),
+    "Swish": swish,
+    "Tanh": directly(torch.tanh),
+    "ThresholdedRelu": thresholded_relu,
+}

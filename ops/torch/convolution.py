@@ -1,0 +1,82 @@
+"""Conv and ConvTranspose, in one to three dimensions, grouped, dilated, strided"""
+
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, shared, windows, with_sizes
+
+
+def convolution(site: Site) -> Built:
+    return with_sizes(_convolution, site, needs_sizes(site))
+
+
+def _convolution(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
+    """Equal padding at both ends goes into PyTorch's call, other padding is laid around the image before."""
+    window, groups = windows(site, kernel, sizes), site.attribute("group", 1)
+    function = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
+    strides, padding, dilations = window.strides, window.begins, window.dilations
+
+    def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return function(x, weight, bias, strides, padding, dilations, groups)
+
+    def conv_of_padded(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return function(window.pad(x), weight, bias, strides, 0, dilations, groups)
+
+    return conv if window.symmetric else conv_of_padded
+
+
+def transposed(site: Site) -> Built:
+    return with_sizes(_transposed, site, bool(site.attribute("output_shape")))
+
+
+def _transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
+    window, groups = _window_of_transposed(site, kernel, sizes), site.attribute("group", 1)
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(kernel) - 1]
+    strides, dilations, begins = window.strides, window.dilations, window.begins
+    given = _output_padding(site, len(kernel))
+    # PyTorch crops `begins` from both ends, and then adds this to the end.
+    more = tuple(g + begin - end for g, begin, end in zip(given, begins, window.ends, strict=True))
+    limits = map(max, strides, dilations)
+    if min(begins) >= 0 and all(0 <= each < limit for each, limit in zip(more, limits, strict=True)):
+
+        def conv_transpose(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+            return function(x, weight, bias, strides, begins, more, groups, dilations)
+
+        return conv_transpose
+    ends = tuple(end - g for g, end in zip(given, window.ends, strict=True))
+    crop = Windows(kernel, strides, dilations, tuple(-b for b in begins), tuple(-end for end in ends))
+
+    def conv_transpose_cropped(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        result = crop.pad(function(x, weight, None, strides, 0, 0, groups, dilations))
+        return result if bias is None else result + bias.reshape(-1, *(1,) * len(kernel))
+
+    return conv_transpose_cropped
+
+
+def _window_of_transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Windows:
+    """With the padding to crop: as given, or what is too much for the output's shape as given."""
+    automatic = site.attribute("auto_pad", "NOTSET")
+    explicit = site.attribute("output_shape")
+    rank = len(kernel)
+    strides = tuple(site.attribute("strides") or (1,) * rank)
+    dilations = tuple(site.attribute("dilations") or (1,) * rank)
+    if not explicit and not automatic.startswith("SAME"):
+        return windows(site, kernel, None)
+    totals = []
+    extents = Windows(kernel, strides, dilations, (), ()).extents
+    for axis, more in enumerate(_output_padding(site, rank)):
+        size = 1 if sizes is None else sizes[axis]  # any does, where the output is as many times larger
+        output = explicit[axis - rank] if explicit else size * strides[axis]
+        totals.append(strides[axis] * (size - 1) + more + extents[axis] - output)
+    return Windows(kernel, strides, dilations, *shared(totals, upper=automatic == "SAME_UPPER"))
+
+
+def _output_padding(site: Site, rank: int) -> Sizes:
+    return tuple(site.attribute("output_padding") or (0,) * rank)
+
+
+BUILDERS: Mapping[str, Builder] = {"Conv": convolution, "ConvTranspose": transposed}

@@ -1,0 +1,42 @@
+"""Dropout"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import Value, asked, number, with_values
+
+
+@with_values(1, 2)
+def dropout(site: Site, ratio: Value, training: Value) -> Built:
+    """Drawn from PyTorch's own generator (`torch.manual_seed`); a seed in the node, which would drop the same
+    elements in every step, is not used."""
+    share = 0.5 if ratio is None else float(number(ratio))
+    if site.evaluating or not (training is not None and number(training)) or share == 0:
+        return asked(site, _everything_passes) if len(site.node.outputs) > 1 else _passes
+    if len(site.node.outputs) == 1:
+
+        def dropout(x: Tensor, *others: Tensor | None) -> Tensor:
+            return torch.dropout(x, share, True)
+
+        return dropout
+
+    def dropout_with_mask(x: Tensor, *others: Tensor | None) -> Any:
+        return torch.native_dropout(x, share, True)
+
+    return dropout_with_mask
+
+
+def _passes(x: Tensor, *others: Tensor | None) -> Tensor:
+    return x
+
+
+def _everything_passes(x: Tensor, *others: Tensor | None) -> Any:
+    return x, torch.ones_like(x, dtype=torch.bool)
+
+
+BUILDERS: Mapping[str, Builder] = {"Dropout": dropout}

@@ -1,0 +1,129 @@
+"""Element-wise arithmetic and functions, with broadcasting"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import constant, directly
+from d5ray.ops.torch.types import is_floating, known_type
+from d5ray.ops.torch.unsigned import ordered, quotient, remainder, to_signed, to_unsigned, widened
+
+
+def divide(site: Site) -> Built:
+    """Integers are divided towards zero."""
+    if is_floating(site):
+        return torch.div
+
+    def div(a: Tensor, b: Tensor) -> Tensor:
+        return torch.div(a, b) if a.is_floating_point() else quotient(a, b)
+
+    return div
+
+
+def modulo(site: Site) -> Built:
+    """fmod=1 gives the sign of the dividend, as C does, and 0 that of the divisor, as Python does."""
+    if site.attribute("fmod", 0):
+        return widened(torch.fmod)(site)
+    if is_floating(site):
+        return torch.remainder
+
+    def mod(a: Tensor, b: Tensor) -> Tensor:
+        return torch.remainder(a, b) if a.is_floating_point() else remainder(a, b)
+
+    return mod
+
+
+def power(site: Site) -> Built:
+    """The type is that of the base, whatever the exponent's."""
+    exponent = constant(site, 1)
+    if is_floating(site) and isinstance(exponent, (int, float)):
+
+        def to_number(base: Tensor, _: Tensor) -> Tensor:
+            return torch.pow(base, exponent)
+
+        return to_number
+    if is_floating(site) and known_type(site, 0) == known_type(site, 1):
+        return torch.pow
+
+    def pow(base: Tensor, exponent: Tensor) -> Tensor:
+        if base.is_floating_point():
+            return torch.pow(base, exponent.to(base.dtype))
+        if exponent.is_floating_point():
+            return torch.pow(base.double(), exponent.double()).to(base.dtype)
+        return to_unsigned(torch.pow(to_signed(base), to_signed(exponent)), base.dtype)
+
+    return pow
+
+
+def variadic(binary: Builder) -> Builder:
+    """Of one tensor or more, from the function of two."""
+
+    def build(site: Site) -> Built:
+        count, function = len(site.node.inputs), binary(site)
+        if count == 1:
+            return _only
+        if count == 2:
+            return function
+
+        def all_of(first: Tensor, *others: Tensor) -> Any:
+            for other in others:
+                first = function(first, other)
+            return first
+
+        return all_of
+
+    return build
+
+
+def mean(site: Site) -> Built:
+    total, count = variadic(directly(torch.add))(site), len(site.node.inputs)
+
+    def mean(*tensors: Tensor) -> Tensor:
+        result: Tensor = total(*tensors) / count
+        return result
+
+    return _only if count == 1 else mean
+
+
+def _only(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "Abs": widened(torch.abs),
+    "Acos": directly(torch.acos),
+    "Acosh": directly(torch.acosh),
+    "Add": widened(torch.add),
+    "Asin": directly(torch.asin),
+    "Asinh": directly(torch.asinh),
+    "Atan": directly(torch.atan),
+    "Atanh": directly(torch.atanh),
+    "Ceil": directly(torch.ceil),
+    "Cos": directly(torch.cos),
+    "Cosh": directly(torch.cosh),
+    "Div": divide,
+    "Erf": directly(torch.erf),
+    "Exp": directly(torch.exp),
+    "Floor": directly(torch.floor),
+    "Log": directly(torch.log),
+    "Max": variadic(ordered(torch.maximum)),
+    "Mean": mean,
+    "Min": variadic(ordered(torch.minimum)),
+    "Mod": modulo,
+    "Mul": widened(torch.mul),
+    "Neg": directly(torch.neg),
+    "Pow": power,
+    "Reciprocal": directly(torch.reciprocal),
+    "Round": directly(torch.round),  # halves to the even number, as ONNX has it
+    "Sign": widened(torch.sign),
+    "Sin": directly(torch.sin),
+    "Sinh": directly(torch.sinh),
+    "Sqrt": directly(torch.sqrt),
+    "Sub": widened(torch.sub),
+    "Sum": variadic(directly(torch.add)),
+    "Tan": directly(torch.tan),
+}

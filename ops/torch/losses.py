@@ -1,0 +1,49 @@
+"""Losses: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss and MeanSquaredError"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import directly
+
+_NONE_IGNORED = -100  # PyTorch's default, which no label is
+
+
+def softmax_cross_entropy(site: Site) -> Built:
+    """Scores (batch, classes, …), labels (batch, …); the logarithms of the probabilities come out too."""
+    reduction, ignored = site.attribute("reduction", "mean"), site.attribute("ignore_index", _NONE_IGNORED)
+    if len(site.node.outputs) == 1:
+
+        def cross_entropy(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+            return F.cross_entropy(scores, labels.long(), weight, ignore_index=ignored, reduction=reduction)
+
+        return cross_entropy
+
+    def with_logarithms(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> Any:
+        logarithms = torch.log_softmax(scores, 1)
+        loss = F.nll_loss(logarithms, labels.long(), weight, ignore_index=ignored, reduction=reduction)
+        return loss, logarithms
+
+    return with_logarithms
+
+
+def negative_log_likelihood(site: Site) -> Built:
+    """Logarithms of probabilities (batch, classes, …), labels (batch, …)."""
+    reduction, ignored = site.attribute("reduction", "mean"), site.attribute("ignore_index", _NONE_IGNORED)
+
+    def nll_loss(logarithms: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        return F.nll_loss(logarithms, labels.long(), weight, ignore_index=ignored, reduction=reduction)
+
+    return nll_loss
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "MeanSquaredError": directly(F.mse_loss),  # the mean over all elements
+    "NegativeLogLikelihoodLoss": negative_log_likelihood,
+    "SoftmaxCrossEntropyLoss": softmax_cross_entropy,
+}

@@ -1,0 +1,161 @@
+"""Normalization over batches, layers, instances, groups, and by the root mean square"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import asked
+from d5ray.ops.torch.types import known_sizes
+
+
+def batch_normalization(site: Site) -> Built:
+    """With the statistics of the batch while a network is trained, and with the running ones otherwise.
+
+    The running variance that comes out follows the population variance of the batch, as ONNX has it;
+    PyTorch's own, in place, follows the sample variance.
+    """
+    epsilon, momentum = site.attribute("epsilon", 1e-5), site.attribute("momentum", 0.9)
+    if site.evaluating or not site.attribute("training_mode", 0):
+
+        def of_running(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
+            y = torch.batch_norm(x, scale, bias, mean, variance, False, 0.0, epsilon, True)
+            return y, mean, variance
+
+        return asked(site, of_running)
+
+    def of_batch(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
+        y, own, inverse_deviation = torch.native_batch_norm(x, scale, bias, None, None, True, 0.0, epsilon)
+        own_variance = inverse_deviation.detach().pow(-2) - epsilon
+        return (
+            y,
+            torch.lerp(own.detach().to(mean.dtype), mean, momentum),
+            torch.lerp(own_variance.to(variance.dtype), variance, momentum),
+        )
+
+    return asked(site, of_batch)
+
+
+def group_normalization(site: Site) -> Built:
+    groups, epsilon = site.required("num_groups"), site.attribute("epsilon", 1e-5)
+
+    def group_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        return F.group_norm(x, groups, scale, bias, epsilon)
+
+    return group_norm
+
+
+def instance_normalization(site: Site) -> Built:
+    epsilon = site.attribute("epsilon", 1e-5)
+
+    def instance_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        return torch.instance_norm(x, scale, bias, None, None, True, 0.0, epsilon, True)
+
+    return instance_norm
+
+
+def local_response_normalization(site: Site) -> Built:
+    """x / (bias + α/size Σ x²)^β, Σ over `size` channels around each, one more after it if size is even."""
+    size, bias = site.required("size"), site.attribute("bias", 1.0)
+    alpha, beta = site.attribute("alpha", 1e-4), site.attribute("beta", 0.75)
+    before, after = (size - 1) // 2, size // 2
+
+    def local_response_norm(x: Tensor) -> Tensor:
+        squares = F.pad((x * x).flatten(2).unsqueeze(1), (0, 0, before, after))  # (batch, 1, channels, …)
+        means = F.avg_pool2d(squares, (size, 1), stride=1).reshape(x.shape)
+        result: Tensor = x / (bias + alpha * means) ** beta
+        return result
+
+    return local_response_norm
+
+
+def layer_normalization(site: Site) -> Built:
+    """Over all axes from `axis` on; the mean and 1 / the deviation of each come out too."""
+    axis, epsilon = site.attribute("axis", -1), site.attribute("epsilon", 1e-5)
+    with_statistics = len(site.node.outputs) > 1
+    known = known_sizes(site, 0, axis)
+    if not with_statistics and known is not None and _scaled_by(site, known):
+
+        def layer_norm_of_known(x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+            return torch.layer_norm(x, known, scale, bias, epsilon)
+
+        return layer_norm_of_known
+
+    def layer_norm(x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Any:
+        shape = x.shape[axis:]
+        within = scale.shape == shape and (bias is None or bias.shape == shape)
+        weight, shift = (scale, bias) if within else (None, None)
+        y, mean, inverse_deviation = torch.native_layer_norm(x, shape, weight, shift, epsilon)
+        if not within:
+            y = y * scale if bias is None else y * scale + bias
+        return y, _statistic(mean), _statistic(inverse_deviation)
+
+    return asked(site, layer_norm)
+
+
+def _scaled_by(site: Site, sizes: tuple[int, ...]) -> bool:
+    """Whether scale and bias have the shape of what is normalized, and need not be broadcast."""
+    return all(known_sizes(site, index) == sizes for index in (1, 2) if site.has_input(index))
+
+
+def _statistic(values: Tensor) -> Tensor:
+    """ONNX has the statistics of halves in float32."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def lp_normalization(site: Site) -> Built:
+    """x / ‖x‖ along an axis, and 0 where all is 0."""
+    axis, p = site.attribute("axis", -1), site.attribute("p", 2)
+
+    def normalize(x: Tensor) -> Tensor:
+        norm: Tensor = torch.linalg.vector_norm(x, p, axis, keepdim=True)
+        return x / norm.masked_fill(norm == 0, 1)
+
+    return normalize
+
+
+def mean_variance_normalization(site: Site) -> Built:
+    """(x − mean) / (deviation + 10⁻⁹), as ONNX's function body has it."""
+    axes = tuple(site.attribute("axes", (0, 2, 3)))
+
+    def mean_variance_norm(x: Tensor) -> Tensor:
+        deviation, mean = torch.std_mean(x, axes, correction=0, keepdim=True)
+        return (x - mean) / (deviation + 1e-9)
+
+    return mean_variance_norm
+
+
+def rms_normalization(site: Site) -> Built:
+    """x / √(mean of x² + ε) over all axes from `axis` on, scaled."""
+    axis, epsilon = site.attribute("axis", -1), site.attribute("epsilon", 1e-5)
+    known = known_sizes(site, 0, axis)
+    if known is not None and _scaled_by(site, known):
+
+        def rms_norm_of_known(x: Tensor, scale: Tensor) -> Tensor:
+            return torch.rms_norm(x, known, scale, epsilon)
+
+        return rms_norm_of_known
+
+    def rms_norm(x: Tensor, scale: Tensor) -> Tensor:
+        shape = x.shape[axis:]
+        if scale.shape == shape:
+            return torch.rms_norm(x, shape, scale, epsilon)
+        return torch.rms_norm(x, shape, None, epsilon) * scale
+
+    return rms_norm
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
+    "InstanceNormalization": instance_normalization,
+    "LRN": local_response_normalization,
+    "LayerNormalization": layer_normalization,
+    "LpNormalization": lp_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
+    "RMSNormalization": rms_normalization,
+}

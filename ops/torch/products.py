@@ -1,0 +1,53 @@
+"""MatMul, Gemm and Einsum"""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.types import is_floating, known_rank
+from d5ray.ops.torch.unsigned import to_signed, to_unsigned, widened
+
+
+def einsum(site: Site) -> Built:
+    equation = site.required("equation").replace(" ", "")
+
+    def einsum(*tensors: Tensor) -> Tensor:
+        result: Tensor = torch.einsum(equation, *tensors)
+        return result
+
+    return einsum
+
+
+def gemm(site: Site) -> Built:
+    """α A' B' + β C, where ' transposes or does not; a layer of a network is `torch.nn.functional.linear`."""
+    alpha, beta = site.attribute("alpha", 1.0), site.attribute("beta", 1.0)
+    flip_a, flip_b = site.attribute("transA", 0), site.attribute("transB", 0)
+    plain = not flip_a and flip_b and alpha == beta == 1 and is_floating(site)
+    if plain and (not site.has_input(2) or known_rank(site, 2) == 1):
+        return F.linear
+
+    def gemm(a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+        kind = a.dtype
+        a, b = a.t() if flip_a else a, b.t() if flip_b else b
+        if not kind.is_floating_point:
+            return _of_integers(a, b, c, alpha, beta)
+        if c is not None:
+            return torch.addmm(c, a, b, alpha=alpha, beta=beta)
+        return a @ b if alpha == 1 else alpha * (a @ b)
+
+    return gemm
+
+
+def _of_integers(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float) -> Tensor:
+    product = to_signed(a) @ to_signed(b)
+    total = product if alpha == 1 else alpha * product.double()
+    if c is not None:
+        total = total + (to_signed(c) if beta == 1 else beta * to_signed(c).double())
+    return to_unsigned(total, a.dtype)
+
+
+BUILDERS: Mapping[str, Builder] = {"Einsum": einsum, "Gemm": gemm, "MatMul": widened(torch.matmul)}

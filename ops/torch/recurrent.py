@@ -1,0 +1,133 @@
+"""RNN, GRU and LSTM by PyTorch's own kernels, or step by step for what those cannot"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import asked
+from d5ray.ops.torch.recurrent_steps import GRU_STEP, LSTM_STEP, RNN_STEP, Step, activations, step_by_step
+from d5ray.ops.torch.types import known_sizes
+
+Kernel = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool], tuple[Tensor, ...]]
+
+
+@final
+@dataclass(frozen=True)
+class Recurrence:
+    """One type of operator: how its steps are computed, and where PyTorch's gates are among ONNX's."""
+
+    step: Step
+    order: tuple[int, ...]
+    kernels: Mapping[tuple[str, ...], Kernel]  # by the activations of one direction
+
+
+def recurrent(kind: Recurrence) -> Builder:
+    def build(site: Site) -> Built:
+        directions = 2 if site.attribute("direction", "forward") == "bidirectional" else 1
+        names = activations(site, kind.step, directions)
+        kernel = kind.kernels.get(names[: len(names) // directions])
+        alike = names == names[: len(names) // directions] * directions
+        if kernel is None or not alike or _needs_steps(site):
+            return asked(site, step_by_step(site, kind.step))
+        return asked(site, _by_kernel(site, kernel, kind.order))
+
+    return build
+
+
+def _needs_steps(site: Site) -> bool:
+    """Whether a node asks for what PyTorch's kernels cannot."""
+    if site.attribute("clip") or site.attribute("input_forget", 0) or site.has_input(7):
+        return True
+    if site.node.type == "GRU" and not site.attribute("linear_before_reset", 0):
+        return True
+    return site.has_input(4) and not _full(site)
+
+
+def _full(site: Site) -> bool:
+    """Whether the lengths of the sequences are known, and leave nothing out."""
+    sizes, lengths = known_sizes(site), site.constants.get(4)
+    time = 1 if site.attribute("layout", 0) else 0
+    return sizes is not None and lengths is not None and bool((lengths == sizes[time]).all())
+
+
+def _by_kernel(site: Site, kernel: Kernel, order: tuple[int, ...]) -> Built:
+    """Gradients go through the rearranged weights to ONNX's."""
+    batch_first = bool(site.attribute("layout", 0))
+    direction = site.attribute("direction", "forward")
+    directions, time = 2 if direction == "bidirectional" else 1, 1 if batch_first else 0
+
+    def call(
+        x: Tensor,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *states: Tensor | None,  # initial_h and for an LSTM initial_c
+    ) -> Any:
+        hidden, batch = r.shape[-1], x.shape[1 - time]
+        first = []
+        for state in (*states, None, None)[:2]:
+            if state is None:
+                first.append(x.new_zeros(directions, batch, hidden))
+            else:
+                first.append(state.transpose(0, 1).contiguous() if batch_first else state)
+        weights = [_reordered(w, order), _reordered(r, order)]  # each (directions, gates · hidden, …)
+        if b is not None:
+            weights += [_reordered(half, order) for half in b.chunk(2, 1)]
+        flat = [weight[each] for each in range(directions) for weight in weights]
+        given = x.flip(time) if direction == "reverse" else x
+        y, *last = kernel(given, tuple(first), flat, b is not None, directions == 2, batch_first)
+        y = y.reshape(
+            *y.shape[:2], directions, hidden
+        )  # (time, batch, directions, hidden), or the batch first
+        y = y.flip(time) if direction == "reverse" else y
+        if batch_first:
+            return y, *(state.transpose(0, 1) for state in last)
+        return y.transpose(1, 2), *last
+
+    return call
+
+
+def _reordered(weight: Tensor, order: tuple[int, ...]) -> Tensor:
+    """(directions, gates · hidden, …) with the gates in another order."""
+    if len(order) == 1:
+        return weight
+    gates = weight.chunk(len(order), 1)
+    return torch.cat([gates[gate] for gate in order], 1)
+
+
+def _plain(function: Callable[..., tuple[Tensor, Tensor]]) -> Kernel:
+    """A kernel whose only state is the output."""
+
+    def kernel(
+        x: Tensor, states: tuple[Tensor, ...], flat: list[Tensor], biased: bool, both: bool, batch_first: bool
+    ) -> tuple[Tensor, ...]:
+        trained = torch.is_grad_enabled()  # cuDNN keeps then what the backward pass needs
+        return function(x, states[0], flat, biased, 1, 0.0, trained, both, batch_first)
+
+    return kernel
+
+
+def _lstm(
+    x: Tensor, states: tuple[Tensor, ...], flat: list[Tensor], biased: bool, both: bool, batch_first: bool
+) -> tuple[Tensor, ...]:
+    result: tuple[Tensor, ...] = torch.lstm(
+        x, states, flat, biased, 1, 0.0, torch.is_grad_enabled(), both, batch_first
+    )
+    return result
+
+
+BUILDERS: Mapping[str, Builder] = {
+    # ONNX: update, reset, hidden. PyTorch: reset, update, new.
+    "GRU": recurrent(Recurrence(GRU_STEP, (1, 0, 2), {("sigmoid", "tanh"): _plain(torch.gru)})),
+    # ONNX: input, output, forget, cell. PyTorch: input, forget, cell, output.
+    "LSTM": recurrent(Recurrence(LSTM_STEP, (0, 2, 3, 1), {("sigmoid", "tanh", "tanh"): _lstm})),
+    "RNN": recurrent(
+        Recurrence(RNN_STEP, (0,), {("tanh",): _plain(torch.rnn_tanh), ("relu",): _plain(torch.rnn_relu)})
+    ),
+}

@@ -1,0 +1,156 @@
+"""Reductions, ArgMax and ArgMin, and cumulative sums"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import Value, number, with_values
+from d5ray.ops.torch.unsigned import from_ordered, to_ordered, to_signed
+
+Axes = tuple[int, ...]
+Reduce = Callable[[Tensor, Axes, bool], Tensor]  # axes are not empty
+
+
+@final
+@dataclass(frozen=True)
+class Reduction:
+    """What a Reduce… does over some axes, and what to one element, where no axis is reduced."""
+
+    over: Reduce
+    of_one: Callable[[Tensor], Tensor]
+
+
+def reduction(kind: Reduction) -> Builder:
+    """Over the axes of the second input; if it has none, over all axes or, as a node may say, over none."""
+
+    def make(site: Site, given: Value) -> Built:
+        axes: Axes = tuple(given or ())
+        kept = bool(site.attribute("keepdims", 1))
+        over, of_one = kind.over, kind.of_one
+        if not axes and site.attribute("noop_with_empty_axes", 0):
+
+            def none_reduced(x: Tensor, axes: Tensor | None = None) -> Tensor:
+                return of_one(x)
+
+            return none_reduced
+
+        def reduced(x: Tensor, given: Tensor | None = None) -> Tensor:
+            these = axes or tuple(range(x.dim()))
+            return over(x, these, kept) if these else of_one(x)
+
+        return reduced
+
+    return with_values(1)(make)
+
+
+def _sum(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+    return torch.sum(x, axes, kept, dtype=x.dtype)
+
+
+def _mean(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+    if x.is_floating_point():
+        return torch.mean(x, axes, kept)
+    return torch.mean(to_signed(x).double(), axes, kept).to(x.dtype)
+
+
+def _product(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+    for axis in sorted((axis % x.dim() for axis in axes), reverse=True):
+        x = torch.prod(x, axis, kept, dtype=x.dtype)
+    return x
+
+
+def _extreme(function: Callable[[Tensor, Axes, bool], Tensor], sign: int) -> Reduce:
+    """Of no elements, the maximum is the lowest number there is."""
+
+    def over(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+        if x.numel():
+            result = function(to_ordered(x), axes, kept)
+            return result if result.dtype == x.dtype else from_ordered(result, x.dtype)
+        empty = torch.sum(torch.zeros_like(x, dtype=torch.float32), axes, kept)
+        if x.is_floating_point():
+            return torch.full_like(empty, -sign * torch.inf, dtype=x.dtype)
+        if x.dtype == torch.bool:
+            return torch.full_like(empty, sign < 0, dtype=x.dtype)
+        limits = torch.iinfo(x.dtype)
+        return torch.full_like(empty, limits.min if sign > 0 else limits.max, dtype=x.dtype)
+
+    return over
+
+
+def _norm(order: int) -> Reduce:
+    def over(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+        if x.is_floating_point():
+            result: Tensor = torch.linalg.vector_norm(x, order, axes, kept)
+            return result
+        if order == 1:
+            return _sum(x.abs(), axes, kept)
+        return torch.sum(x.double().square(), axes, kept).sqrt().to(x.dtype)
+
+    return over
+
+
+def _log_sum(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+    return torch.log(_sum(x, axes, kept))
+
+
+def _sum_square(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+    return _sum(x * x, axes, kept)
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
+
+
+def place(function: Callable[[Tensor, int, bool], Tensor]) -> Builder:
+    """ArgMax or ArgMin: the first place of the extreme along an axis, or the last if the node says so."""
+
+    def build(site: Site) -> Built:
+        axis, kept = site.attribute("axis", 0), bool(site.attribute("keepdims", 1))
+
+        def first(x: Tensor) -> Tensor:
+            return function(to_ordered(x), axis, kept)
+
+        def last(x: Tensor) -> Tensor:
+            return x.shape[axis] - 1 - function(to_ordered(x).flip(axis), axis, kept)
+
+        return last if site.attribute("select_last_index", 0) else first
+
+    return build
+
+
+@with_values(1)
+def cumulative_sum(site: Site, given: Value) -> Built:
+    """exclusive: the element itself is left out. reverse: from the end."""
+    axis, exclusive, reverse = number(given), site.attribute("exclusive", 0), site.attribute("reverse", 0)
+
+    def cumsum(x: Tensor, axis_: Tensor) -> Tensor:
+        elements = x.flip(axis) if reverse else x
+        if exclusive:
+            nothing = torch.zeros_like(elements.narrow(axis, 0, min(1, x.shape[axis])))
+            elements = torch.cat((nothing, elements.narrow(axis, 0, max(x.shape[axis] - 1, 0))), axis)
+        sums = torch.cumsum(elements, axis, dtype=x.dtype)
+        return sums.flip(axis) if reverse else sums
+
+    return cumsum
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "ArgMax": place(torch.argmax),
+    "ArgMin": place(torch.argmin),
+    "CumSum": cumulative_sum,
+    "ReduceL1": reduction(Reduction(_norm(1), torch.abs)),
+    "ReduceL2": reduction(Reduction(_norm(2), torch.abs)),
+    "ReduceLogSum": reduction(Reduction(_log_sum, torch.log)),
+    "ReduceLogSumExp": reduction(Reduction(torch.logsumexp, _itself)),
+    "ReduceMax": reduction(Reduction(_extreme(torch.amax, 1), _itself)),
+    "ReduceMean": reduction(Reduction(_mean, _itself)),
+    "ReduceMin": reduction(Reduction(_extreme(torch.amin, -1), _itself)),
+    "ReduceProd": reduction(Reduction(_product, _itself)),
+    "ReduceSum": reduction(Reduction(_sum, _itself)),
+    "ReduceSumSquare": reduction(Reduction(_sum_square, torch.square)),
+}

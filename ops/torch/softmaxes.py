@@ -1,0 +1,41 @@
+"""Softmax, LogSoftmax and Hardmax"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+
+
+def softmax(site: Site) -> Built:
+    axis = site.attribute("axis", -1)
+
+    def softmax(x: Tensor) -> Tensor:
+        return torch.softmax(x, axis)
+
+    return softmax
+
+
+def log_softmax(site: Site) -> Built:
+    axis = site.attribute("axis", -1)
+
+    def log_softmax(x: Tensor) -> Tensor:
+        return torch.log_softmax(x, axis)
+
+    return log_softmax
+
+
+def hardmax(site: Site) -> Built:
+    """1 where the greatest number stands first, 0 elsewhere."""
+    axis = site.attribute("axis", -1)
+
+    def hardmax(x: Tensor) -> Tensor:
+        place = torch.argmax(x, axis, keepdim=True)
+        return torch.zeros_like(x).scatter(axis, place, 1)
+
+    return hardmax
+
+
+BUILDERS: Mapping[str, Builder] = {"Hardmax": hardmax, "LogSoftmax": log_softmax, "Softmax": softmax}

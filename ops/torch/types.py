@@ -1,0 +1,100 @@
+"""Element types: PyTorch's for NumPy's and for ONNX's, and tensors of arrays"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.site import Site
+
+# By the numbers that ONNX's attributes have for types (onnx.TensorProto.DataType).
+ONNX_TYPES: Mapping[int, torch.dtype] = {
+    1: torch.float32,
+    2: torch.uint8,
+    3: torch.int8,
+    4: torch.uint16,
+    5: torch.int16,
+    6: torch.int32,
+    7: torch.int64,
+    9: torch.bool,
+    10: torch.float16,
+    11: torch.float64,
+    12: torch.uint32,
+    13: torch.uint64,
+    14: torch.complex64,
+    15: torch.complex128,
+    16: torch.bfloat16,
+    17: torch.float8_e4m3fn,
+    18: torch.float8_e4m3fnuz,
+    19: torch.float8_e5m2,
+    20: torch.float8_e5m2fnuz,
+}
+UNSIGNED = ("uint16", "uint32", "uint64")  # for which PyTorch has few functions
+
+
+def onnx_type(site: Site, attribute: str, default: int | None = None) -> torch.dtype:
+    """The type that an attribute names by ONNX's number. Raises `ConfigurationError` for unknown ones."""
+    number = site.required(attribute) if default is None else site.attribute(attribute, default)
+    if number not in ONNX_TYPES:
+        raise ConfigurationError(
+            f"the node {site.node} asks for ONNX's element type {number}, which PyTorch has not: "
+            f"choose another {attribute!r}, or run this network under NumPy"
+        )
+    return ONNX_TYPES[number]
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of a NumPy array, which it shares memory with; bfloat16 is that of `ml_dtypes`.
+
+    Raises `ConfigurationError` for types that PyTorch has not.
+    """
+    if array.dtype.name == "bfloat16":  # the bits travel as int16
+        return torch.from_numpy(np.asarray(array, order="C").view(np.int16)).view(torch.bfloat16)
+    try:
+        return torch.from_numpy(np.asarray(array))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"PyTorch has no elements of type {array.dtype}: convert them, to float32 for example"
+        ) from error
+
+
+def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A NumPy array of a tensor's values, in host memory; bfloat16 is that of `ml_dtypes`."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
+
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    array: np.ndarray[Any, Any] = tensor.numpy()
+    return array
+
+
+def known_type(site: Site, index: int = 0) -> str | None:
+    """The name of an input's element type, such as "float32", None where it is not known."""
+    descriptor = site.inputs[index] if index < len(site.inputs) else None
+    return None if descriptor is None else descriptor.dtype.name
+
+
+def is_floating(site: Site, index: int = 0) -> bool:
+    """Whether an input is known to be of a floating-point type."""
+    return (known_type(site, index) or "").startswith(("float", "bfloat"))
+
+
+def known_rank(site: Site, index: int = 0) -> int | None:
+    """The number of an input's axes, None where it is not known."""
+    descriptor = site.inputs[index] if index < len(site.inputs) else None
+    if index in site.constants:
+        return site.constants[index].ndim
+    return None if descriptor is None or descriptor.shape is None else len(descriptor.shape)
+
+
+def known_sizes(site: Site, index: int = 0, start: int = 0) -> tuple[int, ...] | None:
+    """The sizes of an input's axes from `start` on, None where one of them is open."""
+    descriptor = site.inputs[index] if index < len(site.inputs) else None
+    if descriptor is None or descriptor.shape is None:
+        return None
+    sizes = tuple(size for size in descriptor.shape[start:] if isinstance(size, int))
+    return sizes if len(sizes) == len(descriptor.shape[start:]) else None
