@@ -23,7 +23,7 @@ def constant(site: Site) -> Built:
     value = tensor_of(_value(site))
 
     def constant() -> Tensor:
-        return value.to(torch.get_default_device())
+        return value.to(torch.empty(0).device)  # the default one, as torch.compile can see it
 
     return constant
 
@@ -75,7 +75,7 @@ def random_normal(site: Site) -> Built:
     mean, scale = site.attribute("mean", 0.0), site.attribute("scale", 1.0)
 
     def normal() -> Tensor:
-        return torch.normal(mean, scale, shape, dtype=kind)
+        return torch.empty(shape, dtype=kind).normal_(mean, scale)
 
     return normal
 
@@ -85,7 +85,7 @@ def random_normal_like(site: Site) -> Built:
     mean, scale = site.attribute("mean", 0.0), site.attribute("scale", 1.0)
 
     def normal_like(x: Tensor) -> Tensor:
-        return torch.normal(mean, scale, x.shape, dtype=kind or x.dtype, device=x.device)
+        return torch.empty_like(x, dtype=kind or x.dtype).normal_(mean, scale)
 
     return normal_like
 

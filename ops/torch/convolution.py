@@ -47,11 +47,16 @@ def _transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
             return function(x, weight, bias, strides, begins, more, groups, dilations)
 
         return conv_transpose
-    ends = tuple(end - g for g, end in zip(given, window.ends, strict=True))
-    crop = Windows(kernel, strides, dilations, tuple(-b for b in begins), tuple(-end for end in ends))
+    around = [
+        amount
+        for begin, g, end in reversed([*zip(begins, given, window.ends, strict=True)])
+        for amount in (-begin, g - end)
+    ]
+    more_around, less_around = ([max(each, 0) for each in around], [min(each, 0) for each in around])
 
     def conv_transpose_cropped(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        result = crop.pad(function(x, weight, None, strides, 0, 0, groups, dilations))
+        full = function(x, weight, None, strides, 0, 0, groups, dilations)
+        result = F.pad(F.pad(full, more_around), less_around)  # one end may need what the other gives
         return result if bias is None else result + bias.reshape(-1, *(1,) * len(kernel))
 
     return conv_transpose_cropped

@@ -87,30 +87,33 @@ def _doubled(how: Interpolation, along: Along) -> bool:
 
 def _by_matrices(how: Interpolation, axes: Sequence[Along]) -> Built:
     """Axis by axis: whole elements by their places, weighted ones by a matrix (output, input)."""
-    outside = [how.outside(each) for each in axes]
-    if how.mode == "nearest":
-        tables = [torch.from_numpy(how.nearest_places(each)) for each in axes]
-    else:
-        tables = [torch.from_numpy(how.matrix(each)) for each in axes]
+    by_place = how.mode == "nearest"
+    tables = [torch.from_numpy(how.nearest_places(each) if by_place else how.matrix(each)) for each in axes]
+    beyond = [_mask(how, each) for each in axes]
 
     def resize_by_matrices(x: Tensor) -> Tensor:
         kind = x.dtype
-        exact = kind in (torch.float32, torch.float64) or how.mode == "nearest"
+        exact = by_place or kind in (torch.float32, torch.float64)
         y = x if exact else x.float() if kind.is_floating_point else x.double()
-        for along, table, beyond in zip(axes, tables, outside, strict=True):
-            if how.mode == "nearest":
+        for along, table, outside in zip(axes, tables, beyond, strict=True):
+            if by_place:
                 y = torch.index_select(y, along.axis, table.to(y.device))
             else:
                 y = F.linear(y.movedim(along.axis, -1), table.to(y)).movedim(-1, along.axis)
-            if beyond.any():
-                shape = (-1, *(1,) * (x.dim() - along.axis - 1))
-                mask = torch.from_numpy(beyond).to(y.device).reshape(shape)
-                y = torch.where(mask, torch.full((), how.extrapolation, dtype=y.dtype, device=y.device), y)
+            if outside is not None:
+                mask = outside.reshape(-1, *(1,) * (x.dim() - along.axis - 1))
+                y = torch.masked_fill(y, mask.to(y.device), how.extrapolation)
         if exact:
             return y
         return y.to(kind) if kind.is_floating_point else _rounded(y, kind)
 
     return resize_by_matrices
+
+
+def _mask(how: Interpolation, along: Along) -> Tensor | None:
+    """Which outputs take the extrapolation value, None if there are none."""
+    outside = how.outside(along)
+    return torch.from_numpy(outside) if outside.any() else None
 
 
 def _rounded(y: Tensor, kind: torch.dtype) -> Tensor:

@@ -119,20 +119,20 @@ def normalizations() -> Iterator[Row]:
 
 
 def sequences() -> Iterator[Row]:
-    """x (3, 2, 2): time, batch, features; 3 hidden units."""
+    """x (3, 2, 2): time, batch, features; 2 hidden units."""
     for name, gates, states in (("RNN", 1, 1), ("GRU", 3, 1), ("LSTM", 4, 2)):
-        first = (2, 2, 3)
+        first = (2, 2, 2)
         for more in ({}, {"clip": 0.7}):
-            attributes = {"direction": "bidirectional", "hidden_size": 3, **more}
+            attributes = {"direction": "bidirectional", "hidden_size": 2, **more}
             if name == "GRU" and not more:
                 attributes["linear_before_reset"] = 1
-            weights = ((2, gates * 3, 2), (2, gates * 3, 3), (2, gates * 6))
+            weights = ((2, gates * 2, 2), (2, gates * 2, 2), (2, gates * 4))
             inputs = ((3, 2, 2), *weights, None, *(first,) * states)
             yield Row(name, inputs, attributes, 1 + states)
-        weights = ((1, gates * 3, 2), (1, gates * 3, 3), (1, gates * 6))
+        weights = ((1, gates * 2, 2), (1, gates * 2, 2), (1, gates * 4))
         lengths = np.array([3, 1], np.int32)
         yield Row(name, ((3, 2, 2), *weights, lengths), {"direction": "reverse"}, 1 + states)
-    peepholes = ((3, 2, 2), (1, 12, 2), (1, 12, 3), None, None, None, None, (1, 9))
+    peepholes = ((3, 2, 2), (1, 8, 2), (1, 8, 2), None, None, None, None, (1, 6))
     yield Row("LSTM", peepholes, {"layout": 1, "input_forget": 1}, 3)
     heads = ((1, 4, 3, 2), (1, 2, 3, 2), (1, 2, 3, 2))
     yield Row("Attention", heads)
