@@ -26,6 +26,18 @@ def attention(site: Site) -> Built:
     mask, scale = Mask(site), site.attribute("scale")
     own_precision = site.attribute("softmax_precision", 1) != 1  # PyTorch's kernels have float32 or better
     written_out = bool(site.attribute("softcap", 0.0)) or site.has_output(3) or own_precision
+    if not written_out and mask.plain and not any(map(site.has_input, (3, 4, 5, 6))):
+        causal = mask.causal
+
+        def plain(q: Tensor, k: Tensor, v: Tensor, *none: None) -> Any:
+            flat = q.dim() == 3
+            if flat:
+                q, k, v = _heads(q, q_heads), _heads(k, kv_heads), _heads(v, kv_heads)
+            grouped = q.shape[1] != k.shape[1]
+            y = F.scaled_dot_product_attention(q, k, v, None, 0.0, causal, scale=scale, enable_gqa=grouped)
+            return y.transpose(1, 2).flatten(2) if flat else y, k, v
+
+        return asked(site, plain)
 
     def attention(
         q: Tensor,
@@ -38,7 +50,7 @@ def attention(site: Site) -> Built:
     ) -> Any:
         flat = q.dim() == 3
         if flat:  # (batch, positions, heads · size)
-            q, k, v = (_heads(x, n) for x, n in ((q, q_heads), (k, kv_heads), (v, kv_heads)))
+            q, k, v = _heads(q, q_heads), _heads(k, kv_heads), _heads(v, kv_heads)
         past = 0
         if past_key is not None and past_value is not None:
             past = past_key.shape[2]

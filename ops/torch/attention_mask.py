@@ -18,15 +18,20 @@ class Mask:
     """
 
     def __init__(self, site: Site) -> None:
-        self._causal = bool(site.attribute("is_causal", 0))
-        self._left = site.attribute("left_window_size", -1)
-        self._right = site.attribute("right_window_size", -1)
+        self.causal = bool(site.attribute("is_causal", 0))
+        self._left: int = site.attribute("left_window_size", -1)
+        self._right: int = site.attribute("right_window_size", -1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is no window, so that a kernel needs to be told no more than whether it is causal."""
+        return self._left < 0 and self._right < 0
 
     def for_kernel(
         self, q: Tensor, k: Tensor, given: Tensor | None, past: int, lengths: Tensor | None
     ) -> tuple[Tensor | None, bool]:
         """The mask, and whether the kernel is to lay the plain causal one, which it does without a tensor."""
-        if self._causal and given is None and past == 0 and lengths is None and self._left < 0:
+        if self.causal and self.plain and given is None and past == 0 and lengths is None:
             return None, True
         allowed = self._allowed(q, k, past, lengths)
         given = _padded(given, k)
@@ -55,7 +60,7 @@ class Mask:
             ends = lengths.reshape(-1, 1, 1, 1)
             places = places + ends - q.shape[2]
         seen = []
-        if self._causal:
+        if self.causal:
             seen.append(keys <= places)
         if self._left >= 0:
             seen.append(keys >= places - self._left)

@@ -20,6 +20,7 @@ def batch_normalization(site: Site) -> Built:
     PyTorch's own, in place, follows the sample variance.
     """
     epsilon, momentum = site.attribute("epsilon", 1e-5), site.attribute("momentum", 0.9)
+    outputs = len(site.node.outputs)
     if site.evaluating or not site.attribute("training_mode", 0):
 
         def of_running(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
@@ -28,16 +29,27 @@ def batch_normalization(site: Site) -> Built:
 
         return asked(site, of_running)
 
-    def of_batch(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
-        y, own, inverse_deviation = torch.native_batch_norm(x, scale, bias, None, None, True, 0.0, epsilon)
-        own_variance = inverse_deviation.detach().pow(-2) - epsilon
-        return (
-            y,
-            torch.lerp(own.detach().to(mean.dtype), mean, momentum),
-            torch.lerp(own_variance.to(variance.dtype), variance, momentum),
-        )
+    if outputs == 1:
 
-    return asked(site, of_batch)
+        def of_batch(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+            return torch.batch_norm(x, scale, bias, None, None, True, 0.0, epsilon, True)
+
+        return of_batch
+
+    def of_batch_with_running(
+        x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
+    ) -> tuple[Tensor, ...]:
+        count = x.numel() // x.shape[1]
+        if count == 1:  # its sample variance would be 0 / 0
+            y = torch.batch_norm(x, scale, bias, None, None, True, 0.0, epsilon, True)
+            own = x.detach().reshape(mean.shape).to(mean.dtype)
+            return (y, torch.lerp(own, mean, momentum), variance * momentum)[:outputs]
+        share = (count - 1) / count  # of the sample variance, which PyTorch adds, the population's is this
+        next_mean, next_variance = mean.clone(), variance / share
+        y = torch.batch_norm(x, scale, bias, next_mean, next_variance, True, 1 - momentum, epsilon, True)
+        return (y, next_mean, next_variance * share)[:outputs]
+
+    return of_batch_with_running
 
 
 def group_normalization(site: Site) -> Built:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.operators.builder import Builder, Built
@@ -41,7 +40,7 @@ def gather(site: Site) -> Built:
     if axis == 0 and known_rank(site, 0) == 2 and is_floating(site):
 
         def embedding(table: Tensor, indices: Tensor) -> Tensor:
-            return F.embedding(indices if counted else _from_start(indices, table.shape[0]), table)
+            return torch.embedding(table, indices if counted else _from_start(indices, table.shape[0]))
 
         return embedding
 

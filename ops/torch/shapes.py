@@ -111,11 +111,17 @@ def slice_(site: Site, starts: Value, ends: Value, axes: Value, steps: Value) ->
     along = tuple(range(len(starts)) if axes is None else axes)
     pieces = tuple(map(slice, starts, ends, [1] * len(starts) if steps is None else steps))
 
-    def slice_forwards(x: Tensor, *others: Tensor | None) -> Tensor:
-        indices = [slice(None)] * x.dim()
+    def everywhere(rank: int) -> tuple[slice, ...]:
+        indices = [slice(None)] * rank
         for axis, piece in zip(along, pieces, strict=True):
             indices[axis] = piece
-        return x[tuple(indices)]
+        return tuple(indices)
+
+    rank = known_rank(site)
+    known = None if rank is None else everywhere(rank)
+
+    def slice_forwards(x: Tensor, *others: Tensor | None) -> Tensor:
+        return x[known or everywhere(x.dim())]
 
     def slice_backwards_too(x: Tensor, *others: Tensor | None) -> Tensor:
         """PyTorch has no negative steps: it goes forwards through what was turned round."""

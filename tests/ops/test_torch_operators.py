@@ -153,6 +153,16 @@ def test_batch_normalization_trains_as_pytorchs_layer(outputs: int) -> None:
         assert not found[1].requires_grad and not found[2].requires_grad
 
 
+def test_batch_normalization_of_single_values_has_no_variance() -> None:
+    """One sample of one element a channel: the bias comes out, and the running statistics stay finite."""
+    x, ones, mean, variance = np.array([[3.0, -1.0]]), np.ones(2), np.array([1.0, 1.0]), np.array([4.0, 9.0])
+    given: dict[str, Any] = {"training_mode": 1, "momentum": 0.75, "outputs": 3}
+    y, next_mean, next_variance = result("BatchNormalization", x, ones, ones, mean, variance, **given)
+    np.testing.assert_allclose(y, [[1.0, 1.0]])
+    np.testing.assert_allclose(next_mean, [1.5, 0.5])
+    np.testing.assert_allclose(next_variance, [3.0, 6.75])
+
+
 def test_batch_normalization_evaluates_with_its_running_statistics() -> None:
     """Though its training_mode is on; they stay as they are."""
     x = np.random.default_rng(0).normal(size=(4, 2, 3))
