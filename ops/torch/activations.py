@@ -9,8 +9,8 @@ from torch import Tensor
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.torch.builders import constant, directly, number
-from d5ray.ops.torch.types import UNSIGNED, known_rank, known_sizes
-from d5ray.ops.torch.unsigned import from_ordered, to_ordered
+from d5ray.ops.torch.types import UNSIGNED, is_floating, known_rank, known_sizes
+from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered
 
 
 def celu(site: Site) -> Built:
@@ -88,7 +88,7 @@ def leaky_relu(site: Site) -> Built:
 def prelu(site: Site) -> Built:
     """PyTorch's own where the slope is one number, or one for each channel; it broadcasts otherwise."""
     rank, slopes = known_rank(site), known_sizes(site, 1)
-    if rank is not None and slopes is not None and rank > 1:
+    if rank is not None and slopes is not None and rank > 1 and is_floating(site):
         aligned = (1,) * (rank - len(slopes)) + slopes  # with the axes of x
         if all(size == 1 for axis, size in enumerate(aligned) if axis != 1):
 
@@ -153,7 +153,7 @@ BUILDERS: Mapping[str, Builder] = {
     "HardSwish": directly(F.hardswish),
     "LeakyRelu": leaky_relu,
     "Mish": directly(F.mish),
-    "PRelu": prelu,
+    "PRelu": through_signed(prelu),
     "Relu": directly(torch.relu),
     "Selu": selu,
     "Shrink": shrink,

@@ -35,7 +35,7 @@ def with_values(*indices: int) -> Callable[[Callable[..., Built]], Builder]:
                 return make(site, *(constant(site, index) for index in indices))
 
             def call(*inputs: Tensor | None) -> Any:
-                return make(site, *(_read(inputs, index) for index in indices))(*inputs)
+                return make(site, *(_value(site, inputs, index) for index in indices))(*inputs)
 
             return call
 
@@ -52,7 +52,9 @@ def constant(site: Site, index: int) -> Value:
     return (array.astype(np.float32) if array.dtype.name == "bfloat16" else array).tolist()
 
 
-def _read(inputs: Sequence[Tensor | None], index: int) -> Value:
+def _value(site: Site, inputs: Sequence[Tensor | None], index: int) -> Value:
+    if index in site.constants:
+        return constant(site, index)
     tensor = inputs[index] if index < len(inputs) else None
     return None if tensor is None else tensor.tolist()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from d5ray.operators.builder import Builder, Built
@@ -10,7 +11,13 @@ from d5ray.ops.torch.types import onnx_type
 
 
 def cast(site: Site) -> Built:
-    kind = onnx_type(site, "to")
+    kind, saturate = onnx_type(site, "to"), bool(site.attribute("saturate", 1))
+    if _is_8_bit(kind):
+
+        def cast_to_8_bits(x: Tensor) -> Tensor:
+            return _to_8_bits(x, kind, saturate)
+
+        return cast_to_8_bits
 
     def cast(x: Tensor) -> Tensor:
         return x.to(kind)
@@ -19,10 +26,29 @@ def cast(site: Site) -> Built:
 
 
 def cast_like(site: Site) -> Built:
+    saturate = bool(site.attribute("saturate", 1))
+
     def cast_like(x: Tensor, like: Tensor) -> Tensor:
-        return x.to(like.dtype)
+        return _to_8_bits(x, like.dtype, saturate) if _is_8_bit(like.dtype) else x.to(like.dtype)
 
     return cast_like
+
+
+def _is_8_bit(kind: torch.dtype) -> bool:
+    return kind.is_floating_point and kind.itemsize == 1
+
+
+def _to_8_bits(x: Tensor, kind: torch.dtype, saturate: bool) -> Tensor:
+    """What rounds to more than the greatest number of the type becomes that number, or else NaN or ∞.
+
+    PyTorch goes one of these ways for one 8-bit type, and the other way for another.
+    """
+    x, greatest = x.float(), torch.finfo(kind).max
+    if saturate:
+        return x.clamp(-greatest, greatest).to(kind)
+    if kind == torch.float8_e4m3fn:  # half a step above, even numbers win
+        return x.masked_fill(x.abs() > greatest + 16, torch.nan).to(kind)
+    return x.to(kind)
 
 
 BUILDERS: Mapping[str, Builder] = {"Cast": cast, "CastLike": cast_like}

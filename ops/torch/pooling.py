@@ -10,7 +10,7 @@ from torch import Tensor
 
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
-from d5ray.ops.torch.types import known_rank
+from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, windows, with_sizes
 
 _AVERAGES: tuple[Built, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
@@ -59,7 +59,16 @@ def _norm(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
 
 
 def maximum(site: Site) -> Built:
-    return with_sizes(_maximum, site, needs_sizes(site))
+    built = with_sizes(_maximum, site, needs_sizes(site))
+
+    def max_pool_of_any(x: Tensor) -> Any:
+        """Integers, which ONNX has of 8 bits here, are exact in float32."""
+        if x.is_floating_point():
+            return built(x)
+        found = built(x.float())
+        return (found[0].to(x.dtype), found[1]) if isinstance(found, tuple) else found.to(x.dtype)
+
+    return built if is_floating(site) else max_pool_of_any
 
 
 def _maximum(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
@@ -76,8 +85,7 @@ def _maximum(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
     def of_padded(x: Tensor) -> Any:
         """Padding of any kind, with what is smaller than everything."""
         more = window.counts(x.shape[2:], ceil)[1]
-        lowest = float("-inf") if x.is_floating_point() else torch.iinfo(x.dtype).min
-        return function(window.pad(x, lowest, more), kernel, strides, padding, dilations, False)
+        return function(window.pad(x, -torch.inf, more), kernel, strides, padding, dilations, False)
 
     values = of_padded if padded else max_pool
 

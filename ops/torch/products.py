@@ -9,7 +9,7 @@ from torch import Tensor
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.torch.types import is_floating, known_rank
-from d5ray.ops.torch.unsigned import to_signed, to_unsigned, widened
+from d5ray.ops.torch.unsigned import through_signed, to_signed, to_unsigned, widened
 
 
 def einsum(site: Site) -> Built:
@@ -50,4 +50,8 @@ def _of_integers(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: flo
     return to_unsigned(total, a.dtype)
 
 
-BUILDERS: Mapping[str, Builder] = {"Einsum": einsum, "Gemm": gemm, "MatMul": widened(torch.matmul)}
+BUILDERS: Mapping[str, Builder] = {
+    "Einsum": through_signed(einsum),
+    "Gemm": gemm,
+    "MatMul": widened(torch.matmul),
+}

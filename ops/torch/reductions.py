@@ -10,7 +10,7 @@ from torch import Tensor
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.torch.builders import Value, number, with_values
-from d5ray.ops.torch.unsigned import from_ordered, to_ordered, to_signed
+from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered, to_signed
 
 Axes = tuple[int, ...]
 Reduce = Callable[[Tensor, Axes, bool], Tensor]  # axes are not empty
@@ -49,19 +49,21 @@ def reduction(kind: Reduction) -> Builder:
 
 
 def _sum(x: Tensor, axes: Axes, kept: bool) -> Tensor:
-    return torch.sum(x, axes, kept, dtype=x.dtype)
+    signed = to_signed(x)
+    return torch.sum(signed, axes, kept, dtype=signed.dtype).to(x.dtype)
 
 
 def _mean(x: Tensor, axes: Axes, kept: bool) -> Tensor:
     if x.is_floating_point():
         return torch.mean(x, axes, kept)
-    return torch.mean(to_signed(x).double(), axes, kept).to(x.dtype)
+    return torch.mean(x.double(), axes, kept).to(x.dtype)
 
 
 def _product(x: Tensor, axes: Axes, kept: bool) -> Tensor:
+    signed = to_signed(x)
     for axis in sorted((axis % x.dim() for axis in axes), reverse=True):
-        x = torch.prod(x, axis, kept, dtype=x.dtype)
-    return x
+        signed = torch.prod(signed, axis, kept, dtype=signed.dtype)
+    return signed.to(x.dtype)
 
 
 def _extreme(function: Callable[[Tensor, Axes, bool], Tensor], sign: int) -> Reduce:
@@ -88,18 +90,26 @@ def _norm(order: int) -> Reduce:
             result: Tensor = torch.linalg.vector_norm(x, order, axes, kept)
             return result
         if order == 1:
-            return _sum(x.abs(), axes, kept)
+            return _sum(_magnitude(x), axes, kept)
         return torch.sum(x.double().square(), axes, kept).sqrt().to(x.dtype)
 
     return over
+
+
+def _magnitude(x: Tensor) -> Tensor:
+    return x.abs() if x.dtype.is_signed else x
 
 
 def _log_sum(x: Tensor, axes: Axes, kept: bool) -> Tensor:
     return torch.log(_sum(x, axes, kept))
 
 
+def _square(x: Tensor) -> Tensor:
+    return to_signed(x).square().to(x.dtype)
+
+
 def _sum_square(x: Tensor, axes: Axes, kept: bool) -> Tensor:
-    return _sum(x * x, axes, kept)
+    return _sum(_square(x), axes, kept)
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -142,9 +152,9 @@ def cumulative_sum(site: Site, given: Value) -> Built:
 BUILDERS: Mapping[str, Builder] = {
     "ArgMax": place(torch.argmax),
     "ArgMin": place(torch.argmin),
-    "CumSum": cumulative_sum,
-    "ReduceL1": reduction(Reduction(_norm(1), torch.abs)),
-    "ReduceL2": reduction(Reduction(_norm(2), torch.abs)),
+    "CumSum": through_signed(cumulative_sum),
+    "ReduceL1": reduction(Reduction(_norm(1), _magnitude)),
+    "ReduceL2": reduction(Reduction(_norm(2), _magnitude)),
     "ReduceLogSum": reduction(Reduction(_log_sum, torch.log)),
     "ReduceLogSumExp": reduction(Reduction(torch.logsumexp, _itself)),
     "ReduceMax": reduction(Reduction(_extreme(torch.amax, 1), _itself)),
@@ -152,5 +162,5 @@ BUILDERS: Mapping[str, Builder] = {
     "ReduceMin": reduction(Reduction(_extreme(torch.amin, -1), _itself)),
     "ReduceProd": reduction(Reduction(_product, _itself)),
     "ReduceSum": reduction(Reduction(_sum, _itself)),
-    "ReduceSumSquare": reduction(Reduction(_sum_square, torch.square)),
+    "ReduceSumSquare": reduction(Reduction(_sum_square, _square)),
 }

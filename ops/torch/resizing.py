@@ -13,7 +13,7 @@ from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.torch.builders import Value, with_values
 from d5ray.ops.torch.interpolation import Along, Interpolation
-from d5ray.ops.torch.types import known_sizes
+from d5ray.ops.torch.types import is_floating, known_sizes
 
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}  # PyTorch's names, by the number of axes
 
@@ -25,7 +25,14 @@ def resize(site: Site, region: Value, scales: Value, sizes: Value) -> Built:
 
     def make(shape: tuple[int, ...]) -> Built:
         axes = interpolation.along(shape, region, scales, sizes)
-        return _by_interpolate(interpolation, axes, shape) or _by_matrices(interpolation, axes)
+        kernel, matrices = _by_interpolate(interpolation, axes, shape), _by_matrices(interpolation, axes)
+        if kernel is None or is_floating(site):
+            return kernel or matrices
+
+        def of_any(x: Tensor) -> Any:
+            return kernel(x) if x.is_floating_point() else matrices(x)
+
+        return of_any
 
     shape = known_sizes(site)
     if shape is not None:
@@ -44,7 +51,7 @@ def resize(site: Site, region: Value, scales: Value, sizes: Value) -> Built:
 
 
 def _by_interpolate(how: Interpolation, axes: Sequence[Along], shape: tuple[int, ...]) -> Built | None:
-    """PyTorch's own function of images, None where ONNX asks for something else."""
+    """PyTorch's own function of images of real numbers, None where ONNX asks for something else."""
     if len(shape) not in _LINEAR or not axes or min(each.axis for each in axes) < 2:
         return None
     if not all(each.whole for each in axes) or how.antialias or how.coordinates == "tf_crop_and_resize":
@@ -71,8 +78,6 @@ def _by_interpolate(how: Interpolation, axes: Sequence[Along], shape: tuple[int,
     mode, corners = "bicubic" if cubic else _LINEAR[len(shape)], how.coordinates == "align_corners"
 
     def interpolate(x: Tensor) -> Tensor:
-        if not x.is_floating_point():
-            return _rounded(F.interpolate(x.double(), size, mode=mode, align_corners=corners), x.dtype)
         return F.interpolate(x, size, mode=mode, align_corners=corners)
 
     return interpolate
@@ -118,6 +123,8 @@ def _mask(how: Interpolation, along: Along) -> Tensor | None:
 
 def _rounded(y: Tensor, kind: torch.dtype) -> Tensor:
     """Integers: the nearest, within what the type holds."""
+    if kind == torch.bool:
+        return torch.round(y).to(kind)
     limits = torch.iinfo(kind)
     return torch.clamp(torch.round(y), limits.min, limits.max).to(kind)
 

@@ -11,7 +11,7 @@ from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.torch.builders import Value, asked, constant, number, with_values
 from d5ray.ops.torch.types import is_floating, known_rank
-from d5ray.ops.torch.unsigned import from_ordered, to_ordered
+from d5ray.ops.torch.unsigned import from_ordered, through_ordered, through_signed, to_ordered
 
 _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}  # ONNX's names of them, and PyTorch's
 
@@ -141,6 +141,16 @@ def scatter_nd(site: Site) -> Built:
     return scatter_nd
 
 
+def scattered(builder: Builder) -> Builder:
+    """A scattering of unsigned integers: what compares them needs their order, what computes their bits."""
+
+    def build(site: Site) -> Built:
+        compares = site.attribute("reduction", "none") in ("max", "min")
+        return (through_ordered if compares else through_signed)(builder)(site)
+
+    return build
+
+
 @with_values(1)
 def top_k(site: Site, given: Value) -> Built:
     """The k greatest or smallest along an axis and their places; of equal ones, the first come first.
@@ -161,11 +171,11 @@ def top_k(site: Site, given: Value) -> Built:
 BUILDERS: Mapping[str, Builder] = {
     "Compress": compress,
     "Gather": gather,
-    "GatherElements": gather_elements,
+    "GatherElements": through_signed(gather_elements),
     "GatherND": gather_nd,
     "NonZero": non_zero,
     "OneHot": one_hot,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
+    "ScatterElements": scattered(scatter_elements),
+    "ScatterND": scattered(scatter_nd),
     "TopK": top_k,
 }

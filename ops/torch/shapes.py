@@ -14,6 +14,7 @@ from d5ray.operators.site import Site
 from d5ray.ops.torch.builders import Value, directly, number, with_values
 from d5ray.ops.torch.padding import pad
 from d5ray.ops.torch.types import known_rank
+from d5ray.ops.torch.unsigned import through_signed
 
 
 def concat(site: Site) -> Built:
@@ -209,18 +210,18 @@ def unsqueeze(site: Site, given: Value) -> Built:
 
 BUILDERS: Mapping[str, Builder] = {
     "Concat": concat,
-    "DepthToSpace": depth_to_space,
+    "DepthToSpace": through_signed(depth_to_space),
     "Expand": expand,
     "Flatten": flatten,
     "Identity": directly(identity),
     "Pad": pad,
     "Reshape": reshape,
     "Slice": slice_,
-    "SpaceToDepth": space_to_depth,
+    "SpaceToDepth": through_signed(space_to_depth),
     "Split": split,
     "Squeeze": squeeze,
     "Tile": tile,
     "Transpose": transpose,
-    "Trilu": triangle,
+    "Trilu": through_signed(triangle),
     "Unsqueeze": unsqueeze,
 }

@@ -1,5 +1,6 @@
 """uint16, uint32 and uint64, for which PyTorch has few functions: computed in signed types that hold them"""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.types import UNSIGNED, known_type
 
 _HOLDERS = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
@@ -15,26 +17,12 @@ _LOWEST = -(2**63)
 
 def widened(function: Built) -> Builder:
     """The function; unsigned inputs and outputs pass through a wider signed type, uint64 modulo 2⁶⁴."""
-
-    def call(*tensors: Tensor) -> Any:
-        unsigned = tensors[0].dtype
-        if unsigned not in _HOLDERS:
-            return function(*tensors)
-        return to_unsigned(function(*map(to_signed, tensors)), unsigned)
-
-    return _chosen(function, call)
+    return through_signed(directly(function))
 
 
 def ordered(function: Built) -> Builder:
     """As `widened`, for functions that only compare and choose: the order of uint64 is kept."""
-
-    def call(*tensors: Tensor) -> Any:
-        unsigned = tensors[0].dtype
-        if unsigned not in _HOLDERS:
-            return function(*tensors)
-        return from_ordered(function(*map(to_ordered, tensors)), unsigned)
-
-    return _chosen(function, call)
+    return through_ordered(directly(function))
 
 
 def compared(function: Built) -> Builder:
@@ -43,14 +31,41 @@ def compared(function: Built) -> Builder:
     def call(*tensors: Tensor) -> Any:
         return function(*map(to_ordered, tensors))
 
-    return _chosen(function, call)
-
-
-def _chosen(function: Built, call: Built) -> Builder:
     def build(site: Site) -> Built:
-        return call if known_type(site) in (None, *UNSIGNED) else function
+        return call if _may_be_unsigned(site) else function
 
     return build
+
+
+def through_signed(builder: Builder) -> Builder:
+    """What a builder makes, of inputs that may be unsigned, and of one output of the first one's type."""
+    return _through(builder, to_signed, to_unsigned)
+
+
+def through_ordered(builder: Builder) -> Builder:
+    """As `through_signed`, for what only compares and chooses."""
+    return _through(builder, to_ordered, from_ordered)
+
+
+def _through(
+    builder: Builder, to: Callable[[Tensor], Tensor], back: Callable[[Tensor, torch.dtype], Tensor]
+) -> Builder:
+    def build(site: Site) -> Built:
+        built = builder(site)
+
+        def call(first: Tensor, *others: Tensor | None) -> Any:
+            if first.dtype not in _HOLDERS:
+                return built(first, *others)
+            signed = (None if other is None else to(other) for other in others)
+            return back(built(to(first), *signed), first.dtype)
+
+        return call if _may_be_unsigned(site) else built
+
+    return build
+
+
+def _may_be_unsigned(site: Site) -> bool:
+    return known_type(site) in (None, *UNSIGNED)
 
 
 def to_signed(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,7 @@ from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.torch import BUILDERS
 from d5ray.ops.torch.interpolation import Along, Interpolation
 from d5ray.ops.torch.resizing import _by_interpolate, _by_matrices
-from d5ray.ops.torch.types import array_of, tensor_of
+from d5ray.ops.torch.types import ONNX_TYPES, array_of, tensor_of
 from tests.conftest import REPOSITORY
 from tests.ops.torch_case import Array, call, known, node, one_thread, result  # noqa: F401 - one thread
 
@@ -104,6 +105,24 @@ def test_powers_keep_the_type_of_the_base() -> None:
         Site(one, {1: np.array(2.0, np.float32)}, (TensorDescriptor("float32", (2,)),) * 2)
     )
     np.testing.assert_array_equal(built(tensor_of(x), None), [4, 9])
+
+
+@pytest.mark.parametrize(("number", "greatest"), [(17, 448.0), (18, 240.0), (19, 57344.0), (20, 57344.0)])
+@pytest.mark.parametrize("type", ["Cast", "CastLike"])
+def test_8_bit_types_saturate_where_they_are_told_to(type: str, number: int, greatest: float) -> None:
+    """What lies beyond becomes the greatest number, or else NaN or ∞, as NumPy's types have it."""
+    numbers = [0.0, 1.0625, -3.0, greatest, 1.03 * greatest, 1e6, -torch.inf, torch.nan]
+    x = torch.tensor(numbers)
+    like = torch.zeros(1).to(ONNX_TYPES[number])
+    for saturate in (1, 0):
+        own: dict[str, Any] = {"saturate": saturate, "to": number if type == "Cast" else None}
+        one = node(type, (x,) if type == "Cast" else (x, x), **own)
+        found = BUILDERS[type](Site(one))(*((x,) if type == "Cast" else (x, like)))
+        assert found.dtype == ONNX_TYPES[number]
+        given = np.clip(numbers, -greatest, greatest) if saturate else np.array(numbers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = given.astype(np.float32).astype(getattr(ml_dtypes, str(found.dtype)[6:]))
+        np.testing.assert_array_equal(found.float().numpy(), expected.astype(np.float32))
 
 
 def test_equal_elements_come_in_their_order() -> None:
