@@ -1,9 +1,7 @@
 """Pad: with a number, mirrored, with the elements at the edge, or round and round"""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,6 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Built
 from d5ray.operators.site import Site
 from d5ray.ops.torch.builders import Value, number, with_values
+from d5ray.ops.torch.types import known_sizes
 
 _MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -35,18 +34,37 @@ def pad(site: Site, pads: Value, value: Value, axes: Value) -> Built:
             amounts[place : place + 2] = begin, end
         return F.pad(x, amounts, value=filling)
 
+    def tables(shape: Sequence[int]) -> list[Tensor]:
+        return [
+            torch.tensor(_places(shape[axis], begin, end, mode), dtype=torch.int64)
+            for axis, begin, end in zip(along, begins, ends, strict=True)
+        ]
+
+    shape = known_sizes(site)
+    known = None if shape is None or mode == "constant" else tables(shape)
+
     def pad_with_elements(x: Tensor, *others: Tensor | None) -> Tensor:
-        """NumPy says which elements; it mirrors again where one mirror image is too short."""
-        for axis, begin, end in zip(along, begins, ends, strict=True):
-            places = _places(x.shape[axis], begin, end, mode)
-            x = torch.index_select(x, axis, torch.tensor(places, device=x.device))
+        for axis, places in zip(along, known or tables(x.shape), strict=True):
+            x = torch.index_select(x, axis, places.to(x.device))
         return x
 
     return pad_with_number if mode == "constant" else pad_with_elements
 
 
-def _places(size: int, begin: int, end: int, mode: Any) -> Sequence[int]:
-    """Which elements come where along an axis; negative amounts cut off."""
-    kept = np.arange(size)[max(-begin, 0) : size - max(-end, 0)]
-    places: list[int] = np.pad(kept, (max(begin, 0), max(end, 0)), mode).tolist()
-    return places
+def _places(size: int, begin: int, end: int, mode: str) -> list[int]:
+    """Which elements come where along an axis; negative amounts cut off.
+
+    A mirror that is too short is mirrored again, as in NumPy.
+    """
+    first, size = max(-begin, 0), size - max(-begin, 0) - max(-end, 0)
+    period = max(2 * (size - 1), 1)
+    found = []
+    for place in range(-max(begin, 0), size + max(end, 0)):
+        if mode == "edge":
+            place = min(max(place, 0), size - 1)
+        elif mode == "wrap":
+            place %= size
+        else:
+            place = min(place % period, period - place % period) if size > 1 else 0
+        found.append(first + place)
+    return found

@@ -15,11 +15,12 @@ from d5ray.ops.torch import BUILDERS
 from d5ray.ops.torch.types import tensor_of
 from tests.ops.onnx_cases import Case, one_node
 from tests.ops.torch_case import Array, known, node, one_thread  # noqa: F401 - one thread
+from tests.ops.torch_rows import ROWS, Row
 
 # What comes out, or how much of it, follows from values that only a call knows.
 NOT_WHOLE = {"Compress": "a condition says how many", "NonZero": "the elements say how many"}
 # Exported networks hold these floating-point inputs as constants too: a depth, a filling, bounds, scales.
-VALUES = {"OneHot": (1,), "Pad": (2,), "Range": (0, 1, 2), "Resize": (1, 2)}
+VALUES = {"Clip": (1, 2), "OneHot": (1,), "Pad": (2,), "Range": (0, 1, 2), "Resize": (1, 2)}
 
 
 def one_of_each_type() -> dict[str, Case]:
@@ -84,3 +85,28 @@ def test_torch_compile_takes_all_operators_whole(group: str) -> None:
     found = torch.compile(all_of_them, backend="eager", fullgraph=True)(given)
     for a, b in zip(found, expected, strict=True):
         assert_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [pytest.param(row, id=str(row)) for row in ROWS if row.type != "Dropout"])
+def test_gradients_go_through_torch_compile(row: Row) -> None:
+    """Of every operator: compiled whole, forwards and backwards, it gives what it gives uncompiled."""
+    arrays, found = row.drawn(), []
+    site = known(node(row.type, arrays, row.outputs, **row.attributes), arrays)
+    values = {i: x for i, x in enumerate(arrays) if i in VALUES.get(row.type, ()) and x is not None}
+    site = replace(site, constants={**site.constants, **values})
+    built = BUILDERS[row.type](site)
+
+    def floating(*inputs: Tensor | None) -> list[Tensor]:
+        outputs = built(*inputs)
+        return [y for y in (outputs if isinstance(outputs, tuple) else (outputs,)) if y.is_floating_point()]
+
+    torch._dynamo.reset()
+    for function in (floating, torch.compile(floating, backend="aot_eager", fullgraph=True)):
+        given = tensors(arrays)
+        places = [i for i, x in enumerate(row.inputs) if isinstance(x, tuple)]
+        drawn = [x.requires_grad_() for i, x in enumerate(given) if i in places and x is not None]
+        outputs = function(*given)
+        total = torch.stack([y.square().sum() for y in outputs if y.requires_grad]).sum()
+        found.append((*outputs, *torch.autograd.grad(total, drawn, allow_unused=True)))
+    assert_equal(*found)

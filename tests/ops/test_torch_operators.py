@@ -274,6 +274,19 @@ def test_pytorchs_interpolation_is_used_where_it_is_the_same(
     assert used or mode == "nearest" or coordinates == "asymmetric"
 
 
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap", "constant"])
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 5), begin=st.integers(0, 9), end=st.integers(0, 9))
+def test_padding_is_that_of_numpy(mode: Any, size: int, begin: int, end: int) -> None:
+    """Also where an image is mirrored, or goes round, more than once."""
+    x = np.arange(float(size))
+    expected = np.pad(x, (begin, end), mode)
+    np.testing.assert_array_equal(result("Pad", x, np.array([begin, end]), mode=mode), expected)
+    cut = result("Pad", x, np.array([-1, end]), mode=mode) if size > 1 else None
+    if cut is not None:
+        np.testing.assert_array_equal(cut, np.pad(x[1:], (0, end), mode))
+
+
 def test_a_mean_squared_error_is_over_all_elements() -> None:
     """Σ (y − t)² / n"""
     y, target = np.random.default_rng(0).normal(size=(2, 3, 4))
