@@ -1,0 +1,229 @@
+"""Conv and ConvTranspose, in one, two and three dimensions, grouped, dilated, strided"""
+
+from collections.abc import Mapping
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.tensorflow.layout import Layout, current_layout
+from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
+from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded, positive, window
+
+
+def _conv(site: Site) -> Built:
+    layout, groups = current_layout(), site.attribute("group", 1)
+
+    def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
+        _check(site, x, weights, weights.shape[1] * groups, groups)
+        own = window(site, weights.shape[2:])
+        pads = own.padding(sizes(x)[2:])
+        images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
+        y = _convolved(layout, images, filters, own, pads, groups)
+        return _finished(layout, y, bias, x.shape.rank)
+
+    return call
+
+
+def _check(site: Site, x: Tensor, weights: Tensor, channels: int | None, groups: int) -> None:
+    """Raise `ConfigurationError` unless the weights fit the images."""
+    if x.shape.rank != weights.shape.rank or x.shape.rank not in (3, 4, 5):
+        raise ConfigurationError(
+            f"the node {site.node} has images of shape {x.shape} and weights of shape {weights.shape}: both "
+            "need the same number of axes, with one, two or three for the space"
+        )
+    if x.shape[1] is not None and channels is not None and x.shape[1] != channels:
+        raise ConfigurationError(
+            f"the node {site.node} has images of shape {x.shape} and weights of shape {weights.shape} in "
+            f"{groups} groups: these weights need images with {channels} channels"
+        )
+
+
+def _two_dimensional(
+    layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads
+) -> tuple[Tensor, Tensor, Window, Pads]:
+    """Signals with one axis of space as images of height 1: TensorFlow has no kernel for them either."""
+    if weights.shape.rank != 3:
+        return images, weights, own, pads
+    lifted = Window((1, *own.kernel), (1, *own.strides), (1, *own.dilations), (0, 0), "VALID", False)
+    images = tf.expand_dims(images, 2 if layout.first else 1)
+    return images, tf.expand_dims(weights, 2), lifted, [(0, 0), *pads]
+
+
+def _finished(layout: Layout, y: Tensor, bias: Tensor | None, rank: int) -> Tensor:
+    """With the bias, which Grappler fuses into the convolution, in ONNX's layout, with its number of axes."""
+    if bias is not None:
+        y = tf.nn.bias_add(y, bias, data_format="NC..." if layout.first else "N...C")
+    if rank == 3:
+        y = tf.squeeze(y, 2 if layout.first else 1)
+    return layout.leave(y)
+
+
+def _convolved(
+    layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads, groups: int
+) -> Tensor:
+    """Weights (out, in/groups, *kernel)."""
+    channels = images.shape[1 if layout.first else -1]
+    if groups == 1:
+        return _convolution(layout, images, _filters(weights), own, pads)
+    if channels == groups and len(own.kernel) == 2 and own.strides[0] == own.strides[1]:
+        return _depthwise(layout, images, weights, own, pads)
+    axis = 1 if layout.first else -1
+    parts = zip(tf.split(images, groups, axis), tf.split(_filters(weights), groups, -1), strict=True)
+    return tf.concat([_convolution(layout, part, filters, own, pads) for part, filters in parts], axis)
+
+
+def _filters(weights: Tensor) -> Tensor:
+    """From ONNX's (out, in, *kernel) to TensorFlow's (*kernel, in, out)."""
+    return tf.transpose(weights, [*range(2, weights.shape.rank), 1, 0])
+
+
+def _convolution(layout: Layout, images: Tensor, filters: Tensor, own: Window, pads: Pads) -> Tensor:
+    """Filters (*kernel, in, out)."""
+    count, name = len(own.kernel), layout.name(len(own.kernel))
+    around = layout.spread(pads, (0, 0))
+    if _in_parts(layout, own):
+        return tf.nn.convolution(
+            padded(images, around), filters, padding="VALID", data_format=name, dilations=own.dilations
+        )
+    filters, dilations = _dilation(layout, filters, own)
+    strides = layout.spread(own.strides, 1)
+    if count == 3:
+        return tf.nn.conv3d(padded(images, around), filters, strides, "VALID", name)
+    if not is_known(pads):
+        images, around = padded(images, around), layout.spread([(0, 0)] * count, (0, 0))
+    return tf.nn.conv2d(images, filters, strides, around, name, dilations)
+
+
+def _depthwise(layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads) -> Tensor:
+    """Every channel has filters of its own: weights (channels · multiplier, 1, height, width)."""
+    filters, around = (
+        _filters(weights),
+        layout.spread(pads, (0, 0)),
+    )  # (height, width, 1, channels · multiplier)
+    parts = _in_parts(layout, own)
+    filters = filters if parts else _with_gaps(filters, own)
+    filters = tf.reshape(filters, [*filters.shape[:2], images.shape[1 if layout.first else -1], -1])
+    strides, name = layout.spread(own.strides, 1), layout.name(2)
+    if parts or not is_known(pads):
+        dilations = own.dilations if parts else None
+        return tf.nn.depthwise_conv2d(padded(images, around), filters, strides, "VALID", name, dilations)
+    return tf.nn.depthwise_conv2d(images, filters, strides, around, name)
+
+
+def _in_parts(layout: Layout, own: Window) -> bool:
+    """Whether TensorFlow takes the image apart for a dilated kernel (space to batch), as for stride 1.
+
+    Its kernels for CPUs have no gradient with dilations, and those for three dimensions no dilations.
+    """
+    kernel_does_it = layout.first and len(own.kernel) < 3
+    return own.dilated and not kernel_does_it and all(stride == 1 for stride in own.strides)
+
+
+def _dilation(layout: Layout, filters: Tensor, own: Window) -> tuple[Tensor, list[int]]:
+    """The filters and the dilations for the kernel: where it has none, the gaps are zeros in the filters."""
+    if own.dilated and not (layout.first and len(own.kernel) < 3):
+        return _with_gaps(filters, own), layout.spread([1] * len(own.kernel), 1)
+    return filters, layout.spread(own.dilations, 1)
+
+
+def _with_gaps(filters: Tensor, own: Window) -> Tensor:
+    """Filters (*kernel, ·, ·) with zeros between their elements."""
+    for axis, (size, step) in enumerate(zip(own.kernel, own.dilations, strict=True)):
+        if step == 1 or size == 1:
+            continue
+        shape = filters.shape.as_list()
+        apart = tf.pad(
+            tf.expand_dims(filters, axis + 1),
+            [(0, step - 1 if each == axis + 1 else 0) for each in range(len(shape) + 1)],
+        )
+        merged = tf.reshape(apart, [*shape[:axis], size * step, *shape[axis + 1 :]])
+        filters = merged[(slice(None),) * axis + (slice(0, (size - 1) * step + 1),)]
+    return filters
+
+
+def _conv_transpose(site: Site) -> Built:
+    layout, groups = current_layout(), site.attribute("group", 1)
+
+    def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
+        _check(site, x, weights, weights.shape[0], groups)
+        own = window(site, weights.shape[2:])
+        pads = _cropping(site, own, sizes(x)[2:])
+        images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
+        y = _transposed(layout, images, _filters(filters), own, pads, groups)
+        return _finished(layout, y, bias, x.shape.rank)
+
+    return call
+
+
+def _cropping(site: Site, own: Window, space: list[Size]) -> Pads:
+    """What is taken before and after from the full result, (in − 1) · stride + extent; negative: added."""
+    count = len(own.kernel)
+    added, wanted = site.attribute("output_padding", (0,) * count), site.attribute("output_shape")
+    found: Pads = []
+    for axis in range(count):
+        stride, extent = own.strides[axis], own.extent[axis]
+        if wanted is not None:
+            total = stride * (space[axis] - 1) + added[axis] + extent - wanted[axis]
+        elif own.automatic in ("SAME_UPPER", "SAME_LOWER"):
+            total = added[axis] + extent - stride
+        else:
+            found.append((own.pads[axis], own.pads[axis + count] - added[axis]))
+            continue
+        half = total // 2
+        before = half if own.automatic == "SAME_UPPER" else total - half
+        found.append((before, total - before - added[axis]))
+    return found
+
+
+def _transposed(
+    layout: Layout, images: Tensor, filters: Tensor, own: Window, pads: Pads, groups: int
+) -> Tensor:
+    """Filters (*kernel, out/groups, in)."""
+    axis = 1 if layout.first else -1
+    filters, count = _with_gaps(filters, own), len(own.kernel)
+    space = sizes(images)[2:] if layout.first else sizes(images)[1:-1]
+    full = [
+        (size - 1) * stride + extent
+        for size, stride, extent in zip(space, own.strides, own.extent, strict=True)
+    ]
+    # The kernels crop by themselves what is known to be cropped; all else is done to the full result.
+    inside = count < 3 and is_known(pads)
+    cropped = [(max(before, 0), max(after, 0)) if inside else (0, 0) for before, after in pads]
+    left = [(b - own_b, a - own_a) for (b, a), (own_b, own_a) in zip(pads, cropped, strict=True)]
+    shape = [size - before - after for size, (before, after) in zip(full, cropped, strict=True)]
+    parts = [
+        _transposed_group(layout, part, own_filters, own, shape, cropped)
+        for part, own_filters in zip(
+            tf.split(images, groups, axis) if groups > 1 else [images],
+            tf.split(filters, groups, -1) if groups > 1 else [filters],
+            strict=True,
+        )
+    ]
+    return _trimmed(tf.concat(parts, axis) if groups > 1 else parts[0], layout.spread(left, (0, 0)))
+
+
+def _transposed_group(
+    layout: Layout, images: Tensor, filters: Tensor, own: Window, shape: list[Size], cropped: Pads
+) -> Tensor:
+    count, batch, channels = len(own.kernel), sizes(images)[0], filters.shape[-2]
+    strides, name = layout.spread(own.strides, 1), layout.name(count)
+    result = [batch, channels, *shape] if layout.first else [batch, *shape, channels]
+    if count == 3:
+        return tf.nn.conv3d_transpose(images, filters, result, strides, "VALID", name)
+    return tf.nn.conv2d_transpose(images, filters, result, strides, layout.spread(cropped, (0, 0)), name)
+
+
+def _trimmed(y: Tensor, pads: Pads) -> Tensor:
+    """y without what `pads` names, or, where that is negative, with zeros."""
+    if is_zero(pads):
+        return y
+    begin = [positive(before) for before, _ in pads]
+    size = [
+        length - start - positive(after)
+        for length, start, (_, after) in zip(sizes(y), begin, pads, strict=True)
+    ]
+    return padded(tf.slice(y, begin, size), [(positive(-before), positive(-after)) for before, after in pads])
+
+
+BUILDERS: Mapping[str, Builder] = {"Conv": _conv, "ConvTranspose": _conv_transpose}

@@ -1,0 +1,31 @@
+"""Where the operators that draw at random get their numbers: generators of TensorFlow's"""
+
+from typing import Any
+
+from d5ray.operators.site import Site
+from d5ray.ops.tensorflow.library import tf
+
+
+def generator(site: Site) -> Any:
+    """The node's own generator (a `tf.random.Generator`), which goes on from call to call, in graphs too.
+
+    It begins with the node's attribute `seed`; without one, with a number that `site.random` draws, unless
+    that is a generator of TensorFlow's itself; and where there is neither, with what the machine has by
+    chance. The numbers are not those that NumPy or PyTorch draw from the same seed.
+    """
+    seed = site.attribute("seed")
+    with tf.init_scope():
+        if seed is not None:
+            return tf.random.Generator.from_seed(_seed(seed))
+        if site.random is None:
+            return tf.random.Generator.from_non_deterministic_state()
+        if isinstance(site.random, tf.random.Generator):
+            return site.random
+        return tf.random.Generator.from_seed(int(float(site.random.random(())) * 2**53))
+
+
+def _seed(seed: float) -> int:
+    """Whole numbers are themselves; others, which ONNX allows, give their bits."""
+    return (
+        int(seed) if float(seed).is_integer() else int.from_bytes(float(seed).hex().encode()[-8:], "little")
+    )

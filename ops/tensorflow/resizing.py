@@ -1,0 +1,323 @@
+"""Resize: every axis by a matrix of weights, or by TensorFlow's kernels for images where they do the same"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.tensorflow.layout import Layout, current_layout
+from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.tensors import Tensor, from_front, known
+
+Numbers = np.ndarray[Any, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Axis:
+    """One axis that is resized: its number, size before and after, their ratio, and where the region lies."""
+
+    number: int
+    before: int
+    after: int
+    scale: float
+    region: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def changes(self) -> bool:
+        return self.before != self.after or self.scale != 1.0 or self.region != (0.0, 1.0)
+
+
+def _half_pixel(axis: Axis) -> Numbers:
+    return (np.arange(axis.after) + 0.5) / axis.scale - 0.5
+
+
+def _half_pixel_symmetric(axis: Axis) -> Numbers:
+    wanted = axis.scale * axis.before
+    return axis.before / 2 * (1 - axis.after / wanted) + _half_pixel(axis)
+
+
+def _pytorch_half_pixel(axis: Axis) -> Numbers:
+    return np.full(axis.after, -0.5) if axis.scale * axis.before == 1 else _half_pixel(axis)
+
+
+def _align_corners(axis: Axis) -> Numbers:
+    wanted = axis.scale * axis.before
+    return np.zeros(axis.after) if wanted == 1 else np.arange(axis.after) * (axis.before - 1) / (wanted - 1)
+
+
+def _asymmetric(axis: Axis) -> Numbers:
+    return np.arange(axis.after) / axis.scale
+
+
+def _crop_and_resize(axis: Axis) -> Numbers:
+    (start, end), wanted, last = axis.region, axis.scale * axis.before, axis.before - 1
+    if wanted == 1:
+        return np.full(axis.after, (start + end) / 2 * last)
+    return start * last + np.arange(axis.after) * (end - start) * last / (wanted - 1)
+
+
+# Where in the original the elements of the result stand: ONNX's coordinate_transformation_mode.
+COORDINATES: Mapping[str, Callable[[Axis], Numbers]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "tf_crop_and_resize": _crop_and_resize,
+}
+
+ROUNDINGS: Mapping[str, Callable[[Numbers], Numbers]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _linear(distance: Numbers) -> Numbers:
+    weights: Numbers = np.maximum(1 - np.abs(distance), 0)
+    return weights
+
+
+def _cubic(distance: Numbers, a: float) -> Numbers:
+    """Keys' kernel, which reaches two elements far (doi:10.1109/TASSP.1981.1163711)."""
+    x = np.abs(distance)
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _resize(site: Site) -> Built:
+    mode, layout = site.attribute("mode", "nearest"), current_layout()
+    way = site.attribute("coordinate_transformation_mode", "half_pixel")
+    for name, value, allowed in (
+        ("mode", mode, ("nearest", "linear", "cubic")),
+        ("coordinate_transformation_mode", way, tuple(COORDINATES)),
+        ("nearest_mode", site.attribute("nearest_mode", "round_prefer_floor"), tuple(ROUNDINGS)),
+    ):
+        if value not in allowed:
+            raise ConfigurationError(
+                f"the node {site.node} has {name}={value!r}: give one of {', '.join(allowed)}"
+            )
+
+    def call(
+        x: Tensor, region: Tensor | None = None, scales: Tensor | None = None, wanted: Tensor | None = None
+    ) -> Tensor:
+        given = [_numbers(site, index, each) for index, each in ((1, region), (2, scales), (3, wanted))]
+        shape, known_numbers = _needed_shape(site, x, given[1]), [each for each in given if each is not None]
+        if shape is None or len(known_numbers) < len(given):
+            return _when_it_runs(site, x, region, scales, wanted)
+        axes = [axis for axis in _axes(site, shape, *known_numbers) if axis.changes]
+        quick = _by_kernel(site, layout, x, axes)
+        if quick is not None:
+            return quick
+        y = x if mode == "nearest" or x.dtype.is_floating else tf.cast(x, tf.float64)
+        for axis in axes:
+            y = _resized(
+                y,
+                axis.number,
+                _plan(site, axis),
+                tf.cast(site.attribute("extrapolation_value", 0.0), y.dtype),
+            )
+        return _as_given(y, x.dtype)
+
+    return call
+
+
+def _as_given(y: Tensor, dtype: Any) -> Tensor:
+    """In the type of the input, integers rounded."""
+    return y if y.dtype == dtype else tf.saturate_cast(tf.round(y), dtype)
+
+
+def _numbers(site: Site, index: int, given: Tensor | None) -> Numbers | None:
+    """What this input holds: nothing where it is left out, None where only the running graph knows."""
+    if given is None or (given.shape.rank == 1 and given.shape[0] == 0):
+        return np.zeros(0)
+    value = known(site, index, given)
+    return None if value is None else np.reshape(value, -1).astype(np.float64)
+
+
+def _needed_shape(site: Site, x: Tensor, scales: Numbers | None) -> list[int] | None:
+    """The shape, in which 1 stands for an open size that is scaled by 1; None where another size is open."""
+    shape: list[int | None] = x.shape.as_list()
+    cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+    for place, axis in enumerate(_chosen(site, len(shape))):
+        if shape[axis] is None:
+            if cropped or scales is None or place >= len(scales) or scales[place] != 1.0:
+                return None
+            shape[axis] = 1
+    return [1 if size is None else size for size in shape]
+
+
+def _chosen(site: Site, count: int) -> list[int]:
+    return from_front(tuple(site.attribute("axes") or range(count)), count)
+
+
+def _axes(site: Site, shape: Sequence[int], region: Numbers, scales: Numbers, wanted: Numbers) -> list[Axis]:
+    """The axes that the node names, with all that is needed to resize them."""
+    chosen = _chosen(site, len(shape))
+    if (len(scales) == 0) == (len(wanted) == 0):
+        raise ConfigurationError(f"the node {site.node} needs either scales or sizes")
+    if max(len(scales), len(wanted)) != len(chosen):
+        raise ConfigurationError(
+            f"the node {site.node} has {max(len(scales), len(wanted))} scales or sizes for {len(chosen)} axes"
+        )
+    before = [int(shape[axis]) for axis in chosen]
+    if len(wanted):
+        ratios, after = _kept_aspect(site, before, wanted)
+    else:
+        ratios = [float(ratio) for ratio in scales]
+        after = [int(np.floor(size * ratio)) for size, ratio in zip(before, ratios, strict=True)]
+    cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize" and len(region)
+    return [
+        Axis(
+            axis,
+            before[place],
+            after[place],
+            ratios[place],
+            (float(region[place]), float(region[place + len(chosen)])) if cropped else (0.0, 1.0),
+        )
+        for place, axis in enumerate(chosen)
+    ]
+
+
+def _kept_aspect(site: Site, before: Sequence[int], wanted: Numbers) -> tuple[list[float], list[int]]:
+    """The ratios and the sizes, all by one ratio where the aspect is to be kept."""
+    ratios = [float(length) / size for length, size in zip(wanted, before, strict=True)]
+    policy = site.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return ratios, [int(length) for length in wanted]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [ratio] * len(before), [int(ratio * size + 0.5) for size in before]
+
+
+def _when_it_runs(
+    site: Site, x: Tensor, region: Tensor | None, scales: Tensor | None, wanted: Tensor | None
+) -> Tensor:
+    """With sizes or scales that come out of the graph: NumPy makes the matrices when it runs."""
+    nothing = tf.zeros([0], tf.float64)
+    given = [nothing if each is None else tf.cast(each, tf.float64) for each in (region, scales, wanted)]
+    nearest = site.attribute("mode", "nearest") == "nearest"
+    y = x if nearest or x.dtype.is_floating else tf.cast(x, tf.float64)
+    value = tf.cast(site.attribute("extrapolation_value", 0.0), y.dtype)
+    for place, number in enumerate(_chosen(site, x.shape.rank)):
+
+        def plan(shape: Numbers, *numbers: Numbers, place: int = place) -> tuple[Any, Numbers, bool]:
+            axis = _axes(site, [int(size) for size in shape], *numbers)[place]
+            return *_plan(site, axis), axis.changes
+
+        kinds = (tf.int32 if nearest else tf.float64, tf.bool, tf.bool)
+        taken, outside, changes = tf.numpy_function(plan, [tf.shape(x), *given], kinds, stateful=False)
+        taken.set_shape([None] if nearest else [None, x.shape[number]])
+        outside.set_shape([None])
+        y = tf.cond(changes, partial(_resized, y, number, (taken, outside), value), partial(tf.identity, y))
+    return _as_given(y, x.dtype)
+
+
+def _plan(site: Site, axis: Axis) -> tuple[Any, Any]:
+    """What is taken from an axis, places (after,) or weights (after, before); which results lie outside."""
+    where = COORDINATES[site.attribute("coordinate_transformation_mode", "half_pixel")](axis)
+    cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+    outside = ((where < 0) | (where > axis.before - 1)) & cropped
+    nearest = site.attribute("mode", "nearest") == "nearest"
+    return _nearest_places(site, axis) if nearest else _weights(site, axis), outside
+
+
+def _resized(y: Tensor, number: int, plan: tuple[Any, Any], value: Tensor) -> Tensor:
+    """One axis of y, with `value` where a cropped region reaches beyond the original."""
+    taken, outside = plan
+    y = tf.gather(y, taken, axis=number) if len(taken.shape) == 1 else _multiplied(y, number, taken)
+    if isinstance(outside, np.ndarray) and not outside.any():
+        return y
+    shape = [-1 if each == number else 1 for each in range(y.shape.rank)]
+    return tf.where(tf.reshape(outside, shape), value, y)
+
+
+def _places(site: Site, axis: Axis) -> Numbers:
+    return COORDINATES[site.attribute("coordinate_transformation_mode", "half_pixel")](axis)
+
+
+def _nearest_places(site: Site, axis: Axis) -> Numbers:
+    """Which element of the original stands nearest to each of the result."""
+    rounded = ROUNDINGS[site.attribute("nearest_mode", "round_prefer_floor")](_places(site, axis))
+    return np.clip(rounded, 0, axis.before - 1).astype(np.int32)
+
+
+def _weights(site: Site, axis: Axis) -> Numbers:
+    """(after, before): how much of every element of the original is in each of the result."""
+    cubic, a = site.attribute("mode") == "cubic", site.attribute("cubic_coeff_a", -0.75)
+    stretch = min(axis.scale, 1.0) if site.attribute("antialias", 0) else 1.0
+    reach = int(np.ceil((2 if cubic else 1) / stretch))
+    where = _places(site, axis)
+    taps = np.floor(where)[:, None] + np.arange(-reach, reach + 1)  # (after, taps)
+    distance = (taps - where[:, None]) * stretch
+    weights = _cubic(distance, a) if cubic else _linear(distance)
+    if stretch != 1.0:
+        weights = weights / weights.sum(1, keepdims=True)
+    if site.attribute("exclude_outside", 0):
+        weights = np.where((taps < 0) | (taps >= axis.before), 0.0, weights)
+        weights = weights / weights.sum(1, keepdims=True)
+    matrix = np.zeros((axis.after, axis.before))
+    rows = np.broadcast_to(np.arange(axis.after)[:, None], taps.shape)
+    np.add.at(
+        matrix, (rows, np.clip(taps, 0, axis.before - 1).astype(np.int64)), weights
+    )  # edges are repeated
+    return matrix
+
+
+def _multiplied(x: Tensor, axis: int, weights: Any) -> Tensor:
+    """The matrix times x along an axis."""
+    matrix, last = tf.cast(weights, x.dtype), x.shape.rank - 1
+    if axis == last - 1:
+        return tf.matmul(matrix, x)
+    order = [each for each in range(last + 1) if each != axis] + [axis]
+    moved = x if axis == last else tf.transpose(x, order)
+    y = tf.tensordot(moved, matrix, [[last], [1]])
+    return y if axis == last else tf.transpose(y, [*range(axis), last, *range(axis, last)])
+
+
+def _by_kernel(site: Site, layout: Layout, x: Tensor, axes: list[Axis]) -> Tensor | None:
+    """The result by TensorFlow's own kernel for images, None where it has none that does the same."""
+    if x.shape.rank != 4 or layout.first or [axis.number for axis in axes] != [2, 3]:
+        return None
+    if any(axis.after != axis.scale * axis.before for axis in axes):
+        return None
+    way, mode = (
+        site.attribute("coordinate_transformation_mode", "half_pixel"),
+        site.attribute("mode", "nearest"),
+    )
+    size = [axis.after for axis in axes]
+    if mode == "linear" and x.dtype == tf.float32 and not site.attribute("antialias", 0):
+        if way not in ("half_pixel", "align_corners", "asymmetric") or site.attribute("exclude_outside", 0):
+            return None
+        images = tf.raw_ops.ResizeBilinear(
+            images=layout.enter(x),
+            size=size,
+            align_corners=way == "align_corners",
+            half_pixel_centers=way == "half_pixel",
+        )
+        return layout.leave(images)
+    if mode == "nearest" and x.dtype in (tf.float16, tf.float32, tf.float64):
+        for half in (True, False):
+            if way != "tf_crop_and_resize" and all(_same_nearest(site, axis, half) for axis in axes):
+                images = tf.raw_ops.ResizeNearestNeighbor(
+                    images=layout.enter(x), size=size, half_pixel_centers=half
+                )
+                return layout.leave(images)
+    return None
+
+
+def _same_nearest(site: Site, axis: Axis, half: bool) -> bool:
+    """Whether TensorFlow's kernel takes the elements that ONNX asks for, with half pixels or without."""
+    ratio = np.float32(axis.before) / np.float32(axis.after)  # as the kernel computes it
+    own = np.floor((np.arange(axis.after, dtype=np.float32) + np.float32(0.5 if half else 0.0)) * ratio)
+    return bool(np.array_equal(np.clip(own, 0, axis.before - 1), _nearest_places(site, axis)))
+
+
+BUILDERS: Mapping[str, Builder] = {"Resize": _resize}

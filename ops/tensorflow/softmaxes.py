@@ -1,0 +1,31 @@
+"""Softmax, LogSoftmax and Hardmax"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.tensors import Tensor, axis_of, sizes
+
+
+def _softmax(site: Site) -> Built:
+    axis = site.attribute("axis", -1)
+    return lambda x: tf.nn.softmax(x, axis)
+
+
+def _log_softmax(site: Site) -> Built:
+    axis = site.attribute("axis", -1)
+    return lambda x: tf.nn.log_softmax(x, axis)
+
+
+def _hardmax(site: Site) -> Built:
+    """1 at the first of the greatest, 0 elsewhere."""
+
+    def call(x: Tensor) -> Tensor:
+        axis = axis_of(site, x, default=-1)
+        return tf.one_hot(tf.argmax(x, axis), sizes(x)[axis], axis=axis, dtype=x.dtype)
+
+    return call
+
+
+BUILDERS: Mapping[str, Builder] = {"Hardmax": _hardmax, "LogSoftmax": _log_softmax, "Softmax": _softmax}

@@ -1,0 +1,110 @@
+"""What the builders ask about tensors: their sizes, their values where these are known, their types"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.tensorflow.library import tf
+
+Tensor = Any  # of TensorFlow
+Size = Any  # a number, or a scalar tensor where it is known only when the graph runs
+
+
+def plain(function: Callable[..., Any]) -> Builder:
+    """The builder of what needs no attributes: TensorFlow's own function, as it is."""
+
+    def build(site: Site) -> Built:
+        return function
+
+    return build
+
+
+def sizes(x: Tensor) -> list[Size]:
+    """The shape: a number for every size that is known, a scalar tensor (int32) for the others."""
+    known: list[int | None] = x.shape.as_list()
+    if None not in known:
+        return known
+    asked = tf.shape(x)
+    return [asked[axis] if size is None else size for axis, size in enumerate(known)]
+
+
+def rank(site: Site, x: Tensor) -> int:
+    """The number of axes. Raises `ConfigurationError` where even that is open."""
+    if x.shape.rank is None:
+        raise ConfigurationError(
+            f"the node {site.node} needs the number of axes of what it reads, and TensorFlow's graph does "
+            "not know it: make the input that gives the shape, or the axes, constant"
+        )
+    return int(x.shape.rank)
+
+
+def axis_of(site: Site, x: Tensor, name: str = "axis", default: int = 0) -> int:
+    """The axis that the attribute names, counted from the front."""
+    axis = int(site.attribute(name, default))
+    return axis + rank(site, x) if axis < 0 else axis
+
+
+def known(site: Site, index: int, given: Tensor | None) -> Any:
+    """The value (a NumPy array) of an input where it is known before anything runs, else None.
+
+    It is where the network holds it as a constant, where TensorFlow can fold it, and always when eager.
+    """
+    if index in site.constants:
+        return site.constants[index]
+    return None if given is None else tf.get_static_value(given)
+
+
+def integers(site: Site, index: int, given: Tensor) -> tuple[int, ...]:
+    """The numbers that this input holds. Raises `ConfigurationError` where only the running graph knows."""
+    value = known(site, index, given)
+    if value is None:
+        raise ConfigurationError(
+            f"the node {site.node} reads {site.node.inputs[index]!r}, whose value TensorFlow must know when "
+            "it builds the graph: make it a constant of the network"
+        )
+    return tuple(int(number) for number in np.reshape(value, -1))
+
+
+def from_front(axes: tuple[int, ...], count: int) -> list[int]:
+    """The axes, counted from the front.
+
+    >>> from_front((-1, 0), 4)
+    [3, 0]
+    """
+    return [axis + count if axis < 0 else axis for axis in axes]
+
+
+def type_of(number: int) -> Any:
+    """TensorFlow's type for ONNX's number of one. Raises `ConfigurationError` where it has none."""
+    try:
+        return tf.as_dtype(helper.tensor_dtype_to_np_dtype(int(number)))
+    except (TypeError, KeyError) as error:
+        name = helper.tensor_dtype_to_string(int(number)).removeprefix("TensorProto.")
+        raise ConfigurationError(f"TensorFlow has no element type for ONNX's {name}") from error
+
+
+def through(wider: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, where TensorFlow has no kernel for a type: there, by way of a wider type."""
+
+    def call(*given: Tensor) -> Tensor:
+        return tf.cast(function(*(tf.cast(x, wider) for x in given)), given[0].dtype)
+
+    return call
+
+
+def root(x: Tensor, degree: float = 2) -> Tensor:
+    """The root of what is not negative, with a gradient of 0, not of infinity, where x is 0."""
+    zero = tf.equal(x, 0)
+    safe = tf.where(zero, tf.ones_like(x), x)
+    taken = tf.sqrt(safe) if degree == 2 else tf.pow(safe, tf.cast(1 / degree, x.dtype))
+    return tf.where(zero, tf.zeros_like(x), taken)
+
+
+def outputs(site: Site, values: list[Tensor]) -> Any:
+    """What is given for a node: a tensor where it has one output, a tuple otherwise."""
+    return values[0] if len(site.node.outputs) == 1 else tuple(values[: len(site.node.outputs)])
