@@ -16,7 +16,7 @@ def _batch_normalization(site: Site) -> Built:
     """(x − mean) / √(var + ε) · scale + bias, over all axes but the channels' (arXiv:1502.03167)
 
     In training mean and variance are the batch's, the variance without Bessel's correction, and the running
-    ones become momentum · running + (1 − momentum) · batch's.
+    ones become momentum · running + (1 − momentum) · batch's; no gradient goes through these.
     """
     epsilon, momentum = site.attribute("epsilon", EPSILON), site.attribute("momentum", 0.9)
     layout = current_layout()
@@ -33,7 +33,7 @@ def _batch_normalization(site: Site) -> Built:
         if len(site.node.outputs) == 1:
             return y
         after = [
-            old * momentum + tf.cast(new, old.dtype) * (1 - momentum)
+            old * momentum + tf.stop_gradient(tf.cast(new, old.dtype)) * (1 - momentum)
             for old, new in ((mean, own_mean), (variance, own_variance))
         ]
         return outputs(site, [y, *after])

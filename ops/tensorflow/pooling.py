@@ -22,7 +22,7 @@ def _max_pool(site: Site) -> Built:
 
     def call(x: Tensor) -> Tensor:
         pads = own.padding(sizes(x)[2:])
-        if own.dilated or not x.dtype.is_floating:
+        if own.dilated or not x.dtype.is_floating or _lacks_kernel(x):
             return reduce(tf.maximum, taps(x, own, pads, x.dtype.min))
         return _pooled(layout, tf.nn.max_pool2d, tf.nn.max_pool3d, x, own, pads, float("-inf"))
 
@@ -55,6 +55,11 @@ def _pooled(
     padding = "VALID" if is_zero(pads) else layout.spread(pads, NO_PADS)
     y = two(images, kernel, strides, padding, layout.name(2))
     return layout.leave(tf.squeeze(y, space) if count == 1 else y)
+
+
+def _lacks_kernel(x: Tensor) -> bool:
+    """In three dimensions TensorFlow pools float32 and less."""
+    return x.shape.rank == 5 and x.dtype == tf.float64
 
 
 def taps(x: Tensor, own: Window, pads: Pads, fill: float) -> list[Tensor]:
@@ -116,7 +121,7 @@ def _raveled(where: list[Tensor], space: list[Size]) -> Tensor:
 
 def _mean(layout: Layout, x: Tensor, own: Window, pads: Pads) -> Tensor:
     """Over all places of the kernel, with zeros around the image."""
-    if own.dilated:
+    if own.dilated or _lacks_kernel(x):
         under = taps(x, own, pads, 0)
         return tf.add_n(under) / tf.cast(len(under), x.dtype)
     return _pooled(layout, tf.nn.avg_pool2d, tf.nn.avg_pool3d, x, own, pads, 0)

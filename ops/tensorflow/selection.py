@@ -92,9 +92,8 @@ def _one_hot(site: Site) -> Built:
         classes = tf.cast(tf.reshape(depth, []), tf.int32) if count is None else int(np.reshape(count, -1)[0])
         places = _from_front(tf.cast(indices, tf.int64), classes)
         axis = axis_of(site, indices, default=-1) + (1 if site.attribute("axis", -1) < 0 else 0)
-        return tf.one_hot(
-            places, classes, on_value=values[1], off_value=values[0], axis=axis, dtype=values.dtype
-        )
+        on = tf.one_hot(places, classes, on_value=True, off_value=False, axis=axis, dtype=tf.bool)
+        return tf.where(on, values[1], values[0])  # not tf.one_hot's own values, which have no gradient
 
     return call
 

@@ -87,7 +87,13 @@ def _pad(site: Site) -> Built:
     def call(x: Tensor, given: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
         pads = _pads(site, x, given, axes)
         if mode == "constant":
-            return _constant_pad(x, pads, tf.zeros((), x.dtype) if value is None else tf.reshape(value, []))
+            if value is None or 2 in site.constants:
+                return _constant_pad(
+                    x, pads, tf.zeros((), x.dtype) if value is None else tf.reshape(value, [])
+                )
+            inside = _constant_pad(tf.ones_like(x, tf.bool), pads, tf.constant(False))
+            zero = tf.zeros((), x.dtype)  # tf.pad has no gradient with respect to the value
+            return tf.where(inside, _constant_pad(x, pads, zero), tf.reshape(value, []))
         for axis, (before, after) in enumerate(pads):
             if not (isinstance(before, int) and isinstance(after, int) and before == after == 0):
                 size = sizes(x)[axis]
