@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.builder import Builder
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
 from d5ray.ops.tensorflow import (
     activations,
     attention,
@@ -23,8 +24,9 @@ from d5ray.ops.tensorflow import (
     shapes,
     softmaxes,
 )
+from d5ray.ops.tensorflow.library import tf
 
-BUILDERS: Mapping[str, Builder] = {
+_BUILDERS: Mapping[str, Builder] = {
     **activations.BUILDERS,
     **attention.BUILDERS,
     **casting.BUILDERS,
@@ -44,3 +46,15 @@ BUILDERS: Mapping[str, Builder] = {
     **shapes.BUILDERS,
     **softmaxes.BUILDERS,
 }
+
+
+def _as_written(builder: Builder) -> Builder:
+    """What is built is not rewritten by AutoGraph when a `tf.function` traces it: it needs no rewriting."""
+
+    def build(site: Site) -> Built:
+        return tf.autograph.experimental.do_not_convert(builder(site))  # type: ignore[no-any-return]
+
+    return build
+
+
+BUILDERS: Mapping[str, Builder] = {name: _as_written(builder) for name, builder in _BUILDERS.items()}

@@ -38,7 +38,8 @@ def _attention(site: Site) -> Built:
         key = k if past_key is None else tf.concat([past_key, k], 2)
         value = v if past_value is None else tf.concat([past_value, v], 2)
         # The root of the scale on either side, as ONNX has it, so that 16-bit numbers do not overflow.
-        half = tf.cast((site.attribute("scale") or sizes(q)[3] ** -0.5) ** 0.5, q.dtype)
+        scale = site.attribute("scale")
+        half = tf.cast(sizes(q)[3], q.dtype) ** -0.25 if not scale else tf.cast(scale**0.5, q.dtype)
         scores = tf.matmul(q * half, _for_queries(site, key * half, q), transpose_b=True)
         capped = softcap * tf.tanh(scores / softcap) if softcap else scores
         past = 0 if past_key is None else sizes(past_key)[2]

@@ -1,6 +1,7 @@
 """Conv and ConvTranspose, in one, two and three dimensions, grouped, dilated, strided"""
 
 from collections.abc import Mapping
+from functools import cache, partial
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Builder, Built
@@ -13,10 +14,11 @@ from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded
 
 def _conv(site: Site) -> Built:
     layout, groups = current_layout(), site.attribute("group", 1)
+    windowed = cache(partial(window, site))
 
     def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
         _check(site, x, weights, weights.shape[1] * groups, groups)
-        own = window(site, weights.shape[2:])
+        own = windowed(tuple(weights.shape.as_list()[2:]))
         pads = own.padding(sizes(x)[2:])
         images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
         y = _convolved(layout, images, filters, own, pads, groups)
@@ -45,7 +47,7 @@ def _two_dimensional(
     """Signals with one axis of space as images of height 1: TensorFlow has no kernel for them either."""
     if weights.shape.rank != 3:
         return images, weights, own, pads
-    lifted = Window((1, *own.kernel), (1, *own.strides), (1, *own.dilations), (0, 0), "VALID", False)
+    lifted = Window((1, *own.kernel), (1, *own.strides), (1, *own.dilations), (), own.automatic, False)
     images = tf.expand_dims(images, 2 if layout.first else 1)
     return images, tf.expand_dims(weights, 2), lifted, [(0, 0), *pads]
 
@@ -80,35 +82,36 @@ def _filters(weights: Tensor) -> Tensor:
 
 def _convolution(layout: Layout, images: Tensor, filters: Tensor, own: Window, pads: Pads) -> Tensor:
     """Filters (*kernel, in, out)."""
-    count, name = len(own.kernel), layout.name(len(own.kernel))
-    around = layout.spread(pads, (0, 0))
+    count = len(own.kernel)
+    name, strides = layout.name(count), layout.spread(own.strides, 1)
     if _in_parts(layout, own):
-        return tf.nn.convolution(
-            padded(images, around), filters, padding="VALID", data_format=name, dilations=own.dilations
-        )
+        images = padded(images, layout.spread(pads, (0, 0)))
+        return tf.nn.convolution(images, filters, padding="VALID", data_format=name, dilations=own.dilations)
+    images, padding = _with_padding(layout, images, own, pads)
     filters, dilations = _dilation(layout, filters, own)
-    strides = layout.spread(own.strides, 1)
-    if count == 3:
-        return tf.nn.conv3d(padded(images, around), filters, strides, "VALID", name)
-    if not is_known(pads):
-        images, around = padded(images, around), layout.spread([(0, 0)] * count, (0, 0))
-    return tf.nn.conv2d(images, filters, strides, around, name, dilations)
+    return (tf.nn.conv3d if count == 3 else tf.nn.conv2d)(images, filters, strides, padding, name, dilations)
+
+
+def _with_padding(layout: Layout, images: Tensor, own: Window, pads: Pads) -> tuple[Tensor, str]:
+    """The images and the padding that is left to the kernel, SAME or VALID.
+
+    The kernels take numbers too, but their gradients then take half as long again.
+    """
+    name = own.named(layout.space(images), pads)
+    return (padded(images, layout.spread(pads, (0, 0))), "VALID") if name is None else (images, name)
 
 
 def _depthwise(layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads) -> Tensor:
     """Every channel has filters of its own: weights (channels · multiplier, 1, height, width)."""
-    filters, around = (
-        _filters(weights),
-        layout.spread(pads, (0, 0)),
-    )  # (height, width, 1, channels · multiplier)
-    parts = _in_parts(layout, own)
+    parts, filters = _in_parts(layout, own), _filters(weights)
     filters = filters if parts else _with_gaps(filters, own)
     filters = tf.reshape(filters, [*filters.shape[:2], images.shape[1 if layout.first else -1], -1])
     strides, name = layout.spread(own.strides, 1), layout.name(2)
-    if parts or not is_known(pads):
-        dilations = own.dilations if parts else None
-        return tf.nn.depthwise_conv2d(padded(images, around), filters, strides, "VALID", name, dilations)
-    return tf.nn.depthwise_conv2d(images, filters, strides, around, name)
+    if parts:
+        images = padded(images, layout.spread(pads, (0, 0)))
+        return tf.nn.depthwise_conv2d(images, filters, strides, "VALID", name, own.dilations)
+    images, padding = _with_padding(layout, images, own, pads)
+    return tf.nn.depthwise_conv2d(images, filters, strides, padding, name)
 
 
 def _in_parts(layout: Layout, own: Window) -> bool:
@@ -144,10 +147,11 @@ def _with_gaps(filters: Tensor, own: Window) -> Tensor:
 
 def _conv_transpose(site: Site) -> Built:
     layout, groups = current_layout(), site.attribute("group", 1)
+    windowed = cache(partial(window, site))
 
     def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
         _check(site, x, weights, weights.shape[0], groups)
-        own = window(site, weights.shape[2:])
+        own = windowed(tuple(weights.shape.as_list()[2:]))
         pads = _cropping(site, own, sizes(x)[2:])
         images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
         y = _transposed(layout, images, _filters(filters), own, pads, groups)
@@ -181,37 +185,33 @@ def _transposed(
 ) -> Tensor:
     """Filters (*kernel, out/groups, in)."""
     axis = 1 if layout.first else -1
-    filters, count = _with_gaps(filters, own), len(own.kernel)
-    space = sizes(images)[2:] if layout.first else sizes(images)[1:-1]
-    full = [
+    filters = _with_gaps(filters, own)
+    shape = [
         (size - 1) * stride + extent
-        for size, stride, extent in zip(space, own.strides, own.extent, strict=True)
+        for size, stride, extent in zip(layout.space(images), own.strides, own.extent, strict=True)
     ]
-    # The kernels crop by themselves what is known to be cropped; all else is done to the full result.
-    inside = count < 3 and is_known(pads)
-    cropped = [(max(before, 0), max(after, 0)) if inside else (0, 0) for before, after in pads]
-    left = [(b - own_b, a - own_a) for (b, a), (own_b, own_a) in zip(pads, cropped, strict=True)]
-    shape = [size - before - after for size, (before, after) in zip(full, cropped, strict=True)]
+    # What TensorFlow has a name for is cropped by the kernel, all else of the full result.
+    inner = [size - before - after for size, (before, after) in zip(shape, pads, strict=True)]
+    padding = own.named(inner, pads) if is_known(pads) else None
+    shape, pads = (shape, pads) if padding is None else (inner, [(0, 0)] * len(pads))
     parts = [
-        _transposed_group(layout, part, own_filters, own, shape, cropped)
+        _transposed_group(layout, part, own_filters, own, shape, padding or "VALID")
         for part, own_filters in zip(
             tf.split(images, groups, axis) if groups > 1 else [images],
             tf.split(filters, groups, -1) if groups > 1 else [filters],
             strict=True,
         )
     ]
-    return _trimmed(tf.concat(parts, axis) if groups > 1 else parts[0], layout.spread(left, (0, 0)))
+    return _trimmed(tf.concat(parts, axis) if groups > 1 else parts[0], layout.spread(pads, (0, 0)))
 
 
 def _transposed_group(
-    layout: Layout, images: Tensor, filters: Tensor, own: Window, shape: list[Size], cropped: Pads
+    layout: Layout, images: Tensor, filters: Tensor, own: Window, shape: list[Size], padding: str
 ) -> Tensor:
     count, batch, channels = len(own.kernel), sizes(images)[0], filters.shape[-2]
-    strides, name = layout.spread(own.strides, 1), layout.name(count)
     result = [batch, channels, *shape] if layout.first else [batch, *shape, channels]
-    if count == 3:
-        return tf.nn.conv3d_transpose(images, filters, result, strides, "VALID", name)
-    return tf.nn.conv2d_transpose(images, filters, result, strides, layout.spread(cropped, (0, 0)), name)
+    kernel = tf.nn.conv3d_transpose if count == 3 else tf.nn.conv2d_transpose
+    return kernel(images, filters, result, layout.spread(own.strides, 1), padding, layout.name(count))
 
 
 def _trimmed(y: Tensor, pads: Pads) -> Tensor:

@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, final
 
 from d5ray.ops.tensorflow.library import tf
-from d5ray.ops.tensorflow.tensors import Tensor
+from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
 
 _TWIN = "_d5ray_channels_last"
 
@@ -27,6 +27,10 @@ class Layout(ABC):
     @abstractmethod
     def name(self, dimensions: int) -> str:
         """What TensorFlow calls it: NCHW, NHWC, and so on."""
+
+    def space(self, images: Tensor) -> list[Size]:
+        """The sizes of images in the kernels' layout, without batch and channels."""
+        return sizes(images)[2:] if self.first else sizes(images)[1:-1]
 
     @abstractmethod
     def spread(self, space: Sequence[Any], other: Any) -> list[Any]:

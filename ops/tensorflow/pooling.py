@@ -9,7 +9,7 @@ from d5ray.operators.site import Site
 from d5ray.ops.tensorflow.layout import Layout, current_layout, over_space
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, root, sizes
-from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded, window
+from d5ray.ops.tensorflow.windows import Pads, Window, is_zero, padded, window
 
 NO_PADS = (0, 0)  # of batch and channels
 
@@ -40,26 +40,21 @@ def _pooled(
 ) -> Tensor:
     """By TensorFlow's kernel: `two` or `three` for the number of axes; one axis is an image of height 1."""
     images, count = layout.enter(x), len(own.kernel)
-    if not is_zero(pads) and not (two is tf.nn.max_pool2d and count < 3 and is_known(pads)):
-        images, pads = padded(images, layout.spread(pads, NO_PADS), fill), [(0, 0)] * count
+    padding = own.named(layout.space(images), pads)
+    if padding is None or (padding == "SAME" and fill == 0):  # which TensorFlow leaves out of means
+        images, padding = padded(images, layout.spread(pads, NO_PADS), fill), "VALID"
     if count == 3:
-        return layout.leave(three(images, own.kernel, own.strides, "VALID", layout.name(3)))
-    kernel, strides, space = own.kernel, own.strides, 2 if layout.first else 1
-    if count == 1:
-        images, kernel, strides, pads = (
-            tf.expand_dims(images, space),
-            (1, *kernel),
-            (1, *strides),
-            [(0, 0), *pads],
-        )
-    padding = "VALID" if is_zero(pads) else layout.spread(pads, NO_PADS)
-    y = two(images, kernel, strides, padding, layout.name(2))
-    return layout.leave(tf.squeeze(y, space) if count == 1 else y)
+        return layout.leave(three(images, own.kernel, own.strides, padding, layout.name(3)))
+    if count == 2:
+        return layout.leave(two(images, own.kernel, own.strides, padding, layout.name(2)))
+    height = 2 if layout.first else 1
+    y = two(tf.expand_dims(images, height), (1, *own.kernel), (1, *own.strides), padding, layout.name(2))
+    return layout.leave(tf.squeeze(y, height))
 
 
 def _lacks_kernel(x: Tensor) -> bool:
     """In three dimensions TensorFlow pools float32 and less."""
-    return x.shape.rank == 5 and x.dtype == tf.float64
+    return bool(x.shape.rank == 5 and x.dtype == tf.float64)
 
 
 def taps(x: Tensor, own: Window, pads: Pads, fill: float) -> list[Tensor]:

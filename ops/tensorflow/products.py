@@ -48,9 +48,10 @@ def _gemm(site: Site) -> Built:
             return product
         if beta != 1.0:
             c = beta * c
-        if c.shape.rank in (1, 2) and c.shape.as_list() in ([product.shape[1]], [1, product.shape[1]]):
-            # Grappler fuses it with the product; it also tries to with a row (1, n) that is added, and fails.
-            return tf.nn.bias_add(product, tf.reshape(c, [-1]))
+        if c.shape.rank == 1 and c.shape[0] == product.shape[1]:
+            return tf.nn.bias_add(product, c)  # which Grappler fuses with the product
+        if c.shape.rank == 2 and c.shape[0] == 1 and c.shape[1] == product.shape[1]:
+            return tf.nn.bias_add(product, tf.reshape(c, [-1]))  # Grappler's fusion of a row fails
         return product + c
 
     def _integer_gemm(a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:

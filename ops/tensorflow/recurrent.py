@@ -80,12 +80,13 @@ def _clipped(site: Site) -> Activation:
 
 def _scanned(cell: Cell, x: Tensor, states: States, lengths: Tensor | None) -> tuple[Tensor, States]:
     """All outputs (time, batch, hidden), 0 beyond a sequence's end, and the last states of every sequence."""
-    projected = cell.project(x)
     steps = sizes(x)[0]
+    # Not `projected[time]`, whose gradient is as long as the sequence, in every step.
+    projected = tf.TensorArray(x.dtype, size=steps).unstack(cell.project(x))
     written = tf.TensorArray(x.dtype, size=steps, element_shape=states[0].shape)
 
     def body(time: Tensor, written: Any, states: States) -> tuple[Tensor, Any, States]:
-        after = cell.step(projected[time], states)
+        after = cell.step(projected.read(time), states)
         output = after[0]
         if lengths is not None:
             going = tf.expand_dims(time < lengths, -1)

@@ -37,18 +37,30 @@ class Window:
         """What is added around an image of this size; the windows then lie inside it."""
         count = len(self.kernel)
         if self.automatic in ("SAME_UPPER", "SAME_LOWER"):
-            return [self._same(axis, size) for axis, size in enumerate(space)]
+            return [self._same(axis, size, self.automatic) for axis, size in enumerate(space)]
         given = [(self.pads[axis], self.pads[axis + count]) for axis in range(count)]
         if not self.up:
             return list(given)
         return [self._rounded_up(axis, size, *given[axis]) for axis, size in enumerate(space)]
 
-    def _same(self, axis: int, size: Size) -> tuple[Size, Size]:
+    def named(self, space: Sequence[Size], pads: Pads) -> str | None:
+        """What TensorFlow calls this padding around an image of this size, None where it has no name."""
+        if is_zero(pads):
+            return "VALID"
+        if self.automatic == "SAME_UPPER":
+            return "SAME"
+        for axis, (size, pair) in enumerate(zip(space, pads, strict=True)):
+            own = self._same(axis, size, "SAME_UPPER")
+            if not is_known([pair, own]) or pair != own:
+                return None
+        return "SAME"
+
+    def _same(self, axis: int, size: Size, automatic: str) -> tuple[Size, Size]:
         """So that there are size/stride windows, rounded up; the odd one is added after, or before."""
         stride, extent = self.strides[axis], self.extent[axis]
         total = extent - 1 if stride == 1 else positive((-(-size // stride) - 1) * stride + extent - size)
         half = total // 2
-        return (half, total - half) if self.automatic == "SAME_UPPER" else (total - half, half)
+        return (half, total - half) if automatic == "SAME_UPPER" else (total - half, half)
 
     def _rounded_up(self, axis: int, size: Size, before: int, after: int) -> tuple[Size, Size]:
         """So that the last window, which must begin before the padding at the end, is whole."""

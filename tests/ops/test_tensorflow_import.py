@@ -1,0 +1,96 @@
+"""TensorFlow is imported on demand, quietly, and beside PyTorch"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A fresh Python; the variables with which TensorFlow is told what to say are not inherited."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**inherited, "PYTHONPATH": str(REPOSITORY), **environment},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+def test_nothing_else_imports_it() -> None:
+    """Neither d5ray, nor the catalogue, nor the array operators."""
+    code = (
+        "import sys, d5ray.ops.catalogue, d5ray.ops.arrays, d5ray.operators.builder\n"
+        "print('tensorflow' in sys.modules)"
+    )
+    assert run(code).stdout == "False\n"
+
+
+def test_it_starts_without_a_word_and_beside_pytorch() -> None:
+    """Nothing is written to either stream; both compute in one process, on more than one thread."""
+    code = (
+        "import torch; a = torch.ones(600, 600); assert float((a @ a)[0, 0]) == 600\n"
+        "from d5ray.ops.tensorflow import BUILDERS\n"
+        "from d5ray.ops.tensorflow.library import tf\n"
+        "x = tf.ones((4, 3, 64, 64)); w = tf.ones((8, 3, 3, 3))\n"
+        "from d5ray.operators.node import Node; from d5ray.operators.site import Site\n"
+        "y = tf.function(BUILDERS['Conv'](Site(Node('Conv', ('x', 'w'), ('y',)))))(x, w)\n"
+        "z = torch.nn.functional.conv2d(torch.ones(4, 3, 64, 64), torch.ones(8, 3, 3, 3))\n"
+        "assert y.shape == z.shape and float(y[0, 0, 0, 0]) == float(z[0, 0, 0, 0]) == 27\n"
+        "z.requires_grad_().sum().backward(); assert float((a @ a)[0, 0]) == 600\n"
+    )
+    done = run(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.slow
+def test_a_user_who_wants_the_notices_gets_them() -> None:
+    """The level that stands in the environment is not touched."""
+    code = "import os; from d5ray.ops.tensorflow.library import tf; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    done = run(code, TF_CPP_MIN_LOG_LEVEL="0")
+    assert (done.returncode, done.stdout) == (0, "0\n")
+    assert "oneDNN custom operations are on" in done.stderr or "TensorFlow" in done.stderr
+
+
+def test_what_others_write_meanwhile_is_let_through() -> None:
+    """Only TensorFlow's own notices are held back: also a line that C code writes to the stream is shown."""
+    code = (
+        "import importlib.abc, os, sys\n"
+        "class Noisy(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'tensorflow':\n"
+        "            os.write(2, b'a line of somebody\\n'); sys.stderr.write('and of Python\\n')\n"
+        "sys.meta_path.insert(0, Noisy())\n"
+        "import d5ray.ops.tensorflow.library\n"
+    )
+    done = run(code)
+    assert done.returncode == 0
+    assert done.stderr == "a line of somebody\nand of Python\n"
+
+
+def test_without_it_the_error_says_what_to_install() -> None:
+    """One sentence, with the extra's name."""
+    code = "import sys; sys.modules['tensorflow'] = None\nimport d5ray.ops.tensorflow"
+    done = run(code)
+    assert done.returncode == 1
+    assert "ConfigurationError: TensorFlow cannot be imported" in done.stderr
+    assert "pip install 'd5ray[tensorflow]'" in done.stderr
+
+
+@pytest.mark.slow
+def test_pytorch_may_come_second() -> None:
+    """The order in which they are imported does not matter."""
+    code = (
+        "from d5ray.ops.tensorflow.library import tf\n"
+        "a = tf.ones((600, 600)); assert float((a @ a)[0, 0]) == 600\n"
+        "import torch; b = torch.ones(600, 600); assert float((b @ b)[0, 0]) == 600\n"
+        "assert float((a @ a)[0, 0]) == 600\n"
+    )
+    done = run(code)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,138 @@
+"""The layout of images under TensorFlow: how many transposes a graph runs, and that results stay"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d5ray.operators.builder import Built
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    from d5ray.ops.tensorflow.library import tf  # noqa: PLC0415
+
+    return tf
+
+
+def made(type: str, inputs: int = 1, outputs: int = 1, **attributes: Any) -> Built:
+    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+
+    names = tuple(f"x{index}" for index in range(inputs)), tuple(f"y{index}" for index in range(outputs))
+    return BUILDERS[type](Site(Node(type, *names, attributes)))
+
+
+def residual_network() -> Callable[..., Any]:
+    """Convolution, normalization, pooling, an addition of two branches, a concatenation, a gate, a mean."""
+    conv = made("Conv", 3, pads=(1, 1, 1, 1))
+    shrink = made("MaxPool", kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    normal, relu, clip = made("BatchNormalization", 5, 1, training_mode=1), made("Relu"), made("Clip", 3)
+    add, multiply, concat = made("Add", 2), made("Mul", 2), made("Concat", 2, axis=1)
+    mean, flatten, gemm = made("GlobalAveragePool"), made("Flatten"), made("Gemm", 3)
+    enlarge = made(
+        "Resize", 4, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+
+    def run(
+        x: Any, w: Any, b: Any, scale: Any, slope: Any, scores: Any, zero: Any, six: Any, scales: Any
+    ) -> Any:
+        first = relu(normal(shrink(conv(x, w, b)), scale, scale, scale, scale))  # (batch, 3, 4, 4)
+        second = clip(conv(first, w, b), zero, six)
+        joined = multiply(add(first, second), slope)
+        wide = enlarge(concat(joined, second), None, scales, None)
+        return gemm(flatten(mean(wide)), scores, None)
+
+    return run
+
+
+def inputs(tf: Any) -> list[Any]:
+    generator = np.random.default_rng(3)
+    shapes = ((2, 3, 8, 8), (3, 3, 3, 3), (3,), (3,), (3, 1, 1), (6, 4))
+    drawn = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+    return [tf.constant(x) for x in (*drawn, np.float32(0), np.float32(6))]
+
+
+def run_of(tf: Any) -> Callable[..., Any]:
+    """The network's loss and gradients."""
+    network, scales = residual_network(), tf.constant([1.0, 1.0, 2.0, 2.0])
+
+    def run(*given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(given[:6])
+            y = network(*given, scales)
+            loss = tf.reduce_sum(y * tf.sin(y))
+        return loss, y, tape.gradient(loss, given[:6])
+
+    return run
+
+
+def executed(function: Any, name: str) -> int:
+    """How many nodes of a type lie on a way to the results of a traced function."""
+    graph = function.graph
+    seen, waiting = set(), [tensor.op for tensor in graph.outputs]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name not in seen:
+            seen.add(operation.name)
+            waiting += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    return sum(graph.get_operation_by_name(each).type == name for each in seen)
+
+
+def test_a_graph_transposes_a_network_at_its_ends_alone(tf: Any) -> None:
+    """Forwards: the images once at the begin, the mean at the end, and the filters of both convolutions."""
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("on GPUs nothing is transposed")
+    network, scales = residual_network(), tf.constant([1.0, 1.0, 2.0, 2.0])
+    traced = tf.function(lambda *given: network(*given, scales)).get_concrete_function(*inputs(tf))
+    assert executed(traced, "Conv2D") == 2
+    assert executed(traced, "Transpose") == 4
+
+
+def test_graphs_give_what_calls_give(tf: Any) -> None:
+    """Outputs and gradients, although the graph works on other tensors than the calls."""
+    run, given = run_of(tf), inputs(tf)
+    expected, found = run(*given), tf.function(run)(*given)
+    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+
+
+def test_an_open_batch_gives_the_same(tf: Any) -> None:
+    """Traced without the number of images."""
+    run, given = run_of(tf), inputs(tf)
+    signature = [tf.TensorSpec(x.shape, x.dtype) for x in given]
+    signature[0] = tf.TensorSpec([None, 3, 8, 8], tf.float32)
+    expected, found = run(*given), tf.function(run, input_signature=signature)(*given)
+    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 1, 1), (3, 1, 1), (1, 3, 1, 1), (1,), (), (2, 3, 4, 4), (3, 4, 4), (4,)]
+)
+def test_broadcasting_is_that_of_channels_first(shape: tuple[int, ...], tf: Any) -> None:
+    """What is added to an image that remembers its original, in all shapes that can be."""
+    conv, add = made("Conv", 2), made("Add", 2)
+    generator = np.random.default_rng(0)
+    x, w, other = (
+        tf.constant(generator.standard_normal(each).astype(np.float32))
+        for each in ((2, 3, 4, 4), (3, 3, 1, 1), shape)
+    )
+    expected = conv(x, w).numpy() + other.numpy()
+    for pair in (lambda: add(conv(x, w), other), lambda: add(other, conv(x, w))):
+        np.testing.assert_allclose(tf.function(pair)(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_layout_is_the_devices(tf: Any) -> None:
+    """Under a CPU device images go channels last; `enter` and `leave` are inverse."""
+    from d5ray.ops.tensorflow.layout import CHANNELS_FIRST, CHANNELS_LAST, current_layout  # noqa: PLC0415
+
+    with tf.device("/CPU:0"):
+        assert current_layout() is CHANNELS_LAST
+    x = tf.reshape(tf.range(120.0), [2, 3, 4, 5])
+    for layout in (CHANNELS_FIRST, CHANNELS_LAST):
+        np.testing.assert_array_equal(layout.leave(layout.enter(x)), x)
+        assert layout.enter(x).shape == ([2, 3, 4, 5] if layout.first else [2, 4, 5, 3])
+        assert len(layout.name(2)) == 4 and layout.spread([7, 8], 1).count(1) == 2
