@@ -24,7 +24,8 @@ def _compress(site: Site) -> Built:
     flat = site.attribute("axis") is None
 
     def call(x: Tensor, condition: Tensor) -> Tensor:
-        chosen = tf.where(condition)[:, 0]
+        value = known(site, 1, condition)
+        chosen = tf.where(condition)[:, 0] if value is None else np.flatnonzero(value)
         return tf.gather(tf.reshape(x, [-1]), chosen) if flat else tf.gather(x, chosen, axis=axis_of(site, x))
 
     return call

@@ -234,7 +234,7 @@ def recurrent(
 ) -> Row:
     """Three steps, a batch of two, sequences of 3 and 2 steps, two inputs, two hidden units."""
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
-    inputs = [
+    inputs: list[Array | Draw | None] = [
         normal(3, 2, 2),
         normal(directions, gates * 2, 2),
         normal(directions, gates * 2, 2),

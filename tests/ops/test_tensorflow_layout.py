@@ -9,6 +9,9 @@ import pytest
 from d5ray.operators.builder import Built
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
+from tests.ops.tensorflow_rows import CONVOLUTION, NORMALIZATION, Row
+
+IMAGES = [*CONVOLUTION, *(row for row in NORMALIZATION if row.type in ("BatchNormalization", "LRN"))]
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +139,36 @@ def test_the_layout_is_the_devices(tf: Any) -> None:
         np.testing.assert_array_equal(layout.leave(layout.enter(x)), x)
         assert layout.enter(x).shape == ([2, 3, 4, 5] if layout.first else [2, 4, 5, 3])
         assert len(layout.name(2)) == 4 and layout.spread([7, 8], 1).count(1) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [pytest.param(row, id=str(row)) for row in IMAGES])
+def test_channels_first_gives_what_channels_last_gives(
+    row: Row, tf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way that GPUs take, compiled for the CPU by XLA, which knows both: outputs and gradients."""
+    from d5ray.ops.tensorflow import BUILDERS, convolution, normalization, pooling  # noqa: PLC0415
+    from d5ray.ops.tensorflow.layout import CHANNELS_FIRST  # noqa: PLC0415
+
+    given = [tf.constant(x) for x in row.drawn(np.float32)]
+    expected = with_gradients(tf, BUILDERS[row.type](row.site()))(*given)
+    for module in (convolution, normalization, pooling):
+        monkeypatch.setattr(module, "current_layout", lambda: CHANNELS_FIRST)
+    run = with_gradients(tf, BUILDERS[row.type](row.site()))
+    found = tf.function(run, jit_compile=True)(*given)
+    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+
+
+def with_gradients(tf: Any, built: Built) -> Callable[..., Any]:
+    """The output, and the gradients of its squares with respect to images and weights."""
+
+    def run(*given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(given[:2])
+            y = built(*given)
+            y = y[0] if isinstance(y, tuple) else y
+            loss = tf.reduce_sum(y**3)
+        return y, tape.gradient(loss, given[:2])
+
+    return run
