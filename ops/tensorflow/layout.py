@@ -64,6 +64,9 @@ class ChannelsLast(Layout):
     them vanish: a tensor that left the layout remembers the tensor that it was made from, and what enters the
     layout again takes that one, also through the element-wise operators between (`kept_layout`). The
     transpose that nobody reads then is no part of what runs. In eager mode every transpose is paid for.
+
+    So the tape sees the original used, not the tensor that left: who wants the gradient with respect to a
+    tensor between two operators of a graph gives `tf.identity` of it to the second, and asks for that one's.
     """
 
     first = False
