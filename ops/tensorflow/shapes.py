@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.tensorflow.layout import kept_concat
 from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.padding import pad
 from d5ray.ops.tensorflow.tensors import Size, Tensor, axis_of, from_front, integers, known, rank, sizes
 
 
@@ -75,67 +75,6 @@ def _flatten(site: Site) -> Built:
 
 def _identity(site: Site) -> Built:
     return lambda x: x
-
-
-def _pad(site: Site) -> Built:
-    mode = site.attribute("mode", "constant")
-    if mode not in ("constant", "edge", "reflect", "wrap"):
-        raise ConfigurationError(
-            f"the node {site.node} has mode={mode!r}: give constant, reflect, edge or wrap"
-        )
-
-    def call(x: Tensor, given: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
-        pads = _pads(site, x, given, axes)
-        if mode == "constant":
-            if value is None or 2 in site.constants:
-                return _constant_pad(
-                    x, pads, tf.zeros((), x.dtype) if value is None else tf.reshape(value, [])
-                )
-            inside = _constant_pad(tf.ones_like(x, tf.bool), pads, tf.constant(False))
-            zero = tf.zeros((), x.dtype)  # tf.pad has no gradient with respect to the value
-            return tf.where(inside, _constant_pad(x, pads, zero), tf.reshape(value, []))
-        for axis, (before, after) in enumerate(pads):
-            if not (isinstance(before, int) and isinstance(after, int) and before == after == 0):
-                size = sizes(x)[axis]
-                x = tf.gather(x, _reread(tf.range(-before, size + after), size, mode), axis=axis)
-        return x
-
-    return call
-
-
-def _pads(site: Site, x: Tensor, given: Tensor, axes: Tensor | None) -> list[tuple[Size, Size]]:
-    """Before and after every axis; negative ones take away."""
-    count = rank(site, x)
-    chosen = list(range(count)) if axes is None else from_front(integers(site, 3, axes), count)
-    value = known(site, 1, given)
-    each = tf.cast(given, tf.int32) if value is None else [int(size) for size in np.reshape(value, -1)]
-    pads: list[tuple[Size, Size]] = [(0, 0)] * count
-    for place, axis in enumerate(chosen):
-        pads[axis] = (each[place], each[place + len(chosen)])
-    return pads
-
-
-def _constant_pad(x: Tensor, pads: list[tuple[Size, Size]], value: Tensor) -> Tensor:
-    if all(isinstance(size, int) and size >= 0 for pair in pads for size in pair):
-        return tf.pad(x, pads, constant_values=value)
-    added = [[tf.maximum(size, 0) for size in pair] for pair in pads]
-    begin = [tf.maximum(-before, 0) for before, _ in pads]
-    size = [
-        length - start - tf.maximum(-after, 0)
-        for length, start, (_, after) in zip(sizes(x), begin, pads, strict=True)
-    ]
-    return tf.pad(tf.slice(x, begin, size), added, constant_values=value)
-
-
-def _reread(places: Tensor, size: Size, mode: str) -> Tensor:
-    """Which element stands at places beyond the ends: the last, the mirrored, that of the other end."""
-    if mode == "edge":
-        return tf.clip_by_value(places, 0, size - 1)
-    if mode == "wrap":
-        return places % size
-    period = tf.maximum(2 * (size - 1), 1)
-    folded = places % period
-    return tf.minimum(folded, period - folded) if size != 1 else tf.zeros_like(places)
 
 
 def _reshape(site: Site) -> Built:
@@ -286,7 +225,7 @@ BUILDERS: Mapping[str, Builder] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Identity": _identity,
-    "Pad": _pad,
+    "Pad": pad,
     "Reshape": _reshape,
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
