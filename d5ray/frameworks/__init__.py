@@ -1,1 +1,23 @@
 """One adapter a framework; a framework is imported when something of it is asked for, not before."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from d5ray.errors import ConfigurationError, nearest
+
+if TYPE_CHECKING:
+    from d5ray.networks.executor import Executor
+
+FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy")
+
+
+def executor_by_name(name: str) -> "Callable[..., Executor]":
+    """What makes the executor of a model for agents under this framework. Imports no framework.
+
+    Raises `ConfigurationError` with the nearest name if there is no such framework.
+    """
+    if name not in FRAMEWORKS:
+        raise ConfigurationError(f"executor is {name!r}, which is no framework: {nearest(name, FRAMEWORKS)}")
+    made: Callable[..., Executor] = import_module(f"d5ray.frameworks.{name}").from_model
+    return made

@@ -1,7 +1,8 @@
 """Network: an ONNX graph that one can look at and change, and that is valid after every change."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import MappingProxyType
@@ -394,6 +395,15 @@ class Network:
         other = type(self)()
         other._state = Inferred(self._settled(), self._state.descriptors)
         return other
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over nodes and values: equal networks have equal ones, in every process."""
+        return hashlib.sha256(self.to_onnx().SerializeToString(deterministic=True)).hexdigest()
+
+    def __reduce__(self) -> "tuple[Callable[[bytes], Network], tuple[bytes]]":
+        """Agents get it as an ONNX message, without what is attached to it."""
+        return Network.from_onnx, (self.to_onnx().SerializeToString(),)
 
     # How
 

@@ -19,10 +19,10 @@ Pullback = Callable[[Sequence[Numbers | None]], list[Numbers | None]]
 Call = Callable[[], object]
 
 FRAMEWORKS = {  # imported when asked for
-    "numpy": ("d5ray.frameworks.arrays", "NumPyFramework"),
+    "numpy": ("d5ray.frameworks.arrays.operators", "NumPyFramework"),
     "torch": ("d5ray.frameworks.torch.operators", "TorchFramework"),
     "tensorflow": ("d5ray.frameworks.tensorflow.operators", "TensorFlowFramework"),
-    "cupy": ("d5ray.frameworks.arrays", "CuPyFramework"),
+    "cupy": ("d5ray.frameworks.arrays.operators", "CuPyFramework"),
 }
 PACKAGES = {
     "numpy": "pip install numpy",

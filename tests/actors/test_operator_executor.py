@@ -13,7 +13,7 @@ from d5ray.actors.calls import get
 from d5ray.actors.launch import spawned
 from d5ray.actors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, Outcome
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks import arrays
+from d5ray.frameworks.arrays import operators as arrays
 from d5ray.frameworks.torch import operators as of_torch
 from d5ray.metrics.schema import SAMPLES
 from d5ray.ops import deepbench

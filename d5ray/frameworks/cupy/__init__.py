@@ -1,8 +1,18 @@
-"""CuPy and NCCL; importing this imports neither"""
+"""CuPy and NCCL: executors of Networks on a GPU; importing this imports neither"""
 
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from d5ray.networks.device import Device, GPUDevice
+from d5ray.networks.shapes import Shape
+from d5ray.operators.loss import Loss
+
 if TYPE_CHECKING:
+    from d5ray.frameworks.arrays.executor import ArrayExecutor
+    from d5ray.frameworks.labelled import LabelledExecutor
+    from d5ray.networks.execution.event import GraphEvent
+    from d5ray.networks.network import Network
     from d5ray.ops.custom.arrays import ArrayOperation
 
 
@@ -20,3 +30,55 @@ def custom_op(op: Any) -> "ArrayOperation":
     import cupy  # noqa: PLC0415 - only where it is asked for
 
     return ArrayOperation(cupy, instance_of(op))
+
+
+def from_onnx(
+    network: "str | PathLike[str] | bytes | Network",
+    device: Device = GPUDevice(),  # noqa: B008 - frozen data
+    events: "GraphEvent | Sequence[GraphEvent]" = (),
+    *,
+    trained: Iterable[str] | None = None,
+    seed: int = 0,
+) -> "ArrayExecutor":
+    """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
+
+    Raises `ConfigurationError` where CuPy is not installed, or finds no GPU.
+    """
+    from d5ray.frameworks.arrays.executor import ArrayExecutor  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415
+    from d5ray.networks.loading import as_network  # noqa: PLC0415
+
+    library = CuPy(device)
+    return ArrayExecutor(as_network(network), library, device, events, trained=trained, seed=seed)
+
+
+def from_model(
+    model: Any,
+    model_kwargs: Mapping[str, Any],
+    *,
+    sample_shape: Shape,
+    classes: int,
+    loss: Loss,
+    seed: int,
+    threads: int,
+    device: Device = GPUDevice(),  # noqa: B008 - frozen data
+) -> "LabelledExecutor":
+    """The executor that agents train with, of a network by name, a Network, or an ONNX file.
+
+    `Experiment(executor="cupy")` means this. Flat parameters and gradients are CuPy's, on the GPU. The first
+    parameters of a network by name are those that PyTorch gives it with the same seed.
+    """
+    from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.initial import labelled_network  # noqa: PLC0415
+    from d5ray.frameworks.labelled import LabelledExecutor, checked  # noqa: PLC0415
+
+    library = CuPy(device)
+    made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
+    executor = LabelledExecutor(from_onnx(made.network, device), made, loss, library)
+    executor.draw_from(seed, rank=0)
+    return checked(executor, sample_shape, classes)
+
+
+def load() -> None:
+    """Import everything the executor needs, so that an agent can do it while others still start."""
+    from d5ray.frameworks.arrays import executor  # noqa: F401, PLC0415

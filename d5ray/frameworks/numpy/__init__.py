@@ -1,8 +1,19 @@
-"""NumPy. `custom_op` makes a function of an operator of one's own."""
+"""NumPy: `from_onnx` makes the executor of a Network, `from_model` that of a model that agents train"""
 
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from d5ray.errors import ConfigurationError
+from d5ray.networks.device import BestDevice, CPUDevice, Device
+from d5ray.networks.shapes import Shape
+from d5ray.operators.loss import Loss
+
 if TYPE_CHECKING:
+    from d5ray.frameworks.arrays.executor import ArrayExecutor
+    from d5ray.frameworks.labelled import LabelledExecutor
+    from d5ray.networks.execution.event import GraphEvent
+    from d5ray.networks.network import Network
     from d5ray.ops.custom.arrays import ArrayOperation
 
 
@@ -16,3 +27,66 @@ def custom_op(op: Any) -> "ArrayOperation":
     from d5ray.ops.custom.arrays import ArrayOperation, instance_of  # noqa: PLC0415 - taken when used
 
     return ArrayOperation(np, instance_of(op))
+
+
+def from_onnx(
+    network: "str | PathLike[str] | bytes | Network",
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    events: "GraphEvent | Sequence[GraphEvent]" = (),
+    *,
+    trained: Iterable[str] | None = None,
+    seed: int = 0,
+) -> "ArrayExecutor":
+    """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
+
+    Raises `ConfigurationError` for a device that is not the processor.
+    """
+    from d5ray.frameworks.arrays.executor import ArrayExecutor  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
+    from d5ray.networks.loading import as_network  # noqa: PLC0415
+
+    _check_device(device)
+    return ArrayExecutor(as_network(network), NumPy(), CPUDevice(), events, trained=trained, seed=seed)
+
+
+def from_model(
+    model: Any,
+    model_kwargs: Mapping[str, Any],
+    *,
+    sample_shape: Shape,
+    classes: int,
+    loss: Loss,
+    seed: int,
+    threads: int,
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+) -> "LabelledExecutor":
+    """The executor that agents train with, of a network by name, a Network, or an ONNX file.
+
+    `Experiment(executor="numpy")` means this.
+    The first parameters of a network by name are those that PyTorch gives it with the same seed.
+    """
+    import threadpoolctl  # noqa: PLC0415 - when it is asked for
+
+    from d5ray.frameworks.initial import labelled_network  # noqa: PLC0415
+    from d5ray.frameworks.labelled import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
+
+    _check_device(device)
+    made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
+    threadpoolctl.threadpool_limits(threads)
+    executor = LabelledExecutor(from_onnx(made.network), made, loss, NumPy())
+    executor.draw_from(seed, rank=0)
+    return checked(executor, sample_shape, classes)
+
+
+def load() -> None:
+    """Import everything the executor needs, so that an agent can do it while others still start."""
+    from d5ray.frameworks.arrays import executor  # noqa: F401, PLC0415
+
+
+def _check_device(device: Device) -> None:
+    if not isinstance(device, (CPUDevice, BestDevice)):
+        raise ConfigurationError(
+            f"the device is {device}, and NumPy computes on the processor: use CPUDevice(), or the framework "
+            "cupy"
+        )

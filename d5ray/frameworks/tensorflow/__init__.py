@@ -1,8 +1,18 @@
-"""TensorFlow; importing this does not import tensorflow."""
+"""TensorFlow: executors of Networks and Keras models; importing this does not import TensorFlow"""
 
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.shapes import Shape
+from d5ray.operators.loss import Loss
+
 if TYPE_CHECKING:
+    from d5ray.frameworks.labelled import LabelledExecutor
+    from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
+    from d5ray.frameworks.tensorflow.native_executor import KerasNativeExecutor
+    from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
 
@@ -35,3 +45,70 @@ def training_network_of(model: Any) -> "Network":
     from d5ray.frameworks.tensorflow import export  # noqa: PLC0415 - when it is asked for
 
     return export.exported(model, training=True)
+
+
+def from_onnx(
+    network: "str | PathLike[str] | bytes | Network",
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    events: "GraphEvent | Sequence[GraphEvent]" = (),
+    *,
+    trained: Iterable[str] | None = None,
+    seed: int = 0,
+) -> "TensorFlowGraphExecutor":
+    """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
+
+    Raises `ConfigurationError` where TensorFlow is not installed, or has no GPU that is asked for.
+    """
+    from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor  # noqa: PLC0415 - imports it
+    from d5ray.networks.loading import as_network  # noqa: PLC0415
+
+    return TensorFlowGraphExecutor(as_network(network), device, events, trained=trained, seed=seed)
+
+
+def from_native(
+    model: Any,
+    loss: Loss | None = None,
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    events: "GraphEvent | Sequence[GraphEvent]" = (),
+) -> "KerasNativeExecutor":
+    """A Keras model as it is, with `inference` and `inference_and_backprop`; see `NativeExecutor`.
+
+    loss: of the model's one output (batch, ..., classes) and the input "labels".
+    """
+    from d5ray.frameworks.tensorflow.native_executor import KerasNativeExecutor  # noqa: PLC0415 - imports it
+
+    return KerasNativeExecutor(model, loss, device, events)
+
+
+def from_model(
+    model: Any,
+    model_kwargs: Mapping[str, Any],
+    *,
+    sample_shape: Shape,
+    classes: int,
+    loss: Loss,
+    seed: int,
+    threads: int,
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+) -> "LabelledExecutor":
+    """The executor that agents train with, of a network by name, a Network, or an ONNX file.
+
+    `Experiment(executor="tensorflow")` means this.
+    The first parameters of a network by name are those that PyTorch gives it with the same seed. Flat
+    parameters and gradients are NumPy's, in host memory, and copied in every pass.
+    """
+    from d5ray.frameworks.initial import labelled_network  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.labelled import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
+    from d5ray.frameworks.tensorflow.devices import use_threads  # noqa: PLC0415
+
+    use_threads(threads)
+    made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
+    executor = LabelledExecutor(from_onnx(made.network, device), made, loss, NumPy())
+    executor.draw_from(seed, rank=0)
+    return checked(executor, sample_shape, classes)
+
+
+def load() -> None:
+    """Import everything the executor needs, so that an agent can do it while others still start."""
+    from d5ray.frameworks.tensorflow import graph_executor  # noqa: F401, PLC0415 - imports TensorFlow

@@ -1,5 +1,7 @@
-"""PyTorch. `from_model` makes the executor of a network; importing this does not import torch."""
+"""PyTorch: executors of Networks and of native modules; importing this does not import torch."""
 
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.networks.device import CPUDevice, Device
@@ -8,8 +10,62 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.executor import TorchExecutor
+    from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
+    from d5ray.frameworks.torch.native_executor import TorchNativeExecutor
+    from d5ray.frameworks.torch.network_module import NetworkModule
+    from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.ops.custom.torch_operation import TorchOperation
+
+
+def from_onnx(
+    network: "str | PathLike[str] | bytes | Network",
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    events: "GraphEvent | Sequence[GraphEvent]" = (),
+    *,
+    trained: Iterable[str] | None = None,
+    seed: int = 0,
+    compiler: Callable[[Any], Any] | None = None,
+) -> "TorchGraphExecutor":
+    """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
+
+    compiler: what makes quicker code of the code that is written, such as `torch.compile`.
+    """
+    from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor  # noqa: PLC0415 - imports torch
+    from d5ray.networks.loading import as_network  # noqa: PLC0415
+
+    return TorchGraphExecutor(
+        as_network(network), device, events, trained=trained, seed=seed, compiler=compiler
+    )
+
+
+def module(
+    network: "str | PathLike[str] | bytes | Network", *, trained: Iterable[str] | None = None
+) -> "NetworkModule":
+    """A Network, or an ONNX file, as an `nn.Module` with parameters of its own; see `NetworkModule`.
+
+    trained: the parameters that require gradients, by default all.
+    """
+    from d5ray.frameworks.torch.network_module import NetworkModule  # noqa: PLC0415 - imports torch
+    from d5ray.networks.loading import as_network  # noqa: PLC0415
+
+    found = as_network(network)
+    return NetworkModule(found, found.parameters if trained is None else trained)
+
+
+def from_native(
+    model: Any,
+    loss: Loss | None = None,
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    events: "GraphEvent | Sequence[GraphEvent]" = (),
+) -> "TorchNativeExecutor":
+    """An `nn.Module` as it is, with `inference` and `inference_and_backprop`; see `NativeExecutor`.
+
+    loss: of the module's one output (batch, ..., classes) and the input "labels".
+    """
+    from d5ray.frameworks.torch.native_executor import TorchNativeExecutor  # noqa: PLC0415 - imports torch
+
+    return TorchNativeExecutor(model, loss, device, events)
 
 
 def from_model(
@@ -23,7 +79,8 @@ def from_model(
     threads: int,
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
 ) -> "TorchExecutor":
-    """An executor of `model`: a name of the catalogue, a class or function that gives an `nn.Module`, or one.
+    """An executor of `model`: a name of the catalogue, a class or function that gives an `nn.Module`, or one;
+    or a Network, or the path of an ONNX file, with one input and one output.
 
     Called on the agent. The same seed gives the same initial parameters on every agent.
     Raises `ConfigurationError` if the model's output does not fit the loss.

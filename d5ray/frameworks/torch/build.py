@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch.devices import chosen
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
@@ -20,8 +21,10 @@ from d5ray.frameworks.torch.modules import (
     Sum,
     embedding,
 )
+from d5ray.frameworks.torch.network_module import NetworkModule
 from d5ray.networks import catalogue
-from d5ray.networks.device import BestDevice, Device
+from d5ray.networks.device import Device
+from d5ray.networks.labelled import check_one_of_each
 from d5ray.networks.layers import (
     BatchNorm,
     Beside,
@@ -46,15 +49,21 @@ from d5ray.networks.layers import (
     Rows,
     Shape,
 )
+from d5ray.networks.loading import as_network, is_path
+from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
 
 
 def module(
     model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, *, seed: int, threads: int
 ) -> nn.Module:
-    """The `nn.Module` of a model given by name, by class or function, or as it is; seeded."""
+    """The `nn.Module` of a model given by name, by class or function, as a Network, or as it is; seeded."""
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
+    if isinstance(model, Network) or is_path(model):
+        network = as_network(model)
+        check_one_of_each(network, sample_shape)
+        return NetworkModule(network, network.parameters)
     if isinstance(model, str):
         return chain(catalogue.network(model, sample_shape, classes, **options), sample_shape)
     if isinstance(model, nn.Module):
@@ -66,6 +75,16 @@ def module(
             "torch.nn.Module: return one, or choose another executor"
         )
     return made
+
+
+def seeded(layers: tuple[Layer, ...], sample_shape: Shape, seed: int) -> nn.Sequential:
+    """The layers as modules with the first parameters of this seed; PyTorch's generator stays as it was."""
+    before = torch.get_rng_state()
+    try:
+        torch.manual_seed(seed)
+        return chain(layers, sample_shape)
+    finally:
+        torch.set_rng_state(before)
 
 
 def chain(layers: tuple[Layer, ...], sample_shape: Shape) -> nn.Sequential:
@@ -127,14 +146,8 @@ def executor(
     network: nn.Module, sample_shape: Shape, classes: int, loss: Loss, device: Device
 ) -> TorchExecutor:
     """The executor on its device, after a trial of two samples whose output must fit the loss."""
-    if isinstance(device, BestDevice):
-        device = device.chosen(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError(
-            f"the device is {device}, but PyTorch finds no GPU here: use CPUDevice(), or install a CUDA "
-            "build of torch on a machine with a GPU"
-        )
-    made = TorchExecutor(network.to(str(device)), loss, torch.device(str(device)))
+    own = chosen(device)
+    made = TorchExecutor(network.to(own), loss, own)
     loss.check(_tried(made, network, sample_shape), classes)
     return made
 

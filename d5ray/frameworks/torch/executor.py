@@ -42,7 +42,7 @@ class TorchExecutor(Executor):
         self._lay_into(values, torch.zeros_like(values))
         self._state = flat.State(module, like=self.parameters)
         self.untrained, self.counters = self._state.floating, self._state.counters
-        self._generator = _generator_of(device)
+        self._generator = generator_of(device)
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # of which there were so many passes
 
@@ -175,7 +175,7 @@ class TorchExecutor(Executor):
             torch.cuda.synchronize(self.device)
 
 
-def _generator_of(device: torch.device) -> torch.Generator:
+def generator_of(device: torch.device) -> torch.Generator:
     """What PyTorch's own modules draw from on this device."""
     if device.type != "cuda":
         return torch.default_generator

@@ -1,0 +1,1 @@
+"""One executor for NumPy and CuPy: operators over an array module, differentiated in reverse"""

@@ -1,0 +1,133 @@
+"""A pass over arrays: the operators forwards, and backwards from the loss to the trained parameters"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from d5ray.frameworks.arrays.steps import LEFT_OUT, Step
+from d5ray.networks.execution.event import BACKWARD, FORWARD
+from d5ray.networks.execution.observer import Observer
+
+Array = Any
+Call = Callable[..., Any]
+Taped = tuple[Step, Sequence[Array], Sequence[Array]]  # with inputs and outputs
+OnGradient = Callable[[str, Array], None]
+
+
+@final
+class ArrayPass:
+    """Steps, run one after the other; a tensor is let go when nothing needs it any more.
+
+    forward, backward: what calls an operator; `plainly` unless somebody watches.
+    """
+
+    def __init__(self, xp: Any, steps: Sequence[Step], observer: Observer | None) -> None:
+        self._xp, self._steps = xp, tuple(steps)
+        self._places = {
+            name: place for step in steps for name, place in zip(step.node.inputs, step.inputs, strict=True)
+        }
+        if observer is None:
+            self._forward: Call = _forward
+            self._backward: Call = _backward
+        else:
+            self._forward, self._backward = _watched(observer)
+
+    def forward(self, values: list[Array | None]) -> None:
+        """Fill in what the steps make; values (places,) hold what comes from outside."""
+        xp, call = self._xp, self._forward
+        for step in self._steps:
+            made = call(xp, step, [values[place] for place in step.inputs])
+            for place, value in zip(step.outputs, made, strict=False):
+                if place:
+                    values[place] = value
+            for place in step.frees:
+                values[place] = None
+
+    def forward_with_tape(self, values: list[Array | None]) -> list[Taped]:
+        """The same; what the backward pass needs is kept in the tape."""
+        xp, call = self._xp, self._forward
+        tape: list[Taped] = []
+        for step in self._steps:
+            given = [values[place] for place in step.inputs]
+            made = call(xp, step, given)
+            if step.differentiated:
+                tape.append((step, given, made))
+            for place, value in zip(step.outputs, made, strict=False):
+                if place:
+                    values[place] = value
+            for place in step.frees:
+                values[place] = None
+        return tape
+
+    def backward(self, tape: list[Taped], loss: int, seed: Array, on_gradient: OnGradient) -> None:
+        """From the gradient of the loss; on_gradient(parameter, gradient) as soon as one is complete."""
+        xp, call = self._xp, self._backward
+        gradients: dict[int, Array] = {loss: seed}
+        own: set[int] = set()  # places whose gradient is an array of ours, which may be added to
+        while tape:
+            step, given, made = tape.pop()
+            arrived = [gradients.pop(place, None) if place else None for place in step.outputs]
+            own.difference_update(step.outputs)
+            if any(gradient is not None for gradient in arrived):
+                arrived += [None] * (len(made) - len(arrived))
+                found = call(xp, step, arrived, given, made)
+                for place, gradient in zip(step.wants, found, strict=False):
+                    if place and gradient is not None:
+                        _add(gradients, own, place, gradient)
+                found = gradient = None
+            del given, made, arrived
+            for name in step.complete:
+                on_gradient(name, gradients.pop(self._places[name], None))
+
+
+def _add(gradients: dict[int, Array], own: set[int], place: int, gradient: Array) -> None:
+    """An operator may give the same array for two inputs, so only sums are added to in place."""
+    before = gradients.get(place)
+    if before is None:
+        gradients[place] = gradient
+    elif place in own:
+        before += gradient
+    else:
+        gradients[place] = before + gradient
+        own.add(place)
+
+
+def _forward(xp: Any, step: Step, given: Sequence[Array | None]) -> Sequence[Array]:
+    made: Sequence[Array] = step.operator.forward(xp, step.site, given)
+    return made
+
+
+def _backward(
+    xp: Any, step: Step, arrived: Sequence[Array | None], given: Sequence[Array | None], made: Sequence[Array]
+) -> Sequence[Array | None]:
+    found: Sequence[Array | None] = step.operator.backward(xp, step.site, arrived, given, made)
+    return found
+
+
+def _watched(observer: Observer) -> tuple[Call, Call]:
+    """The same two, between what tells the observer."""
+
+    def forward(xp: Any, step: Step, given: Sequence[Array | None]) -> Sequence[Array]:
+        shown = tuple(given)
+        observer.before_operator(step.node, step.index, FORWARD, shown)
+        made = _forward(xp, step, given)
+        observer.after_operator(step.node, step.index, FORWARD, shown, tuple(made[: len(step.outputs)]))
+        return made
+
+    def backward(
+        xp: Any,
+        step: Step,
+        arrived: Sequence[Array | None],
+        given: Sequence[Array | None],
+        made: Sequence[Array],
+    ) -> Sequence[Array | None]:
+        shown = tuple(arrived[: len(step.outputs)])
+        observer.before_operator(step.node, step.index, BACKWARD, shown)
+        found = _backward(xp, step, arrived, given, made)
+        wanted = tuple(
+            gradient if place != LEFT_OUT else None
+            for gradient, place in zip(found, step.wants, strict=False)
+        )
+        observer.after_operator(step.node, step.index, BACKWARD, shown, wanted)
+        return found
+
+    return forward, backward

@@ -1,0 +1,158 @@
+"""The executor of a Network over an array module: NumPy, or CuPy"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.frameworks.arrays.array_pass import ArrayPass
+from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.arrays.random import Draws
+from d5ray.frameworks.arrays.steps import Places, steps
+from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.execution.event import GraphEvent
+from d5ray.networks.execution.observer import Observer
+from d5ray.networks.execution.plan import Plan
+from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.network import Network
+
+
+@final
+class ArrayExecutor(GraphExecutor):
+    """Operator by operator; gradients in reverse order, summed where a tensor is used several times.
+
+    Only what leads from a trained parameter to the loss is differentiated, and a tensor's memory is let go
+    as soon as nothing needs it any more.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        library: ArrayLibrary,
+        device: Device = CPUDevice(),  # noqa: B008 - frozen data
+        events: GraphEvent | Sequence[GraphEvent] = (),
+        *,
+        trained: Iterable[str] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.framework = library.name  # type: ignore[misc]  # one class for both
+        self._library = library
+        self._values: dict[str, Any] = {}
+        self._gradients: dict[str, Any] = {}
+        self._bound: Mapping[str, Any] = {}
+        self._in_place: frozenset[str] = frozenset()
+        self.on_gradient: Callable[[str], None] | None = None  # told of each parameter's, when it is there
+        self._random = Draws(library.generator)
+        super().__init__(network, device, events, trained=trained, seed=seed)
+
+    def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
+        """Use these arrays for the trained parameters, and write their gradients into those."""
+        self._values.update(parameters)
+        self._bound = gradients
+
+    def bind_state(self, state: Mapping[str, Any]) -> None:
+        """Use these arrays for the state, and write the next one into them."""
+        self._values.update(state)
+        self._in_place = frozenset(state)
+
+    def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
+        places = Places()
+        own = steps(
+            self.network,
+            made,
+            places,
+            framework=self.framework,
+            loss=loss,
+            trained=self._trained,
+            random=self._random,
+        )
+        sources = tuple((name, places[name]) for name in sorted(made.read) if name in self._values)
+        given = tuple((name, places[name]) for name in made.inputs)
+        wanted = tuple((name, places[name]) for name in made.wanted)
+        state = tuple((old, places[new]) for old, new in made.state.items())
+        passed = ArrayPass(self._library.xp, own, observer)
+        library, count = self._library, len(places)
+
+        def values_of(inputs: Arrays) -> list[Any]:
+            values: list[Any] = [None] * count
+            for name, place in given:
+                values[place] = library.put(inputs[name])
+            for name, place in sources:
+                values[place] = self._values[name]
+            return values
+
+        def outputs_of(values: list[Any], others: frozenset[int]) -> dict[str, Array]:
+            """In memory that is not the network's, and not the caller's inputs."""
+            found = {name: library.get(values[place]) for name, place in wanted}
+            return {name: np.array(v) if id(v) in others else v for name, v in found.items()}
+
+        def infer(inputs: Arrays) -> dict[str, Array]:
+            with library.computing():
+                values = values_of(inputs)
+                others = frozenset(map(id, values))
+                passed.forward(values)
+                return outputs_of(values, others)
+
+        if loss is None:
+            return infer
+        loss_place = places[loss]
+
+        def train(inputs: Arrays) -> dict[str, Array]:
+            begin = perf_counter_ns()
+            with library.computing():
+                values = values_of(inputs)
+                others = frozenset(map(id, values))
+                tape = passed.forward_with_tape(values)
+                check_one_number(loss, values[loss_place].shape)
+                outputs = outputs_of(values, others)
+                new = [(old, values[place]) for old, place in state]
+                seed = library.xp.ones_like(values[loss_place])
+                values.clear()
+                middle = perf_counter_ns()  # the outputs were waited for
+                self._gradients.clear()
+                passed.backward(tape, loss_place, seed, self._take)
+                for old, value in new:
+                    self._replace(old, value)
+                library.synchronize()
+            self.forward_ns += middle - begin
+            self.backward_ns += perf_counter_ns() - middle
+            return outputs
+
+        return train
+
+    def _take(self, parameter: str, gradient: Any) -> None:
+        """One parameter's gradient is complete."""
+        if parameter in self._bound:
+            self._bound[parameter][...] = 0 if gradient is None else gradient
+        else:
+            self._gradients[parameter] = gradient
+        if self.on_gradient is not None:
+            self.on_gradient(parameter)
+
+    def _replace(self, name: str, value: Any) -> None:
+        if name in self._in_place:
+            self._values[name][...] = value
+        else:
+            self._values[name] = value
+
+    def _load(self, name: str, value: Array) -> None:
+        if name in self._bound or name in self._in_place:
+            self._values[name][...] = self._library.put(value)
+        else:
+            self._values[name] = self._library.put(value)
+
+    def _value(self, name: str) -> Array:
+        return np.array(self._library.get(self._values[name]))
+
+    def _gradient(self, parameter: str) -> Array:
+        found = self._bound.get(parameter, self._gradients.get(parameter))
+        if found is None:
+            return np.zeros_like(self._library.get(self._values[parameter]))
+        return np.array(self._library.get(found))
+
+    def _seed_pass(self, seed: int) -> None:
+        self._random.begin(seed)
+
+    def _made_observer(self) -> Observer:
+        return Observer(self.events, self._library.allocated, self._library.synchronize)

@@ -1,0 +1,123 @@
+"""The steps of a pass over arrays: which operator reads and writes what, decided once"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.networks.execution.plan import Plan, depending, needed
+from d5ray.networks.network import Network
+from d5ray.operators.array_operator import ArrayOperator, WithoutGradient
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.ops.lookup import implementation
+
+LEFT_OUT = 0  # the place that always holds None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator of a pass; tensors are known by their places in a list.
+
+    frees: what nothing reads after this step. wants: for every input the place to which its gradient goes,
+    or LEFT_OUT. complete: the parameters whose gradients are complete when this step has run backwards.
+    """
+
+    node: Node
+    index: int
+    operator: ArrayOperator
+    site: Site
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    frees: tuple[int, ...]
+    wants: tuple[int, ...]
+    complete: tuple[str, ...]
+
+    @property
+    def differentiated(self) -> bool:
+        return any(self.wants)
+
+
+@final
+class Places:
+    """Where in the list of a pass every tensor stands."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {"": LEFT_OUT}
+
+    def __getitem__(self, name: str) -> int:
+        return self._places.setdefault(name, len(self._places))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def steps(
+    network: Network,
+    made: Plan,
+    places: Places,
+    *,
+    framework: str,
+    loss: str | None,
+    trained: Iterable[str],
+    random: Any,
+) -> tuple[Step, ...]:
+    """The steps of a plan, differentiated where that leads from the loss to a trained parameter."""
+    sites = [network.site(node, evaluating=loss is None, random=random) for _, node in made.nodes]
+    operators = [implementation(framework, site) for site in sites]
+    moving = _moving(made, operators, loss, trained)
+    first_readers = _first_readers(made, moving, trained)
+    return tuple(
+        Step(
+            node,
+            index,
+            operator,
+            site,
+            tuple(places[name] for name in node.inputs),
+            tuple(places[name] for name in node.outputs),
+            tuple(places[name] for name in last),
+            tuple(
+                places[name] if name in moving and index in moving[name] else LEFT_OUT for name in node.inputs
+            ),
+            first_readers.get(index, ()),
+        )
+        for (index, node), operator, site, last in zip(
+            made.nodes, operators, sites, made.last_uses, strict=True
+        )
+    )
+
+
+def _moving(
+    made: Plan, operators: list[ArrayOperator], loss: str | None, trained: Iterable[str]
+) -> dict[str, set[int]]:
+    """The tensors whose gradients are computed, each with the nodes that contribute to it."""
+    if loss is None:
+        return {}
+    smooth = [
+        (index, node)
+        for (index, node), operator in zip(made.nodes, operators, strict=True)
+        if not isinstance(operator, WithoutGradient)
+    ]
+    leading = needed([node for _, node in smooth], [loss])
+    on_the_way = [smooth[place] for place, _ in leading]
+    depend = depending(on_the_way, trained)
+    found: dict[str, set[int]] = {}
+    for index, node in on_the_way:
+        if depend.isdisjoint(node.outputs):
+            continue
+        for name in node.inputs:
+            if name in depend:
+                found.setdefault(name, set()).add(index)
+    return found
+
+
+def _first_readers(
+    made: Plan, moving: dict[str, set[int]], trained: Iterable[str]
+) -> dict[int, tuple[str, ...]]:
+    """For the node that contributes last, in the backward order, the parameters that it completes."""
+    found: dict[int, tuple[str, ...]] = {}
+    for name in trained:
+        if name in moving:
+            first = min(moving[name])
+            found[first] = (*found.get(first, ()), name)
+    return found

@@ -1,0 +1,209 @@
+"""The executor of a Network under TensorFlow: one tf.function for each kind of pass, traced once"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.frameworks.tensorflow.devices import chosen
+from d5ray.frameworks.tensorflow.nodes import Call, calls
+from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.execution.allocated import allocated_bytes
+from d5ray.networks.execution.event import GraphEvent
+from d5ray.networks.execution.observer import Observer
+from d5ray.networks.execution.plan import Plan
+from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.network import Network
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.tensorflow.library import tf
+
+Tensor = Any  # of TensorFlow
+Traced = Callable[..., Sequence[Tensor]]
+
+
+@final
+class TensorFlowGraphExecutor(GraphExecutor):
+    """Parameters and state are `tf.Variable`s, constants stand in the graph; open sizes stay open.
+
+    Where operators are watched, the same Python code runs eagerly instead.
+
+    Bound to arrays (see `bind`), a training pass copies the parameters in and the gradients out, each as one
+    flat tensor: four passes over their memory.
+    """
+
+    framework = "tensorflow"
+
+    def __init__(
+        self,
+        network: Network,
+        device: Device = CPUDevice(),  # noqa: B008 - frozen data
+        events: GraphEvent | Sequence[GraphEvent] = (),
+        *,
+        trained: Iterable[str] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._where = chosen(device)
+        with tf.device(self._where):
+            self._random = tf.random.Generator.from_seed(seed)
+        self._variables: dict[str, Any] = {}
+        self._gradients: dict[str, Tensor] = {}
+        self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
+        self._bound_state: Mapping[str, Array] = {}
+        self.on_gradient: Callable[[str], None] | None = None  # told of each, when all of them are there
+        super().__init__(network, device, events, trained=trained, seed=seed)
+
+    def bind(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array]) -> None:
+        """Take the trained parameters from these arrays in every pass, and write gradients into those."""
+        self._bound = parameters, gradients
+
+    def bind_state(self, state: Mapping[str, Array]) -> None:
+        """Take the state from these arrays, and write the next one into them."""
+        self._bound_state = state
+
+    def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
+        own = calls(
+            self.network,
+            made,
+            evaluating=loss is None,
+            random=self._random,
+            observer=observer,
+            trained=self._trained,
+        )
+        names: tuple[str, ...] = ()
+        if loss is None:
+            traced = self._inference_of(made, own)
+        else:
+            reached = {name for name, _ in self.network.gradient(loss)}
+            names = tuple(name for name in self._trained if name in reached)
+            traced = self._training_of(made, own, loss, names)
+        if observer is None:
+            traced = tf.function(traced, input_signature=self._signature(made), autograph=False)
+            with tf.device(self._where):
+                traced = traced.get_concrete_function()
+        wanted, given, count = made.wanted, made.inputs, len(made.wanted)
+        types = [self.network.inputs[name].dtype for name in given]
+
+        def run(inputs: Arrays) -> Sequence[Tensor]:
+            self._take_bound()
+            with tf.device(self._where):
+                tensors = [
+                    tf.convert_to_tensor(inputs[name], dtype=dtype)
+                    for name, dtype in zip(given, types, strict=True)
+                ]
+                return traced(*tensors)
+
+        def infer(inputs: Arrays) -> dict[str, Array]:
+            return {name: value.numpy() for name, value in zip(wanted, run(inputs), strict=True)}
+
+        if loss is None:
+            return infer
+
+        def train(inputs: Arrays) -> dict[str, Array]:
+            begin = perf_counter_ns()
+            found = run(inputs)
+            outputs = {name: value.numpy() for name, value in zip(wanted, found, strict=False)}
+            check_one_number(loss, outputs[loss].shape)
+            self._gradients = dict(zip(names, found[count:], strict=True))
+            self._give_bound()
+            # One graph has both passes: their share is not measured, and the usual one is assumed.
+            spent = perf_counter_ns() - begin
+            self.forward_ns += spent // 3
+            self.backward_ns += spent - spent // 3
+            return outputs
+
+        return train
+
+    def _inference_of(self, made: Plan, own: Sequence[Call]) -> Traced:
+        def infer(*inputs: Tensor) -> list[Tensor]:
+            values = self._run(made, own, inputs)
+            return [tf.identity(values[name]) for name in made.wanted]
+
+        return infer
+
+    def _training_of(self, made: Plan, own: Sequence[Call], loss: str, names: tuple[str, ...]) -> Traced:
+        variables = [self._variables[name] for name in names]
+
+        def train(*inputs: Tensor) -> list[Tensor]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                values = self._run(made, own, inputs)
+            gradients = tape.gradient(
+                values[loss], variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            for old, new in made.state.items():
+                self._variables[old].assign(values[new])
+            outputs = [tf.identity(values[name]) for name in made.wanted]
+            return outputs + [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+        return train
+
+    def _run(self, made: Plan, own: Sequence[Call], inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        """All tensors by name; what nothing needs any more is let go, which matters where this is eager."""
+        values: dict[str, Tensor] = dict(zip(made.inputs, inputs, strict=True))
+        held = self.network.constants
+        read = made.read
+        values.update({name: tf.constant(held[name]) for name in held if name in read})
+        values.update({name: tf.convert_to_tensor(v) for name, v in self._variables.items() if name in read})
+        for call, last in zip(own, made.last_uses, strict=True):
+            call(values)
+            for name in last:
+                values.pop(name, None)
+        return values
+
+    def _signature(self, made: Plan) -> list[Any]:
+        return [_spec(name, self.network.inputs[name]) for name in made.inputs]
+
+    def _take_bound(self) -> None:
+        for name, value in (*self._bound[0].items(), *self._bound_state.items()):
+            self._variables[name].assign(value)
+
+    def _give_bound(self) -> None:
+        for name, array in self._bound[1].items():
+            gradient = self._gradients.get(name)
+            array[...] = 0 if gradient is None else gradient.numpy()
+            if self.on_gradient is not None:
+                self.on_gradient(name)
+        for name, array in self._bound_state.items():
+            array[...] = self._variables[name].numpy()
+
+    def _load(self, name: str, value: Array) -> None:
+        if name in self.network.constants:
+            return  # it stands in the graph
+        for arrays in (self._bound[0], self._bound_state):
+            if name in arrays:
+                arrays[name][...] = value
+        variable = self._variables.get(name)
+        if variable is not None and variable.shape == value.shape and variable.dtype == value.dtype:
+            variable.assign(value)
+            return
+        with tf.device(self._where):
+            self._variables[name] = tf.Variable(value, trainable=False)
+
+    def _value(self, name: str) -> Array:
+        for arrays in (self._bound[0], self._bound_state):
+            if name in arrays:
+                return np.array(arrays[name])
+        return np.array(self._variables[name].numpy())
+
+    def _gradient(self, parameter: str) -> Array:
+        found = self._gradients.get(parameter)
+        return np.zeros_like(self._value(parameter)) if found is None else np.array(found.numpy())
+
+    def _seed_pass(self, seed: int) -> None:
+        self._random.reset_from_seed(seed)
+
+    def _made_observer(self) -> Observer:
+        return Observer(self.events, self._allocated)
+
+    def _allocated(self) -> int | None:
+        if self._where.startswith("/CPU"):
+            return allocated_bytes()
+        return int(tf.config.experimental.get_memory_info(self._where.removeprefix("/"))["current"])
+
+
+def _spec(name: str, descriptor: TensorDescriptor) -> Any:
+    shape = None
+    if descriptor.shape is not None:
+        shape = [size if isinstance(size, int) else None for size in descriptor.shape]
+    return tf.TensorSpec(shape, descriptor.dtype)

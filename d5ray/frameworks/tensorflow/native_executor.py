@@ -1,0 +1,105 @@
+"""A Keras model with the two methods of a GraphExecutor: called as it is, within a tf.function"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.tensorflow.devices import chosen
+from d5ray.networks.device import Device
+from d5ray.networks.execution.allocated import allocated_bytes
+from d5ray.networks.execution.event import GraphEvent
+from d5ray.networks.graph_executor import check_one_number
+from d5ray.networks.native_executor import LABELS, Array, Arrays, NativeExecutor, named_outputs, the_loss
+from d5ray.operators.loss import Loss
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.ops.lookup import implementation
+from d5ray.ops.tensorflow.library import tf
+
+
+@final
+class KerasNativeExecutor(NativeExecutor):
+    """The model itself. Its one input is called "input"; several have the names that Keras gives them."""
+
+    def __init__(
+        self, model: Any, loss: Loss | None, device: Device, events: GraphEvent | Sequence[GraphEvent]
+    ) -> None:
+        if not hasattr(model, "trainable_variables") or not callable(model):
+            raise ConfigurationError(
+                f"the model is a {type(model).__name__}: give a Keras model, or use the framework torch"
+            )
+        self.model = model
+        self._where = chosen(device)
+        self._functions: dict[str | None, Any] = {}
+        self._gradients: dict[str, Any] = {}
+        super().__init__(_names_of_inputs(model), loss, events)
+        self._variables = {variable.path: variable for variable in model.variables}
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        return tuple(variable.path for variable in self.model.trainable_variables)
+
+    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+        function = self._functions.get(loss)
+        if function is None:
+            made = self._inference if loss is None else self._training(loss)
+            function = self._functions[loss] = tf.function(made, reduce_retracing=True)
+        names = (*self.inputs, LABELS) if loss is not None and LABELS in inputs else self.inputs
+        with tf.device(self._where):
+            found = function({name: tf.convert_to_tensor(inputs[name]) for name in names})
+        outputs, gradients = found
+        self._gradients = dict(zip(self.trained, gradients, strict=False))
+        if loss is not None:
+            check_one_number(loss, outputs[loss].shape)
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    def _inference(self, inputs: dict[str, Any]) -> Any:
+        return named_outputs(self._called(inputs, False), tf.is_tensor), []
+
+    def _training(self, loss: str) -> Any:
+        def train(inputs: dict[str, Any]) -> Any:
+            variables = [variable.value for variable in self.model.trainable_variables]
+            with tf.GradientTape() as tape:
+                outputs = named_outputs(self._called(inputs, True), tf.is_tensor)
+                compare = None
+                if self.loss is not None and LABELS in inputs:
+                    compare = lambda scores: _compared(self.loss, scores, inputs[LABELS])  # noqa: E731
+                outputs[loss] = the_loss(outputs, loss, compare)
+            zero = tf.UnconnectedGradients.ZERO
+            found = tape.gradient(outputs[loss], variables, unconnected_gradients=zero)
+            return outputs, [tf.convert_to_tensor(gradient) for gradient in found]
+
+        return train
+
+    def _called(self, inputs: dict[str, Any], training: bool) -> Any:
+        given = [inputs[name] for name in self.inputs]
+        return self.model(given[0] if len(given) == 1 else given, training=training)
+
+    def _value(self, name: str) -> Array | None:
+        found = self._variables.get(name)
+        return None if found is None else np.array(found.numpy())
+
+    def _feed(self, name: str, value: Array) -> None:
+        self._variables[name].assign(value)
+
+    def _gradient(self, name: str) -> Array:
+        return np.array(self._gradients[name].numpy())
+
+    def _allocated(self) -> int | None:
+        return allocated_bytes() if self._where.startswith("/CPU") else None
+
+
+def _compared(loss: Loss | None, scores: Any, labels: Any) -> Any:
+    """The loss by the catalogue's own operator, which has the classes at axis 1."""
+    assert loss is not None
+    if len(scores.shape) > 2:
+        scores = tf.experimental.numpy.moveaxis(scores, -1, 1)
+    site = Site(Node(loss.name, ("scores", "labels"), ("loss",), name="loss"))
+    return implementation("tensorflow", site)(scores, labels)
+
+
+def _names_of_inputs(model: Any) -> tuple[str, ...]:
+    found = getattr(model, "inputs", None) or ()
+    return tuple(each.name for each in found) if len(found) > 1 else ("input",)

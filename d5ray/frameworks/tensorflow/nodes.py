@@ -1,0 +1,106 @@
+"""The calls that a Network's nodes become under TensorFlow, built once"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from d5ray.networks.execution.event import BACKWARD, FORWARD
+from d5ray.networks.execution.observer import Observer
+from d5ray.networks.execution.plan import Plan, depending
+from d5ray.networks.network import Network
+from d5ray.operators.builder import Built
+from d5ray.operators.node import Node
+from d5ray.ops.lookup import implementation
+from d5ray.ops.tensorflow.library import tf
+
+Tensor = Any  # of TensorFlow
+Call = Callable[[dict[str, Tensor]], None]  # reads and writes tensors by their names
+
+
+def calls(
+    network: Network,
+    made: Plan,
+    *,
+    evaluating: bool,
+    random: Any,
+    observer: Observer | None,
+    trained: Iterable[str],
+) -> tuple[Call, ...]:
+    """One for each node of the plan, in its order."""
+    moving = depending(made.nodes, () if evaluating else trained)
+    found = []
+    for index, node in made.nodes:
+        function = implementation("tensorflow", network.site(node, evaluating=evaluating, random=random))
+        if observer is not None:
+            function = _watched(function, node, index, observer, moving)
+        found.append(_call(function, node))
+    return tuple(found)
+
+
+def _call(function: Built, node: Node) -> Call:
+    def call(values: dict[str, Tensor]) -> None:
+        made = function(*[values[name] if name else None for name in node.inputs])
+        for name, value in zip(node.outputs, made if len(node.outputs) > 1 else (made,), strict=False):
+            if name:
+                values[name] = value
+
+    return call
+
+
+def _watched(function: Built, node: Node, index: int, observer: Observer, moving: frozenset[str]) -> Built:
+    """The function between what tells the observer; it runs eagerly. Backwards TensorFlow's tape comes the
+    other way: through the outputs when all their gradients are there, then through the inputs."""
+    arrived: list[tuple[Tensor, ...]] = []
+    into = tuple(name in moving for name in node.inputs)
+    out = tuple(name in moving for name in node.outputs)
+
+    def watched(*inputs: Tensor | None) -> Any:
+        shown = tuple(inputs)
+
+        def after_backward(gradients: tuple[Tensor, ...]) -> None:
+            before = arrived.pop() if arrived else ()
+            observer.after_operator(node, index, BACKWARD, before, gradients)
+
+        def before_backward(gradients: tuple[Tensor, ...]) -> None:
+            arrived.append(gradients)
+            observer.before_operator(node, index, BACKWARD, gradients)
+
+        passed = _through(inputs, into, after_backward)
+        observer.before_operator(node, index, FORWARD, shown)
+        made = function(*passed)
+        several = len(node.outputs) > 1
+        outputs = tuple(made) if several else (made,)
+        observer.after_operator(node, index, FORWARD, shown, outputs)
+        left = _through(outputs, out, before_backward)
+        return left if several else left[0]
+
+    return watched
+
+
+def _through(
+    tensors: Sequence[Tensor | None], moving: Sequence[bool], told: Callable[[tuple[Tensor, ...]], None]
+) -> tuple[Tensor | None, ...]:
+    """The same tensors; `told` gets the gradients of the moving ones when these come back."""
+    places = [
+        place
+        for place, (each, moves) in enumerate(zip(tensors, moving, strict=True))
+        if moves and each is not None and each.dtype.is_floating
+    ]
+    if not places:
+        return tuple(tensors)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def pass_on(*floating: Tensor) -> Any:
+        def backward(*gradients: Tensor) -> Any:
+            whole: list[Tensor | None] = [None] * len(tensors)
+            for place, gradient in zip(places, gradients, strict=True):
+                whole[place] = gradient
+            told(tuple(whole))
+            return gradients
+
+        return [tf.identity(each) for each in floating], backward
+
+    found = pass_on(*[tensors[place] for place in places])
+    whole = list(tensors)
+    for place, each in zip(places, found if isinstance(found, (list, tuple)) else [found], strict=True):
+        whole[place] = each
+    return tuple(whole)

@@ -1,0 +1,98 @@
+"""The code of a Network: a torch.fx graph whose functions are built once, with every value let go in time"""
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from d5ray.frameworks.torch.watching import Watch
+from d5ray.networks.execution.observer import Observer
+from d5ray.networks.execution.plan import Plan
+from d5ray.networks.network import Network
+from d5ray.operators.builder import Built
+from d5ray.operators.node import Node
+from d5ray.ops.lookup import implementation
+
+Code = Callable[..., tuple[torch.Tensor, ...]]  # of the module and the inputs
+
+
+def graph(
+    network: Network,
+    made: Plan,
+    places: Mapping[str, str],
+    *,
+    evaluating: bool,
+    observer: Observer | None = None,
+) -> fx.Graph:
+    """From the inputs of a plan to a tuple of what it wants; new state is copied over the old at the end.
+
+    places: the attributes of the module where parameters, constants and state are, by their names. With an
+    observer every operator stands between what tells it; without one there is nothing else in the graph.
+    """
+    own = fx.Graph()
+    known: dict[str, fx.Node] = {}
+    for number, name in enumerate(made.inputs):
+        known[name] = own.placeholder(f"input_{number}")
+        known[name].meta["tensor"] = name
+
+    def value(name: str) -> fx.Node | None:
+        if name and name not in known:
+            known[name] = own.get_attr(places[name])
+        return known[name] if name else None
+
+    for index, node in made.nodes:
+        function = _named(implementation("torch", network.site(node, evaluating=evaluating)), node)
+        inputs = tuple(value(name) for name in node.inputs)
+        watch = None if observer is None else Watch(observer, node, index)
+        if watch is not None:
+            inputs = _apart(own, own.call_function(watch.enter, inputs), inputs)
+        call = own.create_node("call_function", function, inputs, {}, name=node.name or node.type)
+        call.meta["node"] = node
+        if watch is not None:
+            call = own.call_function(watch.leave, (call,))
+        if len(node.outputs) == 1:
+            known[node.outputs[0]] = call
+            continue
+        for place, name in enumerate(node.outputs):
+            if name:
+                known[name] = own.call_function(operator.getitem, (call, place))
+    for old, new in made.state.items():
+        own.call_function(replace, (value(old), known[new]))
+    own.output(tuple(value(name) for name in made.wanted))
+    return own
+
+
+def code_of(own: fx.Graph, module: nn.Module) -> Code:
+    """The function that PyTorch writes of a graph; it is called with a module that has the attributes."""
+    made = fx.GraphModule(module, own)
+    function: Code = type(made).forward
+    return function
+
+
+def replace(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Let a state have its next value."""
+    old.copy_(new.detach())
+
+
+def _apart(own: fx.Graph, call: fx.Node, inputs: tuple[fx.Node | None, ...]) -> tuple[fx.Node | None, ...]:
+    return tuple(
+        None if given is None else own.call_function(operator.getitem, (call, place))
+        for place, given in enumerate(inputs)
+    )
+
+
+def _named(function: Built, node: Node) -> Built:
+    """The function, under a name that code can be written with."""
+    name = getattr(function, "__name__", "")
+    if name.isidentifier() and getattr(function, "__module__", None):
+        return function
+
+    def call(*inputs: Any) -> Any:
+        return function(*inputs)
+
+    call.__name__ = call.__qualname__ = (
+        "".join(each for each in node.type if each.isalnum()).lower() or "call"
+    )
+    return call

@@ -1,0 +1,100 @@
+"""An nn.Module with the two methods of a GraphExecutor: called as it is, differentiated by autograd"""
+
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import nn
+
+from d5ray.frameworks.torch.devices import chosen
+from d5ray.frameworks.torch.tensors import array_of, tensor_of
+from d5ray.networks.device import Device
+from d5ray.networks.execution.allocated import allocated_bytes
+from d5ray.networks.execution.event import GraphEvent
+from d5ray.networks.graph_executor import check_one_number
+from d5ray.networks.native_executor import (
+    LABELS,
+    Array,
+    Arrays,
+    NativeExecutor,
+    named_outputs,
+    the_loss,
+)
+from d5ray.operators.loss import Loss
+
+
+@final
+class TorchNativeExecutor(NativeExecutor):
+    """The module itself, moved to the device; its inputs are called as the arguments of its `forward`."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss | None,
+        device: Device,
+        events: GraphEvent | Sequence[GraphEvent],
+    ) -> None:
+        self._device = chosen(device)
+        self.module = module.to(self._device)
+        super().__init__(_arguments(module), loss, events)
+        self._tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        self._gradients: dict[str, torch.Tensor | None] = {}
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        return tuple(name for name, tensor in self.module.named_parameters() if tensor.requires_grad)
+
+    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+        given = [tensor_of(inputs[name]).to(self._device) for name in self.inputs]
+        self.module.train(loss is not None)
+        mode: AbstractContextManager[Any] = torch.inference_mode() if loss is None else torch.enable_grad()
+        with mode:
+            outputs = named_outputs(self.module(*given), torch.is_tensor)
+            if loss is not None:
+                outputs[loss] = self._differentiated(outputs, inputs, loss)
+        return {name: np.array(array_of(value)) for name, value in outputs.items()}
+
+    def _differentiated(self, outputs: dict[str, Any], inputs: Arrays, loss: str) -> torch.Tensor:
+        own = self.loss
+        compare = None
+        if own is not None and LABELS in inputs:
+            labels = tensor_of(inputs[LABELS]).to(self._device)
+            compare = lambda scores: own.torch(scores, labels)  # noqa: E731 - it is handed on
+        found: torch.Tensor = the_loss(outputs, loss, compare)
+        check_one_number(loss, found.shape)
+        names = self.trained
+        parameters = [self._tensors[name] for name in names]
+        gradients = torch.autograd.grad(found, parameters, allow_unused=True)
+        self._gradients = dict(zip(names, gradients, strict=True))
+        return found
+
+    def _value(self, name: str) -> Array | None:
+        found = self._tensors.get(name)
+        return None if found is None else np.array(array_of(found))
+
+    def _feed(self, name: str, value: Array) -> None:
+        with torch.no_grad():
+            self._tensors[name].copy_(tensor_of(value))
+
+    def _gradient(self, name: str) -> Array:
+        found = self._gradients.get(name)
+        return np.array(array_of(torch.zeros_like(self._tensors[name]) if found is None else found))
+
+    def _allocated(self) -> int | None:
+        on_cpu = self._device.type == "cpu"
+        return allocated_bytes() if on_cpu else int(torch.cuda.memory_allocated(self._device))
+
+
+def _arguments(module: nn.Module) -> tuple[str, ...]:
+    """The names of what `forward` must be given; "input" for what it takes any number of."""
+    kinds = inspect.Parameter
+    found = inspect.signature(module.forward).parameters.values()
+    named = tuple(
+        each.name
+        for each in found
+        if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) and each.default is kinds.empty
+    )
+    return named or ("input",)

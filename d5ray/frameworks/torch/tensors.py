@@ -1,0 +1,27 @@
+"""Arrays of NumPy as tensors of PyTorch, and back"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+Array = np.ndarray[Any, Any]
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """A tensor over the memory of an array, or over a copy of it where it must not be written."""
+    if not array.flags.writeable:  # PyTorch knows no such tensor
+        array = array.copy()
+    if array.dtype.name == "bfloat16":  # which NumPy knows from ml_dtypes: the bits travel as int16
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """An array over the memory of a tensor, or over a copy of it where that is on a device."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
+
+        return np.asarray(tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    return np.asarray(tensor.numpy())

@@ -1,0 +1,1 @@
+"""What happens around a network's execution: plans, checks of what is given, and events"""

@@ -1,0 +1,86 @@
+"""Where the implementation of an operator is found: the catalogue's, or the user's own"""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+from d5ray.ops.catalogue import DOMAIN
+
+OWN_DOMAINS = ("", "ai.onnx", DOMAIN)  # whose types stand in the catalogue
+FRAMEWORKS = ("numpy", "cupy", "torch", "tensorflow")
+
+
+def implementation(framework: str, site: Site) -> Any:
+    """An `ArrayOperator` for numpy and cupy, what is `Built` of the site for torch and tensorflow.
+
+    Raises `ConfigurationError` where the catalogue has no such type and none is registered.
+    """
+    node = site.node
+    check_supported(framework, [node])
+    if not _in_catalogue(framework, node):
+        return _custom(framework, site)
+    found = _table(framework)[node.type]
+    if framework in ("numpy", "cupy"):
+        return found
+    try:
+        return found(site)
+    except ConfigurationError as error:
+        if str(node) in str(error):
+            raise
+        raise ConfigurationError(f"{node}: {error}") from error
+
+
+def check_supported(framework: str, nodes: Iterable[Node]) -> None:
+    """Raise one `ConfigurationError` that names every operator type that the framework has not."""
+    missing: dict[str, list[Node]] = {}
+    for node in nodes:
+        if not _in_catalogue(framework, node) and registered(node.domain, node.type) is None:
+            missing.setdefault(f"{node.domain}.{node.type}" if node.domain else node.type, []).append(node)
+    if not missing:
+        return
+    listed = "; ".join(
+        f"{kind} ({len(found)} times, first {_called(found[0])})" for kind, found in sorted(missing.items())
+    )
+    one = len(missing) == 1
+    hint = f" ({nearest(next(iter(missing)), _table(framework))})" if one and len(_table(framework)) else ""
+    raise ConfigurationError(
+        f"{framework} has no operator for {listed}{hint}: register {'it' if one else 'them'} with "
+        "d5ray.register_operator, or replace the nodes"
+    )
+
+
+def _called(node: Node) -> str:
+    if node.name:
+        return repr(node.name)
+    return f"the one that makes {next((name for name in node.outputs if name), '')!r}"
+
+
+def registered(domain: str, type: str) -> Any:
+    """The user's own operator of this type, None where there is none."""
+    try:
+        registry = import_module("d5ray.operators.registry")
+    except ModuleNotFoundError:
+        return None
+    return registry.registered(domain, type)
+
+
+def _in_catalogue(framework: str, node: Node) -> bool:
+    return node.domain in OWN_DOMAINS and node.type in _table(framework)
+
+
+@cache
+def _table(framework: str) -> Any:
+    """By type; imports the framework."""
+    if framework in ("numpy", "cupy"):
+        return import_module("d5ray.ops.arrays").OPERATORS
+    return import_module(f"d5ray.ops.{framework}").BUILDERS
+
+
+def _custom(framework: str, site: Site) -> Any:
+    """The user's own operator, as the framework takes it."""
+    custom = import_module("d5ray.ops.custom")
+    return custom.implementation(framework, site)

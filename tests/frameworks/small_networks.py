@@ -1,0 +1,157 @@
+"""Small networks as Networks, and as PyTorch modules with the same parameters: the oracle of the executors"""
+
+import copy
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from d5ray.frameworks.torch import build
+from d5ray.networks import catalogue
+from d5ray.networks.from_layers import network_from_layers
+from d5ray.networks.graph_executor import GraphExecutor
+from d5ray.networks.labelled import LabelledNetwork, labelled
+from d5ray.networks.network import Network
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+
+Array = np.ndarray[Any, Any]
+LOSS = SoftmaxCrossEntropyLoss()
+BATCH = 6
+CASES: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
+    "mlp": ((1, 8, 8), 10, {"hidden": (16, 12)}),
+    "lenet": ((1, 8, 8), 10, {}),
+    "resnet8": ((3, 8, 8), 5, {"width": 4}),
+    "transformer": ((7,), 11, {"width": 16, "heads": 4, "context": 9}),
+}
+TOLERANCES = {"float32": 1e-4, "float64": 1e-9}  # relative to the largest entry
+
+
+def _gpus() -> bool:
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    import cupy  # noqa: PLC0415 - an extra
+
+    try:
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
+FRAMEWORKS = [
+    "numpy",
+    "torch",
+    pytest.param(
+        "tensorflow",
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+        ),
+    ),
+    pytest.param("cupy", marks=pytest.mark.skipif(not _gpus(), reason="no CuPy with a GPU here")),
+]
+
+
+def executor(framework: str, network: Network, **options: Any) -> GraphExecutor:
+    """The framework's executor."""
+    made: GraphExecutor = importlib.import_module(f"d5ray.frameworks.{framework}").from_onnx(
+        network, **options
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with its loss, samples with labels, and PyTorch's module of the same parameters."""
+
+    labelled: LabelledNetwork
+    module: nn.Module
+    inputs: Array
+    labels: Array
+
+    @property
+    def network(self) -> Network:
+        """One of the test's own."""
+        return self.labelled.network.copy()
+
+    @property
+    def given(self) -> dict[str, Array]:
+        return {"input": self.inputs, "labels": self.labels}
+
+    def twin(self) -> nn.Module:
+        """A copy of the module, in training mode."""
+        return copy.deepcopy(self.module).train()
+
+
+@cache
+def case(name: str, dtype: str = "float32") -> Case:
+    """The network of this name, its parameters and samples in this type."""
+    shape, classes, options = CASES[name]
+    layers = catalogue.network(name, shape, classes, **options)
+    module = build.seeded(layers, shape, 3).to(getattr(torch, dtype))
+    values = {key: np.array(tensor.numpy()) for key, tensor in module.state_dict().items()}
+    network = network_from_layers(layers, shape, values, name=name)
+    generator = np.random.default_rng(5)
+    if name == "transformer":
+        inputs, labels = (generator.integers(0, classes, (BATCH, *shape)) for _ in range(2))
+    else:
+        inputs = generator.standard_normal((BATCH, *shape)).astype(dtype)
+        labels = generator.integers(0, classes, BATCH)
+    return Case(labelled(network, LOSS, shape), module, inputs, labels)
+
+
+def autograd(made: Case) -> tuple[float, Array, dict[str, Array]]:
+    """Loss, scores and gradients of a training pass by PyTorch alone."""
+    twin = made.twin()
+    scores = twin(torch.from_numpy(made.inputs))
+    loss = LOSS.torch(scores, torch.from_numpy(made.labels))
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = {}
+    for name, tensor in twin.named_parameters():
+        assert tensor.grad is not None
+        gradients[name] = tensor.grad.numpy()
+    return loss.item(), scores.detach().numpy(), gradients
+
+
+def error(found: Array, expected: Array) -> float:
+    """The largest difference, relative to the largest entry that is expected."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    scale = float(np.abs(expected).max(initial=0.0)) or 1.0
+    return float(np.abs(found - expected).max(initial=0.0)) / scale
+
+
+def gradients_of(made: GraphExecutor, loss: str = "loss") -> dict[str, Array]:
+    """By parameter, what the network fetches after a training pass."""
+    pairs = made.network.gradient(loss)
+    values = made.network.fetch_tensors([gradient for _, gradient in pairs])
+    return dict(zip((parameter for parameter, _ in pairs), values, strict=True))
+
+
+def network_of(
+    *nodes: Node,
+    inputs: Mapping[str, TensorDescriptor],
+    outputs: tuple[str, ...],
+    parameters: Mapping[str, Array] | None = None,
+    constants: Mapping[str, Array] | None = None,
+) -> Network:
+    """A network of these nodes."""
+    made = Network("small")
+    with made.changes():
+        for name, descriptor in inputs.items():
+            made.add_input(name, descriptor)
+        for name, value in (parameters or {}).items():
+            made.add_parameter(name, value)
+        for name, value in (constants or {}).items():
+            made.add_constant(name, value)
+        for node in nodes:
+            made.add_node(node)
+        for name in outputs:
+            made.add_output(name)
+    return made

@@ -1,0 +1,149 @@
+"""Claims about native models with the two methods of a GraphExecutor: called as they are, no conversion"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import d5ray.frameworks.torch as d5fw
+from d5ray.errors import ConfigurationError
+from d5ray.networks.execution.event import GraphEvent, NetworkMoment
+from tests.frameworks.small_networks import LOSS, autograd, case, error
+
+
+class Two(nn.Module):
+    """Two inputs, outputs by name, and a loss of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.spare = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> dict[str, torch.Tensor]:
+        product = left * right * self.gain
+        return {"product": product, "cost": product.square().sum()}
+
+
+@pytest.mark.parametrize("name", ["mlp", "resnet8", "transformer"])
+def test_a_module_computes_what_it_computes(name: str) -> None:
+    """Outputs, loss and gradients are autograd's to the last bit; the module is the user's own, no copy."""
+    made = case(name)
+    loss, scores, gradients = autograd(made)
+    module = made.twin()
+    under_test = d5fw.from_native(module, LOSS)
+    assert under_test.module is module
+    outputs = under_test.inference_and_backprop({under_test.inputs[0]: made.inputs, "labels": made.labels})
+    assert float(outputs["loss"]) == loss
+    np.testing.assert_array_equal(outputs["output"], scores)
+    pairs = dict(under_test.gradient())
+    assert pairs.keys() == gradients.keys()
+    for parameter, gradient in gradients.items():
+        np.testing.assert_array_equal(under_test.fetch_tensors([pairs[parameter]])[0], gradient)
+    with torch.no_grad():
+        expected = module.eval()(torch.from_numpy(made.inputs)).numpy()
+    found = under_test.inference({under_test.inputs[0]: made.inputs})
+    np.testing.assert_array_equal(found["output"], expected)
+
+
+def test_inputs_and_outputs_have_the_models_names() -> None:
+    """Those of forward's arguments and a dictionary's keys; a loss of the model's own is differentiated."""
+    under_test = d5fw.from_native(Two())
+    assert under_test.inputs == ("left", "right")
+    left, right = np.array([1.0, 2.0], np.float32), np.array([3.0, 4.0], np.float32)
+    outputs = under_test.inference_and_backprop({"left": left, "right": right}, "cost")
+    np.testing.assert_array_equal(outputs["product"], [3, 16])
+    assert outputs["cost"] == 9 + 256
+    slopes = under_test.fetch_tensors(["gain_grad", "spare_grad"])
+    np.testing.assert_array_equal(slopes[0], [18, 256])  # 2 (l r)² g
+    assert slopes[1] == 0
+    under_test.feed_tensor("gain", np.zeros(2))
+    assert not under_test.inference({"left": left, "right": right})["product"].any()
+
+
+def test_events_around_the_network_happen() -> None:
+    """With inputs and outputs, and what it was for."""
+    seen: list[NetworkMoment] = []
+
+    class Keeps(GraphEvent):
+        def before_network(self, moment: NetworkMoment) -> None:
+            seen.append(moment)
+
+        def after_network(self, moment: NetworkMoment) -> None:
+            seen.append(moment)
+
+    made = case("mlp")
+    under_test = d5fw.from_native(made.twin(), LOSS, events=Keeps())
+    under_test.inference_and_backprop({"input": made.inputs, "labels": made.labels})
+    before, after = seen
+    assert before.training and before.elapsed_ns is None and after.elapsed_ns
+    assert set(before.values) == {"input", "labels"} and set(after.values) == {"output", "loss"}
+
+
+class GivesText(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return "scores"
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    """Inputs, losses, names and outputs, each with what to do."""
+    made = case("mlp")
+    under_test = d5fw.from_native(made.twin(), LOSS)
+    given = {"input": made.inputs, "labels": made.labels}
+    with pytest.raises(ConfigurationError, match="no input 'imput': did you mean 'input'"):
+        under_test.inference({"imput": made.inputs})
+    with pytest.raises(ConfigurationError, match="needs the input 'labels'"):
+        under_test.inference_and_backprop({"input": made.inputs})
+    with pytest.raises(ConfigurationError, match="'labels' is a list"):
+        under_test.inference_and_backprop({"input": made.inputs, "labels": [1]})  # type: ignore[dict-item]
+    with pytest.raises(ConfigurationError, match="gives no 'cost' to differentiate"):
+        under_test.inference_and_backprop(given, "cost")
+    with pytest.raises(ConfigurationError, match=r"'output' has the shape \(6, 10\), and is not a scalar"):
+        under_test.inference_and_backprop(given, "output")
+    with pytest.raises(ConfigurationError, match=r"no gradient '1\.weight_grad' yet"):
+        under_test.fetch_tensors(["1.weight_grad"])
+    with pytest.raises(ConfigurationError, match=r"no tensor '1\.wight'.*'1\.weight'"):
+        under_test.fetch_tensors(["1.wight"])
+    with pytest.raises(
+        ConfigurationError, match=r"'1.bias' of the model has the shape \(16,\), found \(2,\)"
+    ):
+        under_test.feed_tensor("1.bias", np.zeros(2))
+    with pytest.raises(ConfigurationError, match="gave a str"):
+        d5fw.from_native(GivesText()).inference({"x": made.inputs})
+
+
+def test_a_keras_model_computes_what_it_computes() -> None:
+    """Outputs, loss and gradients are those of a tape around the model; state is in its variables."""
+    keras = pytest.importorskip("keras")
+    import tensorflow as tf  # noqa: PLC0415 - an extra
+
+    import d5ray.frameworks.tensorflow as d5tf  # noqa: PLC0415
+
+    made = case("mlp")
+    keras.utils.set_random_seed(3)
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((1, 8, 8)), layers.Flatten(), layers.Dense(7, activation="tanh"), layers.Dense(10)]
+    )
+    with tf.GradientTape() as tape:
+        scores = model(made.inputs, training=True)
+        loss = tf.reduce_mean(
+            keras.losses.sparse_categorical_crossentropy(made.labels, scores, from_logits=True)
+        )
+    slopes = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    under_test = d5tf.from_native(model, LOSS)
+    assert under_test.model is model
+    outputs = under_test.inference_and_backprop({"input": made.inputs, "labels": made.labels})
+    assert float(outputs["loss"]) == pytest.approx(float(loss), rel=1e-6)
+    assert error(outputs["output"], scores.numpy()) < 1e-6
+    pairs = under_test.gradient()
+    assert len(pairs) == len(slopes) == 4
+    for (_, gradient), slope in zip(pairs, slopes, strict=True):
+        assert error(under_test.fetch_tensors([gradient])[0], slope.numpy()) < 1e-5
+    name, _ = pairs[0]
+    under_test.feed_tensor(name, np.zeros_like(under_test.fetch_tensors([name])[0]))
+    assert not np.asarray(model.trainable_variables[0].value).any()
+    assert error(under_test.inference({"input": made.inputs})["output"], model(made.inputs).numpy()) < 1e-6
+    with pytest.raises(ConfigurationError, match="the model is a str"):
+        d5tf.from_native("model")
