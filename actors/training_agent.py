@@ -158,7 +158,7 @@ class TrainingAgent:
         """Import the framework; returns the seconds it took."""
         begin = perf_counter_ns()
         load: Callable[[], None] | None = getattr(
-            sys.modules[self.experiment.executor.__module__], "load", None
+            sys.modules[self.experiment.make_executor.__module__], "load", None
         )
         if load is not None:
             load()
@@ -168,7 +168,7 @@ class TrainingAgent:
         """Make the executor and this agent's share of the data."""
         experiment = self.experiment
         with self._blaming("while it built the model"):
-            executor = experiment.executor(
+            executor = experiment.make_executor(
                 experiment.model,
                 dict(experiment.model_kwargs),
                 sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),

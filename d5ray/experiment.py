@@ -17,9 +17,12 @@ from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topology import Complete, Topology, check_agents
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.catalogue import check_network_name
 from d5ray.networks.executor import Executor
+from d5ray.networks.loading import as_network, is_path
+from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.datasets import Dataset, check_dataset_name, load_dataset
@@ -39,13 +42,15 @@ ORPHANS = ("left_out", "taken_over")
 class Experiment:
     """What to train, on what, by which rule, by how many agents. Wrong values raise `ConfigurationError`.
 
-    model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network
+    model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network: a module
+                   of the framework's, a `Network`, or the path of an .onnx file, which is read at once
     dataset        a name ('digits', 'mnist', ...) or a `Dataset`
     optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`
     distributed    level 3: a `DistributedOptimizer` class or instance
     topology       who talks with whom; its size is the number of agents
     batch_size     samples an agent and step; a schedule such as `Piecewise(32, {10: 128})` changes it
-    executor       level 1: what makes the executor on the agent
+    executor       level 1: what makes the executor on the agent; a framework's name such as 'numpy' means its
+                   `from_model`
     communicator   the backend; 'auto' chooses by where the agents are
     threads        of the framework, an agent
     cpus_per_agent what Ray reserves for an agent; fractions are allowed
@@ -76,7 +81,7 @@ class Experiment:
     dataset_kwargs: Mapping[str, Any] = field(default_factory=dict)
     train_sampler: Sampler = field(default_factory=ShuffleSampler)
     loss: Loss = field(default_factory=SoftmaxCrossEntropyLoss)
-    executor: Callable[..., Executor] = from_model
+    executor: str | Callable[..., Executor] = from_model
     executor_kwargs: Mapping[str, Any] = field(default_factory=dict)
     communicator: str = "auto"
     threads: int = 1
@@ -98,6 +103,10 @@ class Experiment:
     def __post_init__(self) -> None:
         object.__setattr__(self, "distributed", _instance(self.distributed))
         self._check_agents()
+        if isinstance(self.executor, str):
+            object.__setattr__(self, "executor", executor_by_name(self.executor))
+        if is_path(self.model):
+            object.__setattr__(self, "model", as_network(self.model))
         self._check_kinds()
         for name in ("model_kwargs", "dataset_kwargs", "executor_kwargs"):
             object.__setattr__(self, name, dict(getattr(self, name)))  # the caller may change his own
@@ -198,6 +207,12 @@ class Experiment:
         assert isinstance(self.distributed, DistributedOptimizer)
         return self.distributed
 
+    @property
+    def make_executor(self) -> Callable[..., Executor]:
+        """What makes the executor on the agent."""
+        assert not isinstance(self.executor, str)
+        return self.executor
+
     @cached_property
     def settled(self) -> Settled | None:
         """How the parameter servers work; None without any."""
@@ -231,9 +246,11 @@ class Experiment:
                 raise _wrong_kind(name, getattr(self, name), wanted)
         if not callable(self.executor):
             raise _wrong_kind(
-                "executor", self.executor, "a function such as d5ray.frameworks.torch.from_model"
+                "executor",
+                self.executor,
+                "the name of a framework, or a function such as d5ray.frameworks.torch.from_model",
             )
-        if not isinstance(self.model, str) and not callable(self.model):
+        if not isinstance(self.model, (str, Network)) and not callable(self.model):
             raise _wrong_kind(
                 "model", self.model, "a name such as 'lenet', a class or function, or a network"
             )

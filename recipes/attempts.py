@@ -42,7 +42,7 @@ class Attempt:
     def __call__(self, rank: int) -> Curve:
         experiment: Experiment = pickle.loads(self.shipped)
         data = experiment.load_dataset()
-        executor = experiment.executor(
+        executor = experiment.make_executor(
             experiment.model,
             dict(experiment.model_kwargs),
             sample_shape=data.sample_shape,

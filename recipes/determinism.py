@@ -125,7 +125,7 @@ class _Trial:
         """What parts two tries first, and what the framework itself says of its operations."""
         from d5ray.frameworks.torch.tracing import Traced  # noqa: PLC0415 - imports torch
 
-        traced = experiment.with_values(executor=Traced(experiment.executor))
+        traced = experiment.with_values(executor=Traced(experiment.make_executor))
         traces: list[dict[int, Trace]] = []
         warned: list[str] = []
         for number in (1, 2):

@@ -1,0 +1,247 @@
+"""Claims about agents' executors over Networks: the same training in NumPy, TensorFlow and PyTorch"""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks import executor_by_name
+from d5ray.frameworks.initial import network_by_name
+from d5ray.frameworks.labelled import LabelledExecutor
+from d5ray.networks.executor import Executor
+from d5ray.networks.network import Network
+from tests.frameworks.small_networks import FRAMEWORKS, LOSS, Array
+
+DIGITS = d5.load_dataset("digits")
+every_framework = pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each != "torch"])
+on_the_host = pytest.mark.parametrize("framework", [FRAMEWORKS[0], FRAMEWORKS[2]])
+
+
+def made(framework: str, model: Any = "lenet", seed: int = 1, **options: Any) -> Executor:
+    return executor_by_name(framework)(
+        model, options, sample_shape=(1, 8, 8), classes=10, loss=LOSS, seed=seed, threads=1
+    )
+
+
+def numbers(array: Any) -> Array:
+    """In host memory, of any framework."""
+    return np.array(array.get() if hasattr(array, "get") else array)
+
+
+def batches(count: int, size: int = 16) -> list[tuple[Array, Array]]:
+    inputs, labels = np.asarray(DIGITS.train.inputs), np.asarray(DIGITS.train.labels)
+    return [(inputs[at * size : (at + 1) * size], labels[at * size : (at + 1) * size]) for at in range(count)]
+
+
+@every_framework
+@pytest.mark.parametrize("model", ["lenet", "mlp"])
+def test_a_training_goes_as_under_pytorch(framework: str, model: str) -> None:
+    """From the same first parameters: losses of 20 steps of SGD, the last parameters, and the evaluation."""
+    under_test, reference = made(framework, model), made("torch", model)
+    assert [(s.name, s.shape) for s in under_test.slots] == [(s.name, s.shape) for s in reference.slots]
+    np.testing.assert_array_equal(under_test.numpy_parameters(), reference.numpy_parameters())
+    for inputs, labels in batches(20):
+        losses = [each.inference_and_backprop(inputs, labels) for each in (under_test, reference)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        for each in (under_test, reference):
+            each.parameters -= 0.05 * each.gradients
+    np.testing.assert_allclose(
+        under_test.numpy_parameters(), reference.numpy_parameters(), rtol=1e-4, atol=1e-5
+    )
+    test = DIGITS.test
+    found, expected = (
+        each.evaluate(np.asarray(test.inputs), np.asarray(test.labels)) for each in (under_test, reference)
+    )
+    assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+    assert abs(found.accuracy - expected.accuracy) < 2 / len(test.labels)
+    assert under_test.forward_ns > 0 and under_test.backward_ns > 0
+
+
+@every_framework
+def test_gradients_are_zero_or_complete_when_they_are_announced(framework: str) -> None:
+    """Every range once, from the end to the beginning, with the value that it has after the pass."""
+    under_test = made(framework)
+    inputs, labels = batches(1)[0]
+    under_test.inference_and_backprop(inputs, labels)
+    whole = numbers(under_test.gradients)
+    ranges = under_test.buckets(4000)
+    assert len(ranges) > 3
+    told: list[tuple[int, int]] = []
+
+    def on_ready(begin: int, end: int) -> None:
+        told.append((begin, end))
+        np.testing.assert_allclose(
+            numbers(under_test.gradients[begin:end]), whole[begin:end], rtol=1e-5, atol=1e-7
+        )
+        under_test.gradients[begin:end] = 7  # it belongs to the callee now
+
+    under_test.inference_and_backprop(inputs, labels, on_ready)
+    assert tuple(told) == ranges
+    assert (numbers(under_test.gradients) == 7).all()
+
+
+def test_numpy_announces_while_the_backward_pass_goes_on() -> None:
+    """When the last layer's gradients are told, those of the first are still the last pass's."""
+    under_test = made("numpy")
+    (inputs, labels), (others, truth) = batches(2)
+    under_test.buckets(1)
+    under_test.inference_and_backprop(inputs, labels)
+    first = under_test.gradients[:100].copy()
+    seen: list[bool] = []
+    under_test.inference_and_backprop(
+        others, truth, lambda begin, end: seen.append(bool((under_test.gradients[:100] == first).all()))
+    )
+    assert seen[0] and not seen[-1]
+
+
+@on_the_host
+def test_buffers_can_be_moved_into_memory_that_is_given(framework: str) -> None:
+    """Values stay, passes go on there, and what is not fitting memory is refused."""
+    under_test, reference = made(framework), made(framework)
+    inputs, labels = batches(1)[0]
+    blocks: list[Array] = []
+
+    def allocate(count: int, type: str) -> Array:
+        blocks.append(np.full(count, np.nan, type))
+        return blocks[-1]
+
+    for each in (under_test, reference):
+        each.inference_and_backprop(inputs, labels)
+    under_test.use_buffers(allocate)
+    assert under_test.parameters is blocks[0] or np.shares_memory(under_test.parameters, blocks[0])
+    np.testing.assert_array_equal(under_test.parameters, reference.parameters)
+    np.testing.assert_array_equal(under_test.gradients, reference.gradients)
+    for each in (under_test, reference):
+        each.parameters *= 0.5
+    assert under_test.inference_and_backprop(inputs, labels) == reference.inference_and_backprop(
+        inputs, labels
+    )
+    np.testing.assert_array_equal(blocks[1], reference.gradients)
+    same = np.zeros(len(under_test.parameters), np.float32)
+    with pytest.raises(ConfigurationError, match="overlapping memory"):
+        under_test.use_buffers(lambda count, type: same)
+    with pytest.raises(ConfigurationError, match=r"allocate gave float64 \(3,\)"):
+        under_test.use_buffers(lambda count, type: np.zeros(3))
+
+
+@every_framework
+def test_running_statistics_are_the_untrained_state(framework: str) -> None:
+    """Flat, named, kept by training passes, and taken from where they are written."""
+    under_test = made(framework, "resnet8", width=4)
+    state = under_test.named_state()
+    assert len(under_test.untrained) == sum(value.size for value in state.values()) and len(state) == 18
+    inputs, labels = batches(1)[0]
+    under_test.inference_and_backprop(inputs, labels)
+    after = under_test.named_state()
+    assert all((after[name] != state[name]).any() for name in state)
+    np.testing.assert_array_equal(
+        numbers(under_test.untrained), np.concatenate([each.ravel() for each in after.values()])
+    )
+    scores = under_test.inference(inputs)
+    under_test.untrained *= 2
+    assert np.abs(under_test.inference(inputs) - scores).max() > 1e-3
+
+
+@every_framework
+def test_dropout_follows_from_seed_rank_and_step(framework: str) -> None:
+    """And goes on where the state of the random numbers was."""
+    shape, tokens = (5,), np.arange(30).reshape(6, 5) % 7
+
+    def one() -> Executor:
+        return executor_by_name(framework)(
+            "transformer",
+            {"width": 8, "heads": 2, "depth": 1, "dropout": 0.5},
+            sample_shape=shape, classes=7, loss=LOSS, seed=1, threads=1,
+        )  # fmt: skip
+
+    first, second = one(), one()
+    second.draw_from(1, rank=1)
+    losses = [first.inference_and_backprop(tokens, tokens) for _ in range(3)]
+    assert len(set(losses)) == 3
+    assert second.inference_and_backprop(tokens, tokens) != losses[0]
+    second.draw_from(1, rank=0)
+    assert second.inference_and_backprop(tokens, tokens) == pytest.approx(losses[0], rel=1e-6)
+    third = one()
+    third.set_random_state(second.random_state())
+    assert third.inference_and_backprop(tokens, tokens) == pytest.approx(losses[1], rel=1e-6)
+
+
+# -- experiments -------------------------------------------------------------------------------------------
+
+
+def losses(model: Any, executor: Any) -> Array:
+    """Of two simulated agents, ten steps."""
+    experiment = d5.Experiment(
+        model=model, dataset=DIGITS, optimizer=d5.Momentum(0.05, 0.9), agents=2, seed=1, executor=executor,
+        evaluate=False,
+    )  # fmt: skip
+    with d5.simulate(experiment) as group:
+        group.train(steps=10)
+        rows = group.metrics().select(["rank", "step", "metric", "value"]).to_pandas()
+    return np.asarray(rows[rows["metric"] == "loss"].sort_values(["rank", "step"])["value"])
+
+
+def exported(path: Path) -> Path:
+    network_by_name("mlp", {}, (1, 8, 8), 10, seed=1).to_onnx(path)
+    return path
+
+
+def test_an_experiment_trains_under_any_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, by a Network and by an ONNX file, under NumPy, TensorFlow and PyTorch: the same losses."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
+    path = exported(tmp_path / "mlp.onnx")
+    expected = losses("mlp", "torch")
+    assert len(expected) == 20
+    models: list[Any] = ["mlp", str(path), path, Network.from_onnx(path)]
+    for model in models:
+        np.testing.assert_allclose(losses(model, "numpy"), expected, rtol=1e-4)
+    np.testing.assert_allclose(losses(str(path), "torch"), expected, rtol=1e-4)
+    if importlib.util.find_spec("tensorflow") is not None:
+        np.testing.assert_allclose(losses("mlp", "tensorflow"), expected, rtol=1e-4)
+
+
+def test_a_framework_by_name_is_its_from_model() -> None:
+    """So that `--set executor=numpy` chooses it; an unknown one is refused with the nearest."""
+    from d5ray.frameworks.numpy import from_model  # noqa: PLC0415 - as a user does
+
+    values: dict[str, Any] = {"model": "mlp", "dataset": DIGITS, "optimizer": d5.SGD(0.1)}
+    assert d5.Experiment(**values, executor="numpy").executor is from_model
+    with pytest.raises(ConfigurationError, match=r"executor is 'nunpy'.*did you mean 'numpy'"):
+        d5.Experiment(**values, executor="nunpy")
+
+
+def test_an_onnx_file_is_part_of_the_experiments_hash(tmp_path: Path) -> None:
+    """By what is in it, not by its name."""
+    values: dict[str, Any] = {"dataset": DIGITS, "optimizer": d5.SGD(0.1)}
+    first, second = exported(tmp_path / "a.onnx"), exported(tmp_path / "b.onnx")
+    network_by_name("mlp", {}, (1, 8, 8), 10, seed=2).to_onnx(tmp_path / "c.onnx")
+    hashes = [d5.Experiment(model=str(path), **values).hash for path in (first, second, tmp_path / "c.onnx")]
+    assert hashes[0] == hashes[1] != hashes[2]
+    with pytest.raises(ConfigurationError, match="there is no ONNX file"):
+        d5.Experiment(model="nowhere.onnx", **values)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_networks_that_agents_cannot_train_are_refused(framework: str) -> None:
+    """Several inputs or outputs, other samples, and a batch of one size."""
+    network = network_by_name("mlp", {}, (1, 8, 8), 10, seed=1)
+    with pytest.raises(ConfigurationError, match=r"does not take samples of shape \(1, 8, 8\)"):
+        made(framework, network_by_name("mlp", {}, (1, 6, 6), 10, seed=1))
+    with pytest.raises(ConfigurationError, match=r"needs \(batch, 10\)"):
+        made(framework, network_by_name("mlp", {}, (1, 8, 8), 9, seed=1))
+    network.add_output(network.nodes[0].outputs[0])
+    with pytest.raises(ConfigurationError, match="2 outputs"):
+        made(framework, network)
+
+
+def test_what_is_no_network_is_refused_by_numpy() -> None:
+    """A module of PyTorch's: the error says how to make a Network of it, and what runs it."""
+    from torch import nn  # noqa: PLC0415 - only here
+
+    with pytest.raises(ConfigurationError, match=r"Network.from_model.*d5ray.frameworks.torch.from_model"):
+        made("numpy", nn.Linear(3, 2))
+    assert isinstance(made("numpy", network_by_name("mlp", {}, (1, 8, 8), 10, seed=1)), LabelledExecutor)
