@@ -52,7 +52,7 @@ def network_from_layers(
             INPUT, TensorDescriptor(np.int64 if tokens else translation.type, ("batch", *sample_shape))
         )
         last, _ = translation.chain(layers, INPUT, sample_shape, "")
-        translation.node("Identity", "output", last, outputs=(OUTPUT,))
+        network.rename(last, OUTPUT)
         network.add_output(OUTPUT)
     return translation.network
 

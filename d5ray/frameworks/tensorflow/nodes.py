@@ -93,7 +93,7 @@ def _through(
         def backward(*gradients: Tensor) -> Any:
             whole: list[Tensor | None] = [None] * len(tensors)
             for place, gradient in zip(places, gradients, strict=True):
-                whole[place] = gradient
+                whole[place] = tf.convert_to_tensor(gradient)  # of a Gather they come as slices
             told(tuple(whole))
             return gradients
 

@@ -11,7 +11,7 @@ from d5ray.frameworks.torch.devices import chosen
 from d5ray.frameworks.torch.executor import generator_of
 from d5ray.frameworks.torch.graph import Code, code_of, graph
 from d5ray.frameworks.torch.network_module import NetworkTensors
-from d5ray.frameworks.torch.tensors import array_of, tensor_of
+from d5ray.frameworks.torch.tensors import array_of, plain_tensor_of, tensor_of
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import GraphEvent
@@ -52,7 +52,6 @@ class TorchGraphExecutor(GraphExecutor):
         self._on_cpu = self._torch_device.type == "cpu"
         self._compiler = compiler
         self._generator = generator_of(self._torch_device)
-        self._gradients: dict[str, torch.Tensor | None] = {}
         self.tensors: NetworkTensors | None = None
         super().__init__(network, device, events, trained=trained, seed=seed)
 
@@ -62,45 +61,52 @@ class TorchGraphExecutor(GraphExecutor):
         code = code_of(own, tensors)
         if self._compiler is not None and observer is None:
             code = self._compiler(code)
+        given = tuple((name, self._put_of(name)) for name in made.inputs)
         makers = {name: node.type for _, node in made.nodes for name in node.outputs}
-        shared = tuple(makers.get(name, "Identity") in ALIASING for name in made.wanted)
-        wanted = tuple(zip(made.wanted, shared, strict=True))
-        given, tensor = made.inputs, self._tensor
-
-        def outputs_of(found: tuple[torch.Tensor, ...]) -> dict[str, Array]:
-            return {
-                name: np.array(array_of(value)) if aliasing else array_of(value)
-                for (name, aliasing), value in zip(wanted, found, strict=True)
-            }
+        wanted = tuple((name, self._get_of(name, makers.get(name, "Identity"))) for name in made.wanted)
 
         def infer(inputs: Arrays) -> dict[str, Array]:
             with torch.inference_mode():
-                return outputs_of(code(tensors, *[tensor(inputs[name]) for name in given]))
+                found = code(tensors, *[put(inputs[name]) for name, put in given])
+                return {name: get(value) for (name, get), value in zip(wanted, found, strict=True)}
 
         if loss is None:
             return infer
         place = made.wanted.index(loss)
-        reached = {name for name, _ in self.network.gradient(loss)}
-        names = tuple(name for name in self._trained if name in reached)
-        parameters = tuple(tensors.tensor(name) for name in names)
+        parameters = tuple(tensors.tensor(name) for name in self._trained)
 
         def train(inputs: Arrays) -> dict[str, Array]:
             begin = perf_counter_ns()
+            for parameter in parameters:
+                parameter.grad = None
             with torch.enable_grad():
-                found = code(tensors, *[tensor(inputs[name]) for name in given])
+                found = code(tensors, *[put(inputs[name]) for name, put in given])
                 value = found[place]
                 if value.numel() != 1:
                     check_one_number(loss, value.shape)
                 self._synchronize()
                 middle = perf_counter_ns()
-                gradients = torch.autograd.grad(value, parameters, allow_unused=True)
-            self._gradients = dict(zip(names, gradients, strict=True))
+                torch.autograd.backward(value)
             self._synchronize()
             self.forward_ns += middle - begin
             self.backward_ns += perf_counter_ns() - middle
-            return outputs_of(found)
+            return {name: get(value.detach()) for (name, get), value in zip(wanted, found, strict=True)}
 
         return train
+
+    def _put_of(self, name: str) -> Callable[[Array], torch.Tensor]:
+        """What makes tensors of arrays for this input: PyTorch's own function, where that is enough."""
+        if not self._on_cpu:
+            return lambda array: tensor_of(array).to(self._torch_device)
+        return tensor_of if self.network.inputs[name].dtype.name == "bfloat16" else plain_tensor_of
+
+    def _get_of(self, name: str, maker: str) -> Callable[[torch.Tensor], Array]:
+        """What makes arrays of tensors for this output, which is made by such an operator."""
+        if maker in ALIASING:
+            return lambda tensor: np.array(array_of(tensor))
+        known = self.network.descriptors.get(name)
+        plain = self._on_cpu and known is not None and known.dtype.name != "bfloat16"
+        return torch.Tensor.numpy if plain else array_of
 
     def _tensors(self) -> NetworkTensors:
         if self.tensors is None:
@@ -118,10 +124,8 @@ class TorchGraphExecutor(GraphExecutor):
         return self._tensors().value(name)
 
     def _gradient(self, parameter: str) -> Array:
-        found = self._gradients.get(parameter)
-        if found is None:
-            found = torch.zeros_like(self._tensors().tensor(parameter))
-        return np.array(array_of(found))
+        tensor = self._tensors().tensor(parameter)
+        return np.array(array_of(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad))
 
     def _seed_pass(self, seed: int) -> None:
         self._generator.manual_seed(seed)
@@ -131,10 +135,6 @@ class TorchGraphExecutor(GraphExecutor):
 
     def _allocated(self) -> int | None:
         return allocated_bytes() if self._on_cpu else int(torch.cuda.memory_allocated(self._torch_device))
-
-    def _tensor(self, array: Array) -> torch.Tensor:
-        tensor = tensor_of(array)
-        return tensor if self._on_cpu else tensor.to(self._torch_device)
 
     def _synchronize(self) -> None:
         if not self._on_cpu:

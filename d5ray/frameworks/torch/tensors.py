@@ -10,11 +10,14 @@ Array = np.ndarray[Any, Any]
 
 def tensor_of(array: Array) -> torch.Tensor:
     """A tensor over the memory of an array, or over a copy of it where it must not be written."""
-    if not array.flags.writeable:  # PyTorch knows no such tensor
-        array = array.copy()
     if array.dtype.name == "bfloat16":  # which NumPy knows from ml_dtypes: the bits travel as int16
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+        return plain_tensor_of(array.view(np.int16)).view(torch.bfloat16)
+    return plain_tensor_of(array)
+
+
+def plain_tensor_of(array: Array) -> torch.Tensor:
+    """The same for an array of a type that PyTorch shares with NumPy; asking for the type takes longer."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def array_of(tensor: torch.Tensor) -> Array:
