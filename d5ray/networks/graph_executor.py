@@ -231,6 +231,11 @@ class GraphExecutor(ABC):
     def _seed_pass(self, seed: int) -> None:  # noqa: B027 - a native model draws as its framework does
         """What is drawn in the pass that begins depends on this."""
 
+    def _forget(self) -> None:
+        """Build all code anew when it is asked for."""
+        self._signatures.clear()
+        self._runs.clear()
+
     def _refresh(self) -> None:
         """Take over what has changed in the network since."""
         if self._changes != self.network.changes_so_far:
@@ -243,8 +248,7 @@ class GraphExecutor(ABC):
             check_supported(self.framework, network.nodes)
             self._structure = structure
             self._trained = _trained(network, self._asked_for)
-            self._signatures.clear()
-            self._runs.clear()
+            self._forget()
         self._changes = network.changes_so_far
         values = {**network.parameters, **network.constants, **network.state_values}
         for name, value in values.items():

@@ -228,10 +228,10 @@ def test_tensors_are_let_go_when_nothing_needs_them(framework: str) -> None:
     assert kept["abs_3"] == pytest.approx(0 if reused else SIZE, abs=SIZE / 10)
     assert abs(kept["mean"]) < SIZE / 10
     under_test.inference_and_backprop({"x": x})
-    peak = memory.peak
-    assert peak is not None and peak.held_bytes > 8 * SIZE
     assert memory.rows[-1].direction == BACKWARD
-    if framework != "tensorflow":  # whose tape keeps what it has until its end
+    peak = memory.peak
+    if not reused:  # TensorFlow's tape keeps what it has until its end, and no more than it needs
+        assert peak is not None and peak.held_bytes > 11 * SIZE
         assert memory.rows[-1].held_bytes < 4 * SIZE
 
 

@@ -28,8 +28,8 @@ class TensorFlowGraphExecutor(GraphExecutor):
 
     Where operators are watched, the same Python code runs eagerly instead.
 
-    Bound to arrays (see `bind`), a training pass copies the parameters in and the gradients out, each as one
-    flat tensor: four passes over their memory.
+    Bound to arrays (see `bind`), a pass takes parameters and state from these, as inputs of the graph, and a
+    training pass copies gradients and the next state out, tensor by tensor.
     """
 
     framework = "tensorflow"
@@ -55,10 +55,14 @@ class TensorFlowGraphExecutor(GraphExecutor):
 
     def bind(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array]) -> None:
         """Take the trained parameters from these arrays in every pass, and write gradients into those."""
+        if parameters.keys() != self._bound[0].keys():
+            self._forget()
         self._bound = parameters, gradients
 
     def bind_state(self, state: Mapping[str, Array]) -> None:
         """Take the state from these arrays, and write the next one into them."""
+        if state.keys() != self._bound_state.keys():
+            self._forget()
         self._bound_state = state
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
@@ -71,27 +75,28 @@ class TensorFlowGraphExecutor(GraphExecutor):
             trained=self._trained,
         )
         names: tuple[str, ...] = ()
+        held = tuple(name for name in (*self._bound[0], *self._bound_state) if name in made.read)
         if loss is None:
-            traced = self._inference_of(made, own)
+            traced = self._inference_of(made, own, held)
         else:
             reached = {name for name, _ in self.network.gradient(loss)}
             names = tuple(name for name in self._trained if name in reached)
-            traced = self._training_of(made, own, loss, names)
+            traced = self._training_of(made, own, loss, names, held)
         if observer is None:
-            traced = tf.function(traced, input_signature=self._signature(made), autograph=False)
+            traced = tf.function(traced, input_signature=self._signature(made, held), autograph=False)
             with tf.device(self._where):
                 traced = traced.get_concrete_function()
         wanted, given, count = made.wanted, made.inputs, len(made.wanted)
         types = [self.network.inputs[name].dtype for name in given]
 
         def run(inputs: Arrays) -> Sequence[Tensor]:
-            self._take_bound()
+            arrays = {**self._bound[0], **self._bound_state}
             with tf.device(self._where):
                 tensors = [
                     tf.convert_to_tensor(inputs[name], dtype=dtype)
                     for name, dtype in zip(given, types, strict=True)
                 ]
-                return traced(*tensors)
+                return traced(*tensors, *[tf.convert_to_tensor(arrays[name]) for name in held])
 
         def infer(inputs: Arrays) -> dict[str, Array]:
             return {name: value.numpy() for name, value in zip(wanted, run(inputs), strict=True)}
@@ -104,8 +109,8 @@ class TensorFlowGraphExecutor(GraphExecutor):
             found = run(inputs)
             outputs = {name: value.numpy() for name, value in zip(wanted, found, strict=False)}
             check_one_number(loss, outputs[loss].shape)
-            self._gradients = dict(zip(names, found[count:], strict=True))
-            self._give_bound()
+            self._gradients = dict(zip(names, found[count:], strict=False))
+            self._give_bound(dict(zip(made.state, found[count + len(names) :], strict=False)))
             # One graph has both passes: their share is not measured, and the usual one is assumed.
             spent = perf_counter_ns() - begin
             self.forward_ns += spent // 3
@@ -114,58 +119,65 @@ class TensorFlowGraphExecutor(GraphExecutor):
 
         return train
 
-    def _inference_of(self, made: Plan, own: Sequence[Call]) -> Traced:
+    def _inference_of(self, made: Plan, own: Sequence[Call], held: tuple[str, ...]) -> Traced:
         def infer(*inputs: Tensor) -> list[Tensor]:
-            values = self._run(made, own, inputs)
+            values = self._run(made, own, held, inputs)
             return [tf.identity(values[name]) for name in made.wanted]
 
         return infer
 
-    def _training_of(self, made: Plan, own: Sequence[Call], loss: str, names: tuple[str, ...]) -> Traced:
-        variables = [self._variables[name] for name in names]
+    def _training_of(
+        self, made: Plan, own: Sequence[Call], loss: str, names: tuple[str, ...], held: tuple[str, ...]
+    ) -> Traced:
+        """Gives what is wanted, the gradients, and the next state where that is bound to arrays."""
 
         def train(*inputs: Tensor) -> list[Tensor]:
+            bound = dict(zip(held, inputs[len(made.inputs) :], strict=True))
+            moving = [bound.get(name, self._variables[name]) for name in names]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)
-                values = self._run(made, own, inputs)
+                tape.watch(moving)
+                values = self._run(made, own, held, inputs)
             gradients = tape.gradient(
-                values[loss], variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+                values[loss], moving, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
             for old, new in made.state.items():
-                self._variables[old].assign(values[new])
+                if old not in bound:
+                    self._variables[old].assign(values[new])
             outputs = [tf.identity(values[name]) for name in made.wanted]
-            return outputs + [tf.convert_to_tensor(gradient) for gradient in gradients]
+            outputs += [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return outputs + [tf.identity(values[new]) for old, new in made.state.items() if old in bound]
 
         return train
 
-    def _run(self, made: Plan, own: Sequence[Call], inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    def _run(
+        self, made: Plan, own: Sequence[Call], held: tuple[str, ...], inputs: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
         """All tensors by name; what nothing needs any more is let go, which matters where this is eager."""
-        values: dict[str, Tensor] = dict(zip(made.inputs, inputs, strict=True))
-        held = self.network.constants
-        read = made.read
-        values.update({name: tf.constant(held[name]) for name in held if name in read})
-        values.update({name: tf.convert_to_tensor(v) for name, v in self._variables.items() if name in read})
+        values: dict[str, Tensor] = dict(zip((*made.inputs, *held), inputs, strict=True))
+        constants, read = self.network.constants, made.read
+        values.update({name: tf.constant(constants[name]) for name in constants if name in read})
+        variables = {name: v for name, v in self._variables.items() if name in read and name not in values}
+        values.update({name: tf.convert_to_tensor(variable) for name, variable in variables.items()})
         for call, last in zip(own, made.last_uses, strict=True):
             call(values)
             for name in last:
                 values.pop(name, None)
         return values
 
-    def _signature(self, made: Plan) -> list[Any]:
-        return [_spec(name, self.network.inputs[name]) for name in made.inputs]
+    def _signature(self, made: Plan, held: tuple[str, ...]) -> list[Any]:
+        known = self.network.descriptors
+        return [_spec(self.network.inputs[name]) for name in made.inputs] + [
+            _spec(known[each]) for each in held
+        ]
 
-    def _take_bound(self) -> None:
-        for name, value in (*self._bound[0].items(), *self._bound_state.items()):
-            self._variables[name].assign(value)
-
-    def _give_bound(self) -> None:
+    def _give_bound(self, state: Mapping[str, Tensor]) -> None:
         for name, array in self._bound[1].items():
             gradient = self._gradients.get(name)
             array[...] = 0 if gradient is None else gradient.numpy()
             if self.on_gradient is not None:
                 self.on_gradient(name)
-        for name, array in self._bound_state.items():
-            array[...] = self._variables[name].numpy()
+        for name, value in state.items():
+            self._bound_state[name][...] = value.numpy()
 
     def _load(self, name: str, value: Array) -> None:
         if name in self.network.constants:
@@ -202,7 +214,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         return int(tf.config.experimental.get_memory_info(self._where.removeprefix("/"))["current"])
 
 
-def _spec(name: str, descriptor: TensorDescriptor) -> Any:
+def _spec(descriptor: TensorDescriptor) -> Any:
     shape = None
     if descriptor.shape is not None:
         shape = [size if isinstance(size, int) else None for size in descriptor.shape]
