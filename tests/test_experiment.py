@@ -362,7 +362,7 @@ def each(keys: list[str], wrong: list[object], remedy: str) -> Iterator[Wrong]:
 WRONG: list[Wrong] = [
     # what is given, and what the message must say: the key, what was found, the remedy
     ({"model": "lenett"}, ("model", "'lenett'", "did you mean 'lenet'?")),
-    ({"model": "zzz"}, ("model", "'zzz'", "known: lenet, mlp")),
+    ({"model": "zzz"}, ("model", "'zzz'", "known: lenet, lstm, mlp")),
     ({"model": None}, ("model is None", "NoneType", "a name such as 'lenet', a class or function")),
     ({"model": 5}, ("model is 5", "int", "it must be")),
     ({"dataset": "digit"}, ("data set", "'digit'", "did you mean 'digits'?")),

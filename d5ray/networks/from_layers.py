@@ -8,21 +8,27 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.networks.layers import (
     BatchNorm,
+    Beside,
     CausalSelfAttention,
+    ChannelsLast,
     Conv,
+    ConvTranspose,
     Dropout,
     Embedding,
     Flatten,
     Gelu,
     GlobalAveragePool,
+    Last,
     Layer,
     LayerNorm,
     Layers,
     Linear,
+    Lstm,
     MaxPool,
     Positions,
     Relu,
     Residual,
+    Rows,
     Shape,
 )
 from d5ray.networks.network import Network
@@ -94,7 +100,7 @@ class _Translation:
     def _layer(self, layer: Layer, x: str, shape: Shape, path: str) -> str:
         """The tensor that one layer makes of x (batch, *shape)."""
         match layer:
-            case Conv():
+            case Conv() | ConvTranspose():
                 return self._convolution(layer, x, path)
             case BatchNorm(epsilon, momentum):
                 return self._batch_normalization(x, path, epsilon, momentum)
@@ -128,16 +134,28 @@ class _Translation:
                 main, _ = self.chain(body, x, shape, f"{path}.body.")
                 beside, _ = self.chain(shortcut, x, shape, f"{path}.shortcut.")
                 return self.node("Add", path, main, beside)
+            case Beside(body):
+                behind, _ = self.chain(body, x, shape, f"{path}.body.")
+                return self.node("Concat", path, x, behind, axis=1)
+            case ChannelsLast():
+                return self.node("Transpose", path, x, perm=(0, 2, 3, 1))
+            case Rows():
+                return self._rows(x, path, shape)
+            case Lstm(features):
+                return self._memory(x, path, shape, features)
+            case Last():
+                return self.node("Gather", path, x, self._whole(f"{path}.place", -1), axis=1)
         raise ConfigurationError(f"the layer {layer} has no translation into a Network")
 
-    def _convolution(self, layer: Conv, x: str, path: str) -> str:
+    def _convolution(self, layer: Conv | ConvTranspose, x: str, path: str) -> str:
         inputs = [x, self._parameter(f"{path}.weight")]
         if layer.bias:
             inputs.append(self._parameter(f"{path}.bias"))
         return self.node(
-            "Conv",
+            type(layer).__name__,
             path,
             *inputs,
+            group=getattr(layer, "groups", 1),
             kernel_shape=(layer.kernel,) * 2,
             strides=(layer.stride,) * 2,
             pads=(layer.padding,) * 4,
@@ -161,6 +179,41 @@ class _Translation:
             momentum=1 - momentum,
             training_mode=1,
         )
+
+    def _rows(self, x: str, path: str, shape: Shape) -> str:
+        """(batch, channels, height, width) as (batch, height, channels · width)."""
+        if len(shape) == 2:
+            return x
+        turned = self.node("Transpose", f"{path}.turned", x, perm=(0, 2, 1, 3))
+        return self.node(
+            "Reshape", path, turned, self._whole(f"{path}.shape", [0, shape[1], shape[0] * shape[2]])
+        )
+
+    def _memory(self, x: str, path: str, shape: Shape, features: int) -> str:
+        """PyTorch has the gates in the order i, f, g, o, ONNX has i, o, f, c, and an axis of directions."""
+        order = self._whole(f"{path}.order", [0, 3, 1, 2])
+        weights = [
+            self._gates(f"{path}.lstm.{name}", order, (4, features, width))
+            for name, width in (("weight_ih_l0", shape[1]), ("weight_hh_l0", features))
+        ]
+        biases = [
+            self._gates(f"{path}.lstm.{name}", order, (4, features)) for name in ("bias_ih_l0", "bias_hh_l0")
+        ]
+        both = self.node("Concat", f"{path}.biases", *biases, axis=1)
+        outputs = (f"{path}.steps",)
+        batch_first = self.node("Transpose", f"{path}.by_step", x, perm=(1, 0, 2))
+        self.node("LSTM", path, batch_first, *weights, both, outputs=outputs, hidden_size=features)
+        one = self.node("Squeeze", f"{path}.one", *outputs, self._whole(f"{path}.direction", [1]))
+        return self.node("Transpose", f"{path}.by_sample", one, perm=(1, 0, 2))
+
+    def _gates(self, name: str, order: str, shape: Shape) -> str:
+        """A parameter (4 · features, ...) in ONNX's order of the gates, as (1, 4 · features, ...)."""
+        apart = self.node(
+            "Reshape", f"{name}.apart", self._parameter(name), self._whole(f"{name}.shape", shape)
+        )
+        ordered = self.node("Gather", f"{name}.ordered", apart, order)
+        whole = (1, shape[0] * shape[1], *shape[2:])
+        return self.node("Reshape", f"{name}.whole", ordered, self._whole(f"{name}.all", whole))
 
     def _positions(self, x: str, path: str, length: int) -> str:
         table = self._parameter(f"{path}.weight")

@@ -33,6 +33,13 @@ CASES: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
     "resnet8": ((3, 8, 8), 5, {"width": 4}),
     "transformer": ((7,), 11, {"width": 16, "heads": 4, "context": 9}),
 }
+OTHERS: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
+    "lstm": ((1, 6, 5), 4, {}),
+    "unet": ((2, 8, 8), 3, {"width": 4, "depth": 2}),
+    "mobilenet": ((3, 32, 32), 4, {"width": 4}),
+    "vgg11": ((3, 32, 32), 4, {"width": 4, "hidden": (8,), "dropout": 0.0}),
+    "wide_resnet": ((3, 8, 8), 4, {"depth": 10, "factor": 1}),
+}
 TOLERANCES = {"float32": 1e-4, "float64": 1e-9}  # relative to the largest entry
 
 
@@ -99,7 +106,7 @@ class Case:
 @cache
 def case(name: str, dtype: str = "float32") -> Case:
     """The network of this name, its parameters and samples in this type."""
-    shape, classes, options = CASES[name]
+    shape, classes, options = {**CASES, **OTHERS}[name]
     layers = catalogue.network(name, shape, classes, **options)
     module = as_onnx_keeps_it(build.seeded(layers, shape, 3).to(getattr(torch, dtype)))
     values = {key: np.array(tensor.numpy()) for key, tensor in module.state_dict().items()}

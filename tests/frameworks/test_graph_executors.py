@@ -15,6 +15,7 @@ from tests.frameworks.small_networks import (
     BATCH,
     CASES,
     FRAMEWORKS,
+    OTHERS,
     TOLERANCES,
     Array,
     autograd,
@@ -49,6 +50,22 @@ def test_a_training_pass_is_that_of_pytorch(framework: str, name: str, dtype: st
         assert found[parameter].dtype == gradient.dtype
         assert found[parameter].shape == gradient.shape
         assert float(np.abs(found[parameter] - gradient).max()) < limit * largest, parameter
+
+
+@every_framework
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_are_those_of_the_other_networks_by_name(framework: str, name: str) -> None:
+    """Gated recurrences, transposed and grouped convolutions, what is put beside: in float64."""
+    made = case(name, "float64")
+    loss, scores, gradients = autograd(made)
+    under_test = executor(framework, made.network)
+    outputs = under_test.inference_and_backprop(made.given, "loss")
+    assert float(outputs["loss"]) == pytest.approx(loss, rel=1e-9)
+    assert error(outputs["output"], scores) < 1e-9
+    found = gradients_of(under_test)
+    largest = max(float(np.abs(gradient).max()) for gradient in gradients.values())
+    for parameter, gradient in gradients.items():
+        assert float(np.abs(found[parameter] - gradient).max()) < 1e-9 * largest, parameter
 
 
 @every_framework
