@@ -7,7 +7,9 @@ from typing import Any
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.node import Node
+from d5ray.operators.registry import registered
 from d5ray.operators.site import Site
+from d5ray.ops import custom
 from d5ray.ops.catalogue import DOMAIN
 
 OWN_DOMAINS = ("", "ai.onnx", DOMAIN)  # whose types stand in the catalogue
@@ -22,7 +24,7 @@ def implementation(framework: str, site: Site) -> Any:
     node = site.node
     check_supported(framework, [node])
     if not _in_catalogue(framework, node):
-        return _custom(framework, site)
+        return custom.implementation(framework, site)
     found = _table(framework)[node.type]
     if framework in ("numpy", "cupy"):
         return found
@@ -59,15 +61,6 @@ def _called(node: Node) -> str:
     return f"the one that makes {next((name for name in node.outputs if name), '')!r}"
 
 
-def registered(domain: str, type: str) -> Any:
-    """The user's own operator of this type, None where there is none."""
-    try:
-        registry = import_module("d5ray.operators.registry")
-    except ModuleNotFoundError:
-        return None
-    return registry.registered(domain, type)
-
-
 def _in_catalogue(framework: str, node: Node) -> bool:
     return node.domain in OWN_DOMAINS and node.type in _table(framework)
 
@@ -78,9 +71,3 @@ def _table(framework: str) -> Any:
     if framework in ("numpy", "cupy"):
         return import_module("d5ray.ops.arrays").OPERATORS
     return import_module(f"d5ray.ops.{framework}").BUILDERS
-
-
-def _custom(framework: str, site: Site) -> Any:
-    """The user's own operator, as the framework takes it."""
-    custom = import_module("d5ray.ops.custom")
-    return custom.implementation(framework, site)

@@ -15,15 +15,6 @@ from tests.conftest import Finished, d5ray, started, wait_until
 BUDGET, FRAMEWORKS = 8.0, ("numpy", "torch")
 
 
-def needs_catalogue() -> None:
-    """Skip where the catalogue has no products that could be measured."""
-    from d5ray.ops.arrays import OPERATORS  # noqa: PLC0415
-    from d5ray.ops.torch import BUILDERS  # noqa: PLC0415 - imports torch
-
-    if "Gemm" not in BUILDERS or "Gemm" not in OPERATORS:
-        pytest.skip("the catalogue has no Gemm")
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bench")
@@ -32,7 +23,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bench(home: Path) -> Finished:
     """Two frameworks in two processes each, on products, for some seconds."""
-    needs_catalogue()
     done = d5ray(
         "bench", "operators", "--budget", f"{BUDGET:g}s", "--frameworks", ",".join(FRAMEWORKS),
         "--problems", "gemm", "--mode", "inference", "--processes", "2", "--threads", "1", "--json",
@@ -157,7 +147,6 @@ def test_a_table_is_shown_for_people(home: Path, run: Run) -> None:
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     """The run is interrupted, its rows can be read; exit code 2; no process is left."""
-    needs_catalogue()
     home = tmp_path / "home"
     arguments = ("bench", "operators", "--budget", "1h", "--frameworks", "numpy", "--json")
     with started(*arguments, env={"D5RAY_HOME": str(home)}) as command:
