@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from d5ray.errors import ValidationError as ValidationError
     from d5ray.experiment import Experiment as Experiment
     from d5ray.exports.catalogue import export as export
+    from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer as KerasOptimizer
     from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer
     from d5ray.metrics.asynchrony import AsynchronousThroughput as AsynchronousThroughput
     from d5ray.metrics.asynchrony import ClockGap as ClockGap
@@ -378,6 +379,7 @@ _NAMES = {
     "ThreeStepOptimizer": "d5ray.training.optimizers.three_steps",
     "UpdateRuleOptimizer": "d5ray.training.optimizers.three_steps",
     "NativeOptimizer": "d5ray.training.optimizers.native",
+    "KerasOptimizer": "d5ray.frameworks.tensorflow.optimizer",
     "TorchOptimizer": "d5ray.frameworks.torch.optimizer",
     "Schedule": "d5ray.training.schedules",
     "Piecewise": "d5ray.training.schedules",
