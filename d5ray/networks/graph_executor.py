@@ -12,6 +12,7 @@ from d5ray.networks.execution import inputs as given_inputs
 from d5ray.networks.execution.event import GraphEvent
 from d5ray.networks.execution.observer import Observer, checked
 from d5ray.networks.execution.plan import Plan, computable, needs_of, plan
+from d5ray.networks.microbatch.accumulator import Accumulator, HostAccumulator
 from d5ray.networks.network import Network
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
@@ -137,6 +138,10 @@ class GraphExecutor(ABC):
     def go_on_from(self, passes: int) -> None:
         """Draw as after so many passes."""
         self._training_passes = passes
+
+    def accumulator(self) -> Accumulator:
+        """What adds up the gradients of several training passes, as micro-batches need it."""
+        return HostAccumulator(self._gradient)
 
     # -- what a framework fills ------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import final
 import numpy as np
 import torch
 
+from d5ray.frameworks.torch.accumulator import TorchAccumulator
 from d5ray.frameworks.torch.devices import chosen
 from d5ray.frameworks.torch.executor import generator_of
 from d5ray.frameworks.torch.graph import Code, code_of, graph
@@ -107,6 +108,17 @@ class TorchGraphExecutor(GraphExecutor):
         known = self.network.descriptors.get(name)
         plain = self._on_cpu and known is not None and known.dtype.name != "bfloat16"
         return torch.Tensor.numpy if plain else array_of
+
+    def accumulator(self) -> TorchAccumulator:
+        return TorchAccumulator(self._take_gradients)
+
+    def _take_gradients(self) -> dict[str, torch.Tensor | None]:
+        """Those of the last pass, which nobody else has from now on."""
+        tensors, taken = self._tensors(), {}
+        for name in self._trained:
+            parameter = tensors.tensor(name)
+            taken[name], parameter.grad = parameter.grad, None
+        return taken
 
     def _tensors(self) -> NetworkTensors:
         if self.tensors is None:

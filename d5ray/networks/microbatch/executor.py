@@ -1,0 +1,182 @@
+"""MicroBatched: an executor that computes every batch in parts, so that it needs the memory of one of them"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.checks import check_count
+from d5ray.errors import ConfigurationError
+from d5ray.networks.execution.observer import Observer
+from d5ray.networks.execution.plan import Plan
+from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run
+from d5ray.networks.microbatch.samples import AVERAGE, SHARED, SUM, Kind, Samples
+from d5ray.networks.microbatch.where import sample_inputs, whereabouts
+
+
+@final
+class MicroBatched(GraphExecutor):
+    """Another executor's passes over micro-batches, with the results of one over the whole batch.
+
+    Outputs with a slice for each sample are put together. Means and sums over samples, such as a loss, and
+    their gradients are added up, means with the share of samples that a part has: loss and gradients are
+    those of the whole batch but for rounding. A Dropout draws a mask for each part.
+
+    executor: of a network that mixes no samples: one that does is refused when a pass begins, with the nodes
+    and reasons. Events that it has are told of each part. size: of the parts, the last of which may be
+    smaller; or the size of every part, which then add up to the batch.
+
+    """
+
+    def __init__(self, executor: GraphExecutor, size: int | Sequence[int]) -> None:
+        self._sizes = (size,) if isinstance(size, int) else tuple(size)
+        self._repeated = isinstance(size, int)
+        for each in self._sizes:
+            check_count("the size of a micro-batch", each, 1)
+        if not self._sizes:
+            raise ConfigurationError("there are no sizes of micro-batches: give one, or one for each")
+        self.executor = executor
+        self.framework = executor.framework  # type: ignore[misc]  # that of another class
+        self._sums = executor.accumulator()
+        super().__init__(executor.network, executor.device, trained=executor.trained)
+
+    def draw_from(self, seed: int) -> None:
+        self.executor.draw_from(seed)
+
+    def passes(self) -> int:
+        return self.executor.passes()
+
+    def go_on_from(self, passes: int) -> None:
+        self.executor.go_on_from(passes)
+
+    def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
+        kinds = self._kinds(made, loss)
+        sampled = {name for name in made.inputs if kinds.get(name) == Samples(0)}
+        if not sampled:
+            raise ConfigurationError(
+                f"no input of the network has an open first axis, {_listed(made.inputs)}: it takes no batch "
+                "that could be divided"
+            )
+        outputs = {name: kinds.get(name, SHARED) for name in made.wanted}
+        reached = {name for name, _ in self.network.gradient(loss)} if loss is not None else set()
+        trained = tuple(name for name in self.trained if name in reached)
+        weighted = loss is not None and outputs[loss] is not SUM
+        needed = frozenset(made.inputs)
+
+        def run(inputs: Arrays) -> dict[str, Array]:
+            given = {name: value for name, value in inputs.items() if name in needed}
+            batch = _batch_of(given, sampled)
+            parts: list[dict[str, Array]] = []
+            shares: list[float] = []
+            self._sums.begin()
+            begin = 0
+            for size in self._parts(batch):
+                part = {
+                    name: value[begin : begin + size] if name in sampled else value
+                    for name, value in given.items()
+                }
+                begin += size
+                shares.append(size / max(batch, 1))
+                if loss is None:
+                    parts.append(self.executor.inference(part))
+                else:
+                    parts.append(self.executor.inference_and_backprop(part, loss))
+                    self._sums.add(trained, shares[-1] if weighted else 1.0)
+            self.forward_ns, self.backward_ns = self.executor.forward_ns, self.executor.backward_ns
+            return {
+                name: _joined([part[name] for part in parts], kind, shares) for name, kind in outputs.items()
+            }
+
+        return run
+
+    def _kinds(self, made: Plan, loss: str | None) -> Mapping[str, Kind]:
+        """What the tensors hold. Raises `ConfigurationError` for nodes that mix samples, all of them."""
+        found = whereabouts(self.network, [node for _, node in made.nodes], training=loss is not None)
+        if found.mixing:
+            (first, why), *more = found.mixing.items()
+            others = f"; so do {len(more)} other nodes" if more else ""
+            raise ConfigurationError(
+                f"the network cannot be computed in micro-batches, the node {self.network.node(first)} mixes "
+                f"samples: {why}{others}"
+            )
+        for name in made.wanted:
+            kind = found.kinds.get(name, SHARED)
+            if not isinstance(kind, Samples) and kind not in (AVERAGE, SUM, SHARED):
+                raise ConfigurationError(
+                    f"the network cannot be computed in micro-batches: its output {name!r} is {kind.value}"
+                )
+        if loss is not None and isinstance(found.kinds.get(loss), Samples):
+            raise ConfigurationError(
+                f"the loss {loss!r} has a value for each sample: add a node that reduces it, such as "
+                "ReduceMean"
+            )
+        closed = [
+            f"{name!r} ({self.network.inputs[name]})"
+            for name in sample_inputs(self.network)
+            if isinstance((self.network.inputs[name].shape or (None,))[0], int)
+        ]
+        if closed:
+            raise ConfigurationError(
+                f"the network takes batches of one size alone, by its input {closed[0]}: let the first axis "
+                "be open, such as 'batch', when it is made"
+            )
+        return found.kinds
+
+    def _parts(self, batch: int) -> Sequence[int]:
+        """The sizes of the parts of a batch."""
+        if not self._repeated:
+            if sum(self._sizes) != batch:
+                raise ConfigurationError(
+                    f"the batch has {batch} samples, and the micro-batches of {_listed(self._sizes)} add up "
+                    f"to {sum(self._sizes)}: give one size for all of them, or batches of this size"
+                )
+            return self._sizes
+        (size,) = self._sizes
+        whole, rest = divmod(batch, size)
+        return [*[size] * whole, *[rest] * bool(rest)] or [0]
+
+    # What is held, the other executor holds.
+
+    def _draws(self, made: Plan) -> bool:
+        return False
+
+    def _load(self, name: str, value: Array) -> None:
+        pass
+
+    def _value(self, name: str) -> Array:
+        found = self.executor.fetch(name)
+        return np.array(self.network.constants[name]) if found is None else found
+
+    def _gradient(self, parameter: str) -> Array:
+        found = self._sums.gradient(parameter)
+        return np.zeros_like(self.network.parameters[parameter]) if found is None else found
+
+    def _made_observer(self) -> Observer:
+        raise NotImplementedError("events are told by the executor of the parts")
+
+
+def _batch_of(inputs: Arrays, sampled: set[str]) -> int:
+    """How many samples there are, in all inputs that have some."""
+    found = {name: len(inputs[name]) for name in inputs if name in sampled}
+    (first, batch), *others = found.items()
+    for name, size in others:
+        if size != batch:
+            raise ConfigurationError(
+                f"the input {first!r} has {batch} samples, and {name!r} {size}: give inputs that agree"
+            )
+    return batch
+
+
+def _joined(values: Sequence[Array], kind: Kind, shares: Sequence[float]) -> Array:
+    """What the whole batch would give."""
+    if len(values) == 1 or kind is SHARED:
+        return values[0]
+    if isinstance(kind, Samples):
+        return np.concatenate(values, axis=kind.axis)
+    weights = shares if kind is AVERAGE else [1.0] * len(values)
+    total: Any = sum(np.asarray(value, np.float64) * w for value, w in zip(values, weights, strict=True))
+    return np.asarray(total).astype(values[0].dtype)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values)) or "none"
