@@ -1,0 +1,176 @@
+"""What steps and layers take here at each size of micro-batches: seconds, and memory at its peak"""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import final
+
+import numpy as np
+
+from d5ray.checks import check_count
+from d5ray.errors import ConfigurationError
+from d5ray.networks.graph_executor import Arrays, GraphExecutor
+from d5ray.networks.microbatch.alone import alone, bytes_of_tensors
+from d5ray.networks.microbatch.executor import MicroBatched
+from d5ray.networks.microbatch.fresh import in_fresh_process
+from d5ray.networks.microbatch.kernels import Kernel, LayerKernels
+from d5ray.networks.microbatch.peak import HostPeak, PeakMemory
+from d5ray.networks.network import Network
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+Factory = Callable[[Network], GraphExecutor]
+FEWEST, MOST = 3, 50  # passes that are timed
+PROCESS_SECONDS = 1800.0
+
+
+@final
+@dataclass(frozen=True)
+class StepCost:
+    """A forward and backward pass: its median seconds, and the memory that it takes at its peak.
+
+    peak_bytes: over what the process held when framework, network and inputs were loaded; the executor's own
+    copy of the parameters counts.
+    """
+
+    seconds: float
+    peak_bytes: int
+
+
+def step_costs(
+    factory: Factory,
+    network: Network,
+    inputs: Arrays,
+    sizes: Iterable[int],
+    loss: str = "loss",
+    *,
+    peak: Callable[[], PeakMemory] = HostPeak,
+    seconds: float = 1.0,
+    threads: int | None = None,
+) -> dict[int, StepCost]:
+    """What a training pass over these inputs takes in micro-batches of each size, in fresh processes.
+
+    A size of the whole batch or more is the plain executor. factory: makes it, such as
+    `d5ray.frameworks.torch.from_onnx`. peak: of the memory that counts. seconds: about so long each is timed.
+    """
+    found = {}
+    for size in sizes:
+        check_count("the size of a micro-batch", size, 1)
+        work = _Steps(factory, network, dict(inputs), size, loss, peak, seconds)
+        found[size] = in_fresh_process(work, PROCESS_SECONDS, threads)
+    return found
+
+
+def fastest_within(costs: Mapping[int, StepCost], limit_bytes: int) -> int:
+    """The size whose step takes the fewest seconds of those whose memory is within the limit.
+
+    Raises `ConfigurationError`, with the least that there is, where none is.
+    """
+    fitting = [size for size, cost in costs.items() if cost.peak_bytes <= limit_bytes]
+    if not fitting:
+        size = min(costs, key=lambda each: costs[each].peak_bytes, default=None)
+        least = (
+            "none was measured"
+            if size is None
+            else f"the least is {costs[size].peak_bytes:,}, of micro-batches of {size}; raise the limit, or "
+            "measure smaller ones"
+        )
+        raise ConfigurationError(f"no size of micro-batches stays within {limit_bytes:,} bytes: {least}")
+    return min(fitting, key=lambda each: (costs[each].seconds, costs[each].peak_bytes))
+
+
+def layer_kernels(
+    factory: Factory,
+    network: Network,
+    node: Node | str,
+    sizes: Iterable[int],
+    *,
+    peak: Callable[[], PeakMemory] = HostPeak,
+    seconds: float = 0.2,
+    threads: int | None = None,
+) -> LayerKernels:
+    """A layer's time forwards and backwards, and its workspace, on micro-batches of each size.
+
+    One fresh process for the layer, from the smallest size on. The workspace is what a pass takes beside the
+    layer's inputs, outputs, parameters and their gradients. Raises `ConfigurationError` for a layer that
+    mixes samples.
+    """
+    own = network.node(node if isinstance(node, str) else node.name)
+    wanted = sorted(set(sizes))
+    work = _Layer(factory, {size: alone(network, own, size) for size in wanted}, peak, seconds)
+    found = in_fresh_process(work, PROCESS_SECONDS, threads)
+    return LayerKernels(own.name, {size: (kernel,) for size, kernel in found.items()})
+
+
+@final
+@dataclass(frozen=True)
+class _Steps:
+    """In the fresh process."""
+
+    factory: Factory
+    network: Network
+    inputs: Arrays
+    size: int
+    loss: str
+    peak: Callable[[], PeakMemory]
+    seconds: float
+
+    def __call__(self) -> StepCost:
+        _load(self.factory)
+        peak = self.peak()
+        peak.begin()
+        executor = self.factory(self.network)
+        batch = max((len(value) for value in self.inputs.values() if value.ndim), default=1)
+        if self.size < batch:
+            executor = MicroBatched(executor, self.size)
+        seconds = timed(lambda: executor.inference_and_backprop(self.inputs, self.loss), self.seconds)
+        return StepCost(seconds, peak.bytes())
+
+
+@final
+@dataclass(frozen=True)
+class _Layer:
+    """In the fresh process: networks by size."""
+
+    factory: Factory
+    networks: Mapping[int, Network]
+    peak: Callable[[], PeakMemory]
+    seconds: float
+
+    def __call__(self) -> dict[int, Kernel]:
+        _load(self.factory)
+        found = {}
+        for size, network in self.networks.items():
+            executor = self.factory(network)
+            peak = self.peak()
+            peak.begin()
+            executor.inference_and_backprop({})
+            workspace = max(0, peak.bytes() - bytes_of_tensors(network))
+            seconds = timed(lambda run=executor: run.inference_and_backprop({}), self.seconds)  # type: ignore[misc]
+            found[size] = Kernel(seconds, workspace, executor.framework)
+            del executor
+        return found
+
+
+def timed(run: Callable[[], object], seconds: float) -> float:
+    """The median of what a call takes, over about so many seconds, after a first one that does not count."""
+    run()
+    found: list[float] = []
+    begin = perf_counter()
+    while len(found) < FEWEST or (len(found) < MOST and perf_counter() - begin < seconds):
+        before = perf_counter()
+        run()
+        found.append(perf_counter() - before)
+    return statistics.median(found)
+
+
+def _load(factory: Factory) -> None:
+    """Let the framework be there, with what it allocates once."""
+    network = Network("first")
+    network.add_input("x", TensorDescriptor("float32", ("batch", 2)))
+    network.add_parameter("w", np.ones((2, 1), np.float32))
+    network.add_node(Node("MatMul", ("x", "w"), ("y",)))
+    network.add_node(Node("ReduceMean", ("y",), ("loss",), {"keepdims": 0}))
+    network.add_output("loss")
+    factory(network).inference_and_backprop({"x": np.ones((2, 2), np.float32)})
