@@ -209,6 +209,19 @@ if TYPE_CHECKING:
     from d5ray.networks.device import GPUDevice as GPUDevice
     from d5ray.networks.difference import compare_values as compare_values
     from d5ray.networks.difference import structural_difference as structural_difference
+    from d5ray.networks.microbatch.executor import MicroBatched as MicroBatched
+    from d5ray.networks.microbatch.freezing import frozen_statistics as frozen_statistics
+    from d5ray.networks.microbatch.kernels import Kernel as Kernel
+    from d5ray.networks.microbatch.kernels import LayerKernels as LayerKernels
+    from d5ray.networks.microbatch.measuring import fastest_within as fastest_within
+    from d5ray.networks.microbatch.measuring import layer_kernels as layer_kernels
+    from d5ray.networks.microbatch.measuring import step_costs as step_costs
+    from d5ray.networks.microbatch.reuse import WorkspaceReuse as WorkspaceReuse
+    from d5ray.networks.microbatch.sizes import AllSizes as AllSizes
+    from d5ray.networks.microbatch.sizes import PowersOfTwo as PowersOfTwo
+    from d5ray.networks.microbatch.sizes import Undivided as Undivided
+    from d5ray.networks.microbatch.transform import microbatched as microbatched
+    from d5ray.networks.microbatch.workspace_division import WorkspaceDivision as WorkspaceDivision
     from d5ray.networks.network import Network as Network
     from d5ray.operators.compiled.compiling import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
@@ -440,6 +453,19 @@ _NAMES = {
     "structural_difference": "d5ray.networks.difference",
     "CPUDevice": "d5ray.networks.device",
     "GPUDevice": "d5ray.networks.device",
+    "MicroBatched": "d5ray.networks.microbatch.executor",
+    "frozen_statistics": "d5ray.networks.microbatch.freezing",
+    "Kernel": "d5ray.networks.microbatch.kernels",
+    "LayerKernels": "d5ray.networks.microbatch.kernels",
+    "fastest_within": "d5ray.networks.microbatch.measuring",
+    "layer_kernels": "d5ray.networks.microbatch.measuring",
+    "step_costs": "d5ray.networks.microbatch.measuring",
+    "WorkspaceReuse": "d5ray.networks.microbatch.reuse",
+    "AllSizes": "d5ray.networks.microbatch.sizes",
+    "PowersOfTwo": "d5ray.networks.microbatch.sizes",
+    "Undivided": "d5ray.networks.microbatch.sizes",
+    "microbatched": "d5ray.networks.microbatch.transform",
+    "WorkspaceDivision": "d5ray.networks.microbatch.workspace_division",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",
     "run_recipe": "d5ray.recipes.recipe",
     "Metric": "d5ray.metrics.definitions",
