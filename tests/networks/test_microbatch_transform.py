@@ -83,6 +83,11 @@ DIVIDED: dict[str, Network] = {
     ),
     "reshaped": one(Node("Reshape", ("x", "to"), ("y",)), ("n", 4, 3), to=np.array([0, 2, 6])),
     "reshaped otherwise": one(Node("Reshape", ("x", "to"), ("y",)), ("n", 4, 3), to=np.array([-1, 12])),
+    "repeated": one(Node("Tile", ("x", "times"), ("y",)), ("n", 4), times=np.array([1, 2])),
+    "cut to a triangle": one(Node("Trilu", ("x",), ("y",)), ("n", 3, 3)),
+    "normalized over an axis": one(
+        Node("MeanVarianceNormalization", ("x",), ("y",), {"axes": (1,)}), ("n", 3, 3)
+    ),
     "reduced": one(Node("ReduceMax", ("x", "axes"), ("y",)), ("n", 4, 3), axes=np.array([-1])),
     "contracted": one(
         Node("Einsum", ("x", "z"), ("y",), {"equation": "bij,bjk->bik"}), ("n", 2, 3), ("n", 3, 2)

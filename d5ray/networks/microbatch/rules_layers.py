@@ -3,6 +3,7 @@
 from d5ray.networks.microbatch.samples import (
     SHARED,
     SUM,
+    UNKNOWN,
     Kind,
     Kinds,
     MixesSamples,
@@ -21,15 +22,22 @@ def by_sample(site: Site, kinds: Kinds) -> Kind:
     return Samples(0)
 
 
-def batch_normalization(site: Site, kinds: Kinds) -> Kind:
+def max_pool(site: Site, kinds: Kinds) -> Kind:
+    """As other pooling; indices of the largest are those in the whole tensor."""
+    if site.has_output(1):
+        raise MixesSamples("its indices are counted from the first sample on", (Samples(0), UNKNOWN))
+    return by_sample(site, kinds)
+
+
+def batch_normalization(site: Site, kinds: Kinds) -> Kinds:
     """With running statistics: value by value."""
     if site.attribute("training_mode", 0) and not site.evaluating:
         raise MixesSamples(
             "in training it normalizes with the mean and variance of the whole batch: freeze its statistics "
             "(frozen_statistics), or let a GroupNormalization stand in its place",
-            Samples(0),
+            (Samples(0), UNKNOWN, UNKNOWN),
         )
-    return by_sample(site, kinds)
+    return (by_sample(site, kinds), SHARED, SHARED)
 
 
 def matrix_product(site: Site, kinds: Kinds) -> Kind:

@@ -47,7 +47,7 @@ class MixesSamples(Exception):
     kind: what its outputs hold nevertheless.
     """
 
-    def __init__(self, reason: str, kind: Kind = UNKNOWN) -> None:
+    def __init__(self, reason: str, kind: Kind | Kinds = UNKNOWN) -> None:
         super().__init__(reason)
         self.kind = kind
 

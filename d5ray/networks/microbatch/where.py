@@ -53,6 +53,7 @@ RULES: Mapping[str, Rule] = {
     "Gather": rules_shapes.gather,
     "Gemm": rules_layers.gemm,
     "MatMul": rules_layers.matrix_product,
+    "MaxPool": rules_layers.max_pool,
     "MeanVarianceNormalization": rules_values.mean_variance,
     "OneHot": rules_shapes.one_hot,
     "Pad": rules_shapes.pad,
