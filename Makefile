@@ -14,7 +14,7 @@ run: $(VENV)/.run
 	$(BIN)/d5ray run digits_lenet
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m "not slow" -n 2 --no-loadscope-reorder
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
