@@ -79,6 +79,7 @@ def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(changes: dict[str, Any
     assert found == expected
 
 
+@pytest.mark.slow
 def test_agents_that_do_not_wait_are_told_that_one_has_ended_the_run() -> None:
     wanted = experiment(
         distributed=d5.ADPSGD(), optimizer=d5.Momentum(0.05, 0.9), epochs=2000,

@@ -281,6 +281,7 @@ def server_pid_or(group: TrainingGroup, otherwise: int) -> int:
         return otherwise
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_comes_back_with_its_last_snapshot() -> None:
     """ASGD with two shards: one is killed, and the agents find it again."""
     kill_servers(CASES["ASGD"], [0.8])

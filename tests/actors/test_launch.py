@@ -276,6 +276,7 @@ def test_wrong_numbers_of_steps_and_epochs_are_refused() -> None:
                 group.train(**wrong)
 
 
+@pytest.mark.slow
 def test_agents_read_parquet_by_themselves(tmp_path: Path) -> None:
     """From the path alone, prefetching, with a transformation of this file: what memory gives in threads."""
     train = DIGITS.train

@@ -81,6 +81,7 @@ def test_a_simulation_has_no_nodes_and_says_so() -> None:
     assert found.value is None and "a simulation has no nodes" in found.reason
 
 
+@pytest.mark.slow
 def test_a_run_whose_agent_dies_keeps_what_its_node_showed() -> None:
     """The run fails, the monitor's rows are on disk, and the aggregator that it ran in is gone with it."""
     with pytest.raises(AgentError), d5.launch(experiment(monitor_seconds=0.05)) as group:

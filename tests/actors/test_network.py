@@ -23,6 +23,7 @@ def ray_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     d5.shutdown()
 
 
+@pytest.mark.slow
 def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
     """`predicted_exchange_time` is α · rounds + β · bytes of every step of every agent."""
     found = {network.backend: network for network in measure_network(None)}

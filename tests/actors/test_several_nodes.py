@@ -52,6 +52,7 @@ def flat(parameters: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return np.concatenate([array.ravel() for array in parameters.values()])
 
 
+@pytest.mark.slow
 def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) -> None:
     """One agent a node, or six agents on three nodes (hierarchical): the same parameters on every agent, and
     those that six agents over shared memory reach on one node."""

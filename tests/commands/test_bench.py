@@ -145,6 +145,7 @@ def test_a_table_is_shown_for_people(home: Path, run: Run) -> None:
     assert lines[-1].startswith("all, with the reasons: d5ray sql last")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     """The run is interrupted, its rows can be read; exit code 2; no process is left."""
     home = tmp_path / "home"

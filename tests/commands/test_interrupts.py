@@ -117,6 +117,7 @@ def test_a_killed_actor_ends_the_run_with_its_name_and_keeps_the_rows(victim: st
     assert run.tables()["samples"].num_rows >= before
 
 
+@pytest.mark.slow
 def test_a_loss_that_becomes_nan_fails_with_the_step_named(tmp_path: Path) -> None:
     """A learning rate of a million: exit code 1, verdict FAIL, the step and the agent named."""
     with started(

@@ -64,6 +64,7 @@ def test_the_main_job_passes_and_its_tables_hold_what_the_verdict_says(by_name: 
     assert median["m"][0].as_py() == pytest.approx(step_time["value"], rel=0.5)
 
 
+@pytest.mark.slow
 def test_as_a_program_it_ends_with_the_same_parameters(by_name: Finished) -> None:
     """`python -m d5ray.recipes.digits_lenet` from an uninstalled checkout: bit for bit the same."""
     result = as_program(*SETTINGS)

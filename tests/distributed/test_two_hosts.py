@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 
 from d5ray.distributed import backends
 from d5ray.distributed.communicator import Group
@@ -82,6 +83,7 @@ def test_a_group_over_two_hosts_reduces_and_uses_memory_within_a_host() -> None:
             rendezvous.close()
 
 
+@pytest.mark.slow
 def test_a_host_that_is_unplugged_is_named() -> None:
     """No FIN comes from a host whose cable is pulled; the others know within seconds who it was."""
     with hosts(3) as places:

@@ -32,6 +32,7 @@ def small(**changes: Any) -> MicrobatchSteps:
     return job(**{**shape, "sizes": (8,), "share": 0.5, **changes})
 
 
+@pytest.mark.slow
 def test_both_sides_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
     """Times with one to warm up, and a peak that is smaller in micro-batches; their size is found before."""
     made = small()
