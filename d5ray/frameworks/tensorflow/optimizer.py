@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from d5ray.training.optimizers.native import NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
@@ -31,31 +31,14 @@ class KerasOptimizer(NativeOptimizer):
     in float32. Raises `ConfigurationError` where TensorFlow is not installed.
     """
 
-    def __init__(self, rule: Any, **settings: Any) -> None:
-        object.__setattr__(self, "rule", rule)
-        object.__setattr__(self, "settings", settings)
+    def tried(self) -> Settings:
         from d5ray.frameworks.tensorflow import keras_engine  # noqa: PLC0415 - imports TensorFlow
 
-        own = self.__dict__  # no fields: they follow from the others
-        own["_made_with"] = settings  # also when `settings` follow a schedule
-        own["_first"] = keras_engine.tried(self)
+        return keras_engine.tried(self)
 
     @property
     def rate_name(self) -> str:
         return "learning_rate"
-
-    def defaults(self) -> Settings:
-        return {**self.first, **self.settings}
-
-    @property
-    def made_with(self) -> Settings:
-        """The settings with which Keras's optimizer is made; those of a step are set in it afterwards."""
-        return cast(Settings, self.__dict__["_made_with"])
-
-    @property
-    def first(self) -> Settings:
-        """The numbers of its configuration, as it is made."""
-        return cast(Settings, self.__dict__["_first"])
 
     @property
     def tensorwise(self) -> bool:
@@ -63,10 +46,6 @@ class KerasOptimizer(NativeOptimizer):
 
         clips = any(self.made_with.get(name) is not None for name in CLIPS)
         return clips or not keras_engine.is_elementwise(self.rule)
-
-    @property
-    def whole(self) -> bool:
-        return self.tensorwise
 
     def engine(self, x: Any, slots: Slots, remembered: Mapping[str, Any] | None) -> "KerasEngine":
         from d5ray.frameworks.tensorflow import keras_engine  # noqa: PLC0415 - imports TensorFlow

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from d5ray.training.optimizers.native import NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
@@ -30,41 +30,20 @@ class TorchOptimizer(NativeOptimizer):
     within a step, such as LBFGS with max_iter above 1, is refused: a step has one.
     """
 
-    def __init__(self, rule: Any, **settings: Any) -> None:
-        object.__setattr__(self, "rule", rule)
-        object.__setattr__(self, "settings", settings)
+    def tried(self) -> Settings:
         from d5ray.frameworks.torch import native  # noqa: PLC0415 - imports torch
 
-        own = self.__dict__  # no fields: they follow from the others
-        own["_made_with"] = settings  # also when `settings` follow a schedule
-        own["_first"] = native.tried(self)
+        return native.tried(self)
 
     @property
     def rate_name(self) -> str:
         return "lr"
-
-    def defaults(self) -> Settings:
-        return {**self.first, **self.settings}
-
-    @property
-    def made_with(self) -> Settings:
-        """The settings with which PyTorch's optimizer is made; those of a step are set in it afterwards."""
-        return cast(Settings, self.__dict__["_made_with"])
-
-    @property
-    def first(self) -> Settings:
-        """The numbers of its first parameter group, as it is made."""
-        return cast(Settings, self.__dict__["_first"])
 
     @property
     def tensorwise(self) -> bool:
         from d5ray.frameworks.torch import native  # noqa: PLC0415 - imports torch
 
         return not native.is_elementwise(self.rule)
-
-    @property
-    def whole(self) -> bool:
-        return self.tensorwise
 
     def engine(self, x: Any, slots: Slots, remembered: Mapping[str, Any] | None) -> "TorchEngine":
         from d5ray.frameworks.torch import native  # noqa: PLC0415 - imports torch

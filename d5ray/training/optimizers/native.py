@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
@@ -49,21 +49,52 @@ class Engine(ABC):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class NativeOptimizer(Optimizer):
     """An optimizer of a framework, by name, as a class, or as a function that makes one; and its settings.
 
-    A subclass for each framework checks the settings, and says with `engine` how a step is done. What the
-    optimizer remembers stands in the state as plain data, so that it can be copied, written down and read
-    back: a state without an engine gets one at its next step. Settings may change from step to step.
+    A subclass for each framework checks the settings with `tried`, and says with `engine` how a step is done.
+    What the optimizer remembers stands in the state as plain data, so that it can be copied, written down and
+    read back: a state without an engine gets one at its next step. Settings may change from step to step.
     """
 
     rule: Any
     settings: Settings = field(default_factory=dict)
 
+    def __init__(self, rule: Any, **settings: Any) -> None:
+        object.__setattr__(self, "rule", rule)
+        object.__setattr__(self, "settings", settings)
+        own = self.__dict__  # no fields: they follow from the others
+        own["_made_with"] = settings  # also when `settings` follow a schedule
+        own["_first"] = self.tried()
+
     @abstractmethod
+    def tried(self) -> Settings:
+        """The numbers that the framework's optimizer is made with, after a step on a small matrix.
+
+        Raises `ConfigurationError` where it cannot be made, or cannot do a step.
+        """
+
+    @final
     def defaults(self) -> Settings:
         """Every setting that can be changed, with its value here."""
+        return {**self.first, **self.settings}
+
+    @final
+    @property
+    def made_with(self) -> Settings:
+        """The settings with which the framework's optimizer is made; those of a step are set afterwards."""
+        return cast(Settings, self.__dict__["_made_with"])
+
+    @final
+    @property
+    def first(self) -> Settings:
+        """What `tried` gave."""
+        return cast(Settings, self.__dict__["_first"])
+
+    @property
+    def whole(self) -> bool:
+        return self.tensorwise
 
     @abstractmethod
     def engine(self, x: Any, slots: Slots, remembered: Mapping[str, Any] | None) -> Engine:
