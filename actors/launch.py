@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
@@ -44,6 +45,7 @@ from d5ray.training.epochs import Epochs
 
 MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
 SETUP_SECONDS = 300.0  # for importing a framework and building a model, also from a slow file system
+END_SECONDS = 10.0  # for the processes of killed agents on this node to be gone
 
 
 @dataclass
@@ -126,6 +128,8 @@ class _Launcher:
         self.shared: Any = None  # reference to the data set
         self.bundles: PlacementGroup | None = None
         self.coordinator: Coordinator | None = None
+        self.node = ray.get_runtime_context().get_node_id()  # the driver's
+        self.places: list[Place] = []  # of the agents, as `Recovery` keeps them
 
     def start(
         self,
@@ -154,7 +158,7 @@ class _Launcher:
         self.timings.lap("model and data")
         answers = get([agent.__ray_call__.remote(place_of) for agent in present], CALL_SECONDS, "answer")
         rest = iter(answers)  # one that comes late stands where the first agent is, until it is known
-        places: list[Place] = [answers[0] if agent is None else next(rest) for agent in agents]
+        self.places = places = [answers[0] if agent is None else next(rest) for agent in agents]
         self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None))
         groups = self.coordinator.issue(places)
         networks = cost.known([place.hostname for place in places])
@@ -169,8 +173,7 @@ class _Launcher:
             ]
             backend = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")[0]
         self.timings.lap("group")
-        here = ray.get_runtime_context().get_node_id()
-        monitors = Monitors(aggregator, here, experiment.monitor_seconds, self._monitor)
+        monitors = Monitors(aggregator, self.node, experiment.monitor_seconds, self._monitor)
         group = TrainingGroup(
             experiment=experiment,
             run_id=self.run_id,
@@ -203,7 +206,7 @@ class _Launcher:
         self, here: dict[str, str], agents: list[Any], places: list[Place]
     ) -> dict[str, dict[str, str]]:
         """What the nodes are, by host name, and what an agent of each computes with. here: the driver's."""
-        home = ray.get_runtime_context().get_node_id()
+        home = self.node
         one = {place.node: (place, agent) for agent, place in zip(agents, places, strict=True) if agent}
         calls = [
             agent.__ray_call__.remote(_computing if place.node == home else _capture)
@@ -217,10 +220,16 @@ class _Launcher:
         return facts
 
     def undo(self) -> None:
-        """End the actors and give back what was reserved."""
+        """End the actors, give back what was reserved, and leave when the agents of this node are gone.
+
+        `ray.kill` only asks for it: a process that still ends would disturb what is measured next.
+        """
+        here = [_process(place) for place in self.places if place.node == self.node]
         for actor in self.actors:
             ray.kill(actor)
         self.actors.clear()
+        self.places = []
+        psutil.wait_procs([process for process in here if process is not None], timeout=END_SECONDS)
         if self.bundles is not None:
             remove_placement_group(self.bundles)
             self.bundles = None
@@ -228,12 +237,11 @@ class _Launcher:
             self.coordinator.close()
 
     def _aggregator(self) -> Any:
-        here = ray.get_runtime_context().get_node_id()  # where the driver's file system is
         actor = ray.remote(MetricsAggregator).options(
             name="MetricsAggregator",
             namespace=self.run_id,
             num_cpus=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(self.node, soft=False),  # has the file system
         )
         made = actor.remote(str(self.root), self.run_id)
         self.actors.append(made)
@@ -319,6 +327,14 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
             ray.kill(actor)
         if bundles is not None:
             remove_placement_group(bundles)
+
+
+def _process(place: Place) -> psutil.Process | None:
+    """The process of an agent on this node; None when it has ended."""
+    try:
+        return psutil.Process(place.pid)
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _capture(_actor: object) -> dict[str, str]:
