@@ -11,6 +11,7 @@ from rich.text import Text
 
 from d5ray.dashboards.numbers import count, number, size
 from d5ray.metrics import rates, side_by_side, simulations
+from d5ray.metrics.executors import EXECUTOR_TIME
 from d5ray.metrics.statistics import Estimate
 from d5ray.metrics.updates import RULE_STEP_TIME, RULE_TIME
 
@@ -41,6 +42,7 @@ def of(run: Tables) -> list[Table]:
     made = (
         updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run),
         rules(run, "an update (ms)", RULE_TIME), rules(run, "a training step (ms)", RULE_STEP_TIME),
+        rules(run, "a pass (ms)", EXECUTOR_TIME),
     )  # fmt: skip
     return [table for table in made if table.row_count]
 
@@ -63,7 +65,7 @@ def samples(run: Tables) -> Table:
 
 
 def rules(run: Tables, heading: str, metric: str) -> Table:
-    """Milliseconds with each update rule on each network, by whose implementation it is."""
+    """Milliseconds with each update rule, or of each pass, on each network, by whose implementation it is."""
     cells = {}
     for scope in side_by_side.contenders(run, metric):
         network, _, at = Scope.of(scope)

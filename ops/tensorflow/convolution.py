@@ -6,7 +6,7 @@ from functools import cache, partial
 from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
-from d5ray.ops.tensorflow.layout import Layout, current_layout
+from d5ray.ops.tensorflow.layout import Layout, current_layout, filters_of
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
 from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded, positive, window
@@ -67,17 +67,12 @@ def _convolved(
     """Weights (out, in/groups, *kernel)."""
     channels = images.shape[1 if layout.first else -1]
     if groups == 1:
-        return _convolution(layout, images, _filters(weights), own, pads)
+        return _convolution(layout, images, filters_of(weights), own, pads)
     if channels == groups and len(own.kernel) == 2 and own.strides[0] == own.strides[1]:
         return _depthwise(layout, images, weights, own, pads)
     axis = 1 if layout.first else -1
-    parts = zip(tf.split(images, groups, axis), tf.split(_filters(weights), groups, -1), strict=True)
+    parts = zip(tf.split(images, groups, axis), tf.split(filters_of(weights), groups, -1), strict=True)
     return tf.concat([_convolution(layout, part, filters, own, pads) for part, filters in parts], axis)
-
-
-def _filters(weights: Tensor) -> Tensor:
-    """From ONNX's (out, in, *kernel) to TensorFlow's (*kernel, in, out)."""
-    return tf.transpose(weights, [*range(2, weights.shape.rank), 1, 0])
 
 
 def _convolution(layout: Layout, images: Tensor, filters: Tensor, own: Window, pads: Pads) -> Tensor:
@@ -103,7 +98,7 @@ def _with_padding(layout: Layout, images: Tensor, own: Window, pads: Pads) -> tu
 
 def _depthwise(layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads) -> Tensor:
     """Every channel has filters of its own: weights (channels · multiplier, 1, height, width)."""
-    parts, filters = _in_parts(layout, own), _filters(weights)
+    parts, filters = _in_parts(layout, own), filters_of(weights)
     filters = filters if parts else _with_gaps(filters, own)
     filters = tf.reshape(filters, [*filters.shape[:2], images.shape[1 if layout.first else -1], -1])
     strides, name = layout.spread(own.strides, 1), layout.name(2)
@@ -153,8 +148,8 @@ def _conv_transpose(site: Site) -> Built:
         _check(site, x, weights, weights.shape[0], groups)
         own = windowed(tuple(weights.shape.as_list()[2:]))
         pads = _cropping(site, own, sizes(x)[2:])
-        images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
-        y = _transposed(layout, images, _filters(filters), own, pads, groups)
+        images, weights, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
+        y = _transposed(layout, images, filters_of(weights), own, pads, groups)
         return _finished(layout, y, bias, x.shape.rank)
 
     return call

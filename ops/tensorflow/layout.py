@@ -9,6 +9,7 @@ from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
 
 _TWIN = "_d5ray_channels_last"
+_FILTERS = "_d5ray_filters"
 
 
 class Layout(ABC):
@@ -97,6 +98,21 @@ def current_layout() -> Layout:
     """The layout for the device on which tensors are made where this is called (`with tf.device(...)`)."""
     device = tf.zeros(()).device or (tf.config.list_logical_devices("GPU") and "GPU")
     return CHANNELS_FIRST if "GPU" in (device or "") else CHANNELS_LAST
+
+
+def filters_of(weights: Tensor) -> Tensor:
+    """ONNX's weights (out, in, *kernel) as filters (*kernel, in, out): those they are made of, if any."""
+    made_of = getattr(weights, _FILTERS, None)
+    return tf.transpose(weights, [*range(2, weights.shape.rank), 1, 0]) if made_of is None else made_of
+
+
+def weights_of(filters: Tensor) -> Tensor:
+    """The reverse of `filters_of`. In a graph this costs nothing where only convolutions read the weights."""
+    count = filters.shape.rank
+    weights = tf.transpose(filters, [count - 1, count - 2, *range(count - 2)])
+    if not tf.executing_eagerly():
+        setattr(weights, _FILTERS, filters)
+    return weights
 
 
 def kept_layout(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

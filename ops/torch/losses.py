@@ -20,6 +20,8 @@ def softmax_cross_entropy(site: Site) -> Built:
     if len(site.node.outputs) == 1:
 
         def cross_entropy(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+            if scores.dim() > 2 and reduction == "mean" and (rows := scores.movedim(1, -1)).is_contiguous():
+                scores, labels = rows.flatten(0, -2), labels.flatten()  # PyTorch's kernel for rows is quicker
             return F.cross_entropy(scores, labels.long(), weight, ignore_index=ignored, reduction=reduction)
 
         return cross_entropy

@@ -312,3 +312,33 @@ def test_half_precision_is_near_the_whole(framework: str, kind: str) -> None:
     limit = 8 * {"float16": 2.0**-10, "bfloat16": 2.0**-7}[kind]
     assert error(y, exact) < limit
     assert 0 < max(error(slopes[name], expected[name]) for name in expected) < limit
+
+
+@every_framework
+def test_weights_of_a_convolution_are_the_networks_whoever_else_reads_them(framework: str) -> None:
+    """They can lie in another order inside: loss = Σ conv(x, w) + Σ c w has the gradient of both terms."""
+    generator = np.random.default_rng(5)
+    w, c = generator.standard_normal((4, 3, 3, 2)), generator.standard_normal((4, 3, 3, 2))
+    x = generator.standard_normal((2, 3, 5, 6))
+    network = network_of(
+        Node("Conv", ("x", "w"), ("y",)),
+        Node("ReduceSum", ("y",), ("one",), {"keepdims": 0}),
+        Node("Mul", ("c", "w"), ("penalty",)),
+        Node("ReduceSum", ("penalty",), ("two",), {"keepdims": 0}),
+        Node("Add", ("one", "two"), ("loss",)),
+        inputs={"x": TensorDescriptor("float64", ("batch", 3, 5, 6))},
+        parameters={"w": w},
+        constants={"c": c},
+        outputs=("y", "loss"),
+    )
+    under_test = executor(framework, network)
+    for factor in (1.0, 2.0):
+        network.feed_tensor("w", factor * w)
+        outputs = under_test.inference_and_backprop({"x": x})
+        expected = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(factor * w)).numpy()
+        assert error(outputs["y"], expected) < 1e-12
+        assert float(outputs["loss"]) == pytest.approx(float(expected.sum() + (c * factor * w).sum()))
+        patches = np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(2, 3)).sum(axis=(0, 2, 3))
+        gradient = network.fetch_tensors(["w_grad"])[0]
+        assert error(gradient, np.broadcast_to(patches, w.shape) + c) < 1e-12
+        np.testing.assert_array_equal(network.fetch_tensors(["w"])[0], factor * w)

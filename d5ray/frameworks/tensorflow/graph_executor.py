@@ -16,15 +16,19 @@ from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
 from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.tensorflow.layout import weights_of
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow
 Traced = Callable[..., Sequence[Tensor]]
+CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 @final
 class TensorFlowGraphExecutor(GraphExecutor):
     """Parameters and state are `tf.Variable`s, constants stand in the graph; open sizes stay open.
+
+    The weights of convolutions are held as TensorFlow's kernels want them, (*kernel, in, out).
 
     Where operators are watched, the same Python code runs eagerly instead.
 
@@ -47,6 +51,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         with tf.device(self._where):
             self._random = tf.random.Generator.from_seed(seed)
         self._variables: dict[str, Any] = {}
+        self._filters: set[str] = set()  # the variables that convolutions read
         self._gradients: dict[str, Tensor] = {}
         self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
         self._bound_state: Mapping[str, Array] = {}
@@ -157,7 +162,9 @@ class TensorFlowGraphExecutor(GraphExecutor):
         constants, read = self.network.constants, made.read
         values.update({name: tf.constant(constants[name]) for name in constants if name in read})
         variables = {name: v for name, v in self._variables.items() if name in read and name not in values}
-        values.update({name: tf.convert_to_tensor(variable) for name, variable in variables.items()})
+        for name, variable in variables.items():
+            tensor = tf.convert_to_tensor(variable)
+            values[name] = weights_of(tensor) if name in self._filters else tensor
         for call, last in zip(own, made.last_uses, strict=True):
             call(values)
             for name in last:
@@ -185,6 +192,11 @@ class TensorFlowGraphExecutor(GraphExecutor):
         for arrays in (self._bound[0], self._bound_state):
             if name in arrays:
                 arrays[name][...] = value
+        if name not in self._variables and any(
+            node.type in CONVOLUTIONS and node.inputs[1] == name for node in self.network.nodes
+        ):
+            self._filters.add(name)
+        value = self._as_filters(name, value)
         variable = self._variables.get(name)
         if variable is not None and variable.shape == value.shape and variable.dtype == value.dtype:
             variable.assign(value)
@@ -196,11 +208,25 @@ class TensorFlowGraphExecutor(GraphExecutor):
         for arrays in (self._bound[0], self._bound_state):
             if name in arrays:
                 return np.array(arrays[name])
-        return np.array(self._variables[name].numpy())
+        return self._as_weights(name, self._variables[name].numpy())
 
     def _gradient(self, parameter: str) -> Array:
         found = self._gradients.get(parameter)
-        return np.zeros_like(self._value(parameter)) if found is None else np.array(found.numpy())
+        if found is None:
+            return np.zeros_like(self._value(parameter))
+        bound = parameter in self._bound[0]
+        return np.array(found.numpy()) if bound else self._as_weights(parameter, found.numpy())
+
+    def _as_filters(self, name: str, value: Array) -> Array:
+        """As the variable of this name has its axes."""
+        turned = name in self._filters and value.ndim > 2
+        return value.transpose(*range(2, value.ndim), 1, 0) if turned else value
+
+    def _as_weights(self, name: str, value: Array) -> Array:
+        """As the network has the axes of this tensor; a copy."""
+        count = value.ndim
+        turned = name in self._filters and count > 2
+        return np.array(value.transpose(count - 1, count - 2, *range(count - 2)) if turned else value)
 
     def _seed_pass(self, seed: int) -> None:
         self._random.reset_from_seed(seed)

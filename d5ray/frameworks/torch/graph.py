@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from d5ray.frameworks.torch.fusion import fuse
 from d5ray.frameworks.torch.watching import Watch
 from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
@@ -29,7 +30,8 @@ def graph(
     """From the inputs of a plan to a tuple of what it wants; new state is copied over the old at the end.
 
     places: the attributes of the module where parameters, constants and state are, by their names. With an
-    observer every operator stands between what tells it; without one there is nothing else in the graph.
+    observer every operator stands between what tells it; without one there is nothing else in the graph, and
+    some operators are one call; see `fuse`.
     """
     own = fx.Graph()
     known: dict[str, fx.Node] = {}
@@ -61,6 +63,8 @@ def graph(
     for old, new in made.state.items():
         own.call_function(replace, (value(old), known[new]))
     own.output(tuple(value(name) for name in made.wanted))
+    if observer is None:
+        fuse(own, network)
     return own
 
 

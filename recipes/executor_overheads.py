@@ -1,0 +1,85 @@
+"""The job that times executors beside models written by hand, and the contender: one fresh process"""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from d5ray.checks import check_count, check_number
+from d5ray.metrics.executors import EXECUTOR_TIME
+from d5ray.operators.framework import PACKAGES
+from d5ray.recipes import processes
+from d5ray.recipes.contenders import Contender, Series
+from d5ray.recipes.side_by_side import SideBySide
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+PROCESS_SECONDS: Final = 1800.0  # for one process to time both passes
+WARMUP: Final = 1  # values of each series
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExecutorOverheads(SideBySide):
+    """Networks whose passes are timed. Wrong values raise `ConfigurationError`.
+
+    seconds   about so long each kind of pass is timed in each process
+    """
+
+    seconds: float = 2.0
+    threads: int = 1
+
+    def check(self) -> None:
+        check_count("threads", self.threads, 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)
+
+
+@final
+@dataclass(frozen=True)
+class HandWrittenNetwork(Contender[ExecutorOverheads]):
+    """One process of its own that times a network of which there is a model written by hand.
+
+    network: "lenet", "resnet18" or "transformer", with these options of the catalogue's; the last takes
+    sequences of tokens, as many as there are classes.
+    """
+
+    framework: str
+    network: str
+    sample_shape: tuple[int, ...]
+    classes: int
+    batch_size: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework} {self.network}[1]"
+
+    def missing(self) -> str:
+        if importlib.util.find_spec(self.framework) is None:
+            return f"{self.framework} is not installed: {PACKAGES[self.framework]}"
+        return ""
+
+    def measure(self, job: ExecutorOverheads, folder: Path) -> list[Series]:
+        from d5ray.recipes.executor_times import ExecutorTimes  # noqa: PLC0415 - only what is measured
+
+        work = ExecutorTimes(self, job.threads, job.seconds, job.seed)
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        return [
+            Series(
+                EXECUTOR_TIME,
+                "s",
+                0,
+                times.seconds,
+                warmup=WARMUP,
+                phase="run",
+                at=f"{work} {side}",
+                loops=times.loops,
+            )
+            for (work, side), times in found.items()
+        ]
