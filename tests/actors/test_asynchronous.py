@@ -281,16 +281,10 @@ def test_asgd_on_ray_is_replayed_to_the_last_bit(asgd: Launched) -> None:
         np.testing.assert_array_equal(found, asgd.parameters[0])
 
 
-ON_RAY = [
-    "AD-PSGD",
-    *(
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in FAMILIES
-        if name not in ("ASGD", "AD-PSGD", "ASGD in groups")
-    ),
-]
+ON_RAY = [name for name in FAMILIES if name not in ("ASGD", "ASGD in groups")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_RAY)
 def test_agents_on_ray_are_replayed_to_the_last_bit(name: str, launch: Launch, tmp_path: Path) -> None:
     """The other asynchronous optimizers, an optimizer of the test's own among them."""
@@ -507,6 +501,7 @@ def test_parameters_that_a_run_did_not_reach_do_not_agree(asgd: Launched, tmp_pa
     assert d5.replay(Run(folder)).difference == pytest.approx(1e-3, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_command_says_whether_a_run_agrees(asgd: Launched, tmp_path: Path) -> None:
     """`d5ray replay last`: exit code 0 and the numbers as JSON; 1 where it does not; 3 where it cannot."""
     good, bad, old = (tmp_path / name for name in ("good", "bad", "old"))

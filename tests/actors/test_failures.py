@@ -154,6 +154,7 @@ def test_an_agent_joins_late(name: str) -> None:
         d5.replay(group.run_id)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_through_kills_with_agents_started_again() -> None:
     """ASGD, two kills at seeded moments."""
     survive(CASES["ASGD"], "restart", seed=1, kills=2)

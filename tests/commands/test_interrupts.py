@@ -95,9 +95,8 @@ def test_a_killed_driver_leaves_nothing_but_the_rows(rule: str, tmp_path: Path) 
     assert run.tables()["samples"].num_rows > 0
 
 
-@pytest.mark.parametrize(
-    "victim", ["TrainingAgent", pytest.param("MetricsAggregator", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["TrainingAgent", "MetricsAggregator"])
 def test_a_killed_actor_ends_the_run_with_its_name_and_keeps_the_rows(victim: str, tmp_path: Path) -> None:
     """SIGKILL of an agent or the aggregator: exit code 3 within seconds, a complete folder, nothing left."""
     with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:

@@ -579,7 +579,7 @@ DISAGREEMENTS: dict[str, tuple[Callable[[Communicator], Any], Callable[[Communic
 }
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("case", DISAGREEMENTS)
 def test_members_that_call_different_things_are_named_on_all(
     groups: Former, backend: str, size: int, case: str

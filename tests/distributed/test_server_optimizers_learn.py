@@ -8,7 +8,7 @@ from tests.distributed.every_optimizer import SERVERED
 DIGITS = d5.load_dataset("digits")
 AGENTS, BATCH = 4, 16
 LOOK_EPOCHS = 5  # between two looks; agents do not wait for each other meanwhile
-OFTEN = ("parameter server", "ASGD", "EASGD")  # the others learn in `make test-slow`
+OFTEN = ("parameter server", "EASGD")  # the others learn in `make test-slow`
 LEARNING = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in SERVERED]
 
 

@@ -229,7 +229,12 @@ def check(case: Case, world: World) -> None:
             np.testing.assert_array_equal(agent._executor.parameters, books.x)
 
 
-@pytest.mark.parametrize("name", CASES)
+OFTEN = ("parameter server", "ASGD", "adaptive DC-ASGD", "Downpour", "delayed DiLoCo")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(world=worlds())
 def test_no_schedule_loses_or_doubles_a_gradient(name: str, world: World) -> None:

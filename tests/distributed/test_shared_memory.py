@@ -63,7 +63,7 @@ def equal(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [2, 3, 4, 8])
+@pytest.mark.parametrize("size", [2, 3, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_collectives_are_numpys(groups: Former, size: int, kind: str) -> None:
     """All five, with arrays up to and beyond what one slot holds, wherever the arrays lie."""
     group = groups.members("shared_memory", size)
@@ -456,6 +456,7 @@ def _hammer(group: Group, answers: Any) -> None:
     communicator.close()
 
 
+@pytest.mark.slow
 def test_processes_see_each_others_memory_in_order() -> None:
     """Three processes, 300 operations without a pause: a store that is seen too late would be a wrong sum."""
     context = multiprocessing.get_context("spawn")

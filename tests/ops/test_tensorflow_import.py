@@ -58,6 +58,7 @@ def test_a_user_who_wants_the_notices_gets_them() -> None:
     assert "oneDNN custom operations are on" in done.stderr or "TensorFlow" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_others_write_meanwhile_is_let_through() -> None:
     """Only TensorFlow's own notices are held back: also a line that C code writes to the stream is shown."""
     code = (

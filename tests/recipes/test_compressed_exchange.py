@@ -40,6 +40,7 @@ def slow_network() -> None:
         pytest.skip(reason)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow_network")
 def test_an_exchange_takes_as_long_as_its_bytes_on_the_limited_link(tmp_path: Path) -> None:
     """Two agents send each other 4n bytes, at 20 Mbit/s: 219 ms for LeNet; with QSGD an eighth of it."""

@@ -51,6 +51,7 @@ def embedded_ray() -> Iterator[None]:
 # -- whoever pushes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("embedded_ray")
 @pytest.mark.parametrize("contender", IN_RAY, ids=lambda contender: str(contender.name))
 def test_a_group_gives_every_agents_rate_at_every_size(contender: AnyContender, tmp_path: Path) -> None:
