@@ -1,5 +1,5 @@
 # make run        set everything up in .venv and run the main job to its verdict
-# make test       set up what tests need and pass them (18 minutes on 2 shared cores when last timed)
+# make test       set up what tests need and pass them (12 minutes on 2 cores)
 # make test-slow  what needs longer: the overhead recipe and the slow tests
 # make clean      remove what the above made
 

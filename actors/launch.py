@@ -92,6 +92,7 @@ def launch(
         dataset = loader.submit(experiment.load_dataset)  # meanwhile Ray starts
         environment = loader.submit(capture)
         loader.submit(pa.array, [""])  # imports pandas, which takes a moment
+        fingerprint = loader.submit(lambda: dataset.result().fingerprint)
         if wait([dataset], timeout=MISSING_SECONDS).done:
             dataset.result()  # missing files are noticed before Ray starts
         agents = experiment.agents or 1
@@ -104,7 +105,7 @@ def launch(
         timings.lap("ray.init")
         launcher = _Launcher(experiment, pickled, run_id, root, timings)
         try:
-            return launcher.start(dataset, environment, ray_session, origin, checkpoint)
+            return launcher.start(dataset, environment, fingerprint, ray_session, origin, checkpoint)
         except BaseException:
             launcher.undo()
             raise
@@ -135,6 +136,7 @@ class _Launcher:
         self,
         loading: "Future[Dataset]",
         environment: "Future[dict[str, str]]",
+        fingerprint: "Future[str]",
         ray_session: session.Session,
         origin: RunOrigin,
         checkpoint: Checkpoints | None,
@@ -193,7 +195,8 @@ class _Launcher:
         if checkpoint is not None:
             group.resume(checkpoint)
         environments = self._environments(environment.result(), agents, places)
-        group.open({node: facts | {"communicator": backend} for node, facts in environments.items()})
+        common = {"communicator": backend, "dataset_sha256": fingerprint.result()}
+        group.open({node: facts | common for node, facts in environments.items()})
         if group.asynchronous:
             keep_experiment(group.folder, self.pickled)
         self.timings.lap("run folder")

@@ -146,7 +146,7 @@ class SimulatedGroup(Training):
         if checkpoint is not None:
             self.resume(checkpoint)
         self._environment = capture() | computing()
-        facts = self._environment | {"communicator": self.communicator}
+        facts = self._environment | {"communicator": self.communicator, "dataset_sha256": dataset.fingerprint}
         rows = [
             {"run_id": self.run_id, "node": platform.node(), "key": key, "value": value}
             for key, value in facts.items()

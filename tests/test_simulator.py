@@ -476,6 +476,8 @@ def test_a_simulated_run_is_kept_and_found_like_a_real_one(tmp_path: Path) -> No
     assert sql(run, "SELECT value FROM environment WHERE key = 'communicator'").to_pylist() == [
         {"value": "simulated"}
     ]
+    fingerprint = sql(run, "SELECT value FROM environment WHERE key = 'dataset_sha256'").to_pylist()
+    assert fingerprint == [{"value": DIGITS.fingerprint}]
     assert run.tables()["events"] == EVENTS.empty_table()
     group.close()  # a second time does nothing
     assert Run.find("last", tmp_path).row == row

@@ -48,7 +48,7 @@ def gather(site: Site) -> Built:
         places = indices if counted else _from_start(indices, x.shape[axis])
         first = axis % x.dim()
         chosen = torch.index_select(x, axis, places.reshape(-1))
-        return chosen.reshape(*x.shape[:first], *indices.shape, *x.shape[first + 1 :])
+        return chosen.reshape((*x.shape[:first], *indices.shape, *x.shape[first + 1 :]))
 
     return gather
 
@@ -78,7 +78,7 @@ def gather_nd(site: Site) -> Built:
         flat = indices.reshape(-1, math.prod(inner), indices.shape[-1])  # (batch, places, depth)
         rows = torch.arange(flat.shape[0], device=x.device).unsqueeze(1)
         chosen = x.flatten(0, batch_axes - 1)[(rows, *flat.unbind(-1))]
-        return chosen.reshape(*batch, *inner, *chosen.shape[2:])
+        return chosen.reshape((*batch, *inner, *chosen.shape[2:]))
 
     return gather_nd
 

@@ -14,6 +14,7 @@ from d5ray.operators.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import (
     BATCH,
     CASES,
+    DEEP,
     FRAMEWORKS,
     OTHERS,
     TOLERANCES,
@@ -53,9 +54,9 @@ def test_a_training_pass_is_that_of_pytorch(framework: str, name: str, dtype: st
 
 
 @every_framework
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*OTHERS, *(pytest.param(name, marks=pytest.mark.slow) for name in DEEP)])
 def test_so_are_those_of_the_other_networks_by_name(framework: str, name: str) -> None:
-    """Gated recurrences, transposed and grouped convolutions, what is put beside: in float64."""
+    """Gated recurrences, transposed and grouped convolutions, what is put beside, depth: in float64."""
     made = case(name, "float64")
     loss, scores, gradients = autograd(made)
     under_test = executor(framework, made.network)

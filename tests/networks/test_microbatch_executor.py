@@ -12,10 +12,19 @@ from d5ray.networks.microbatch.executor import MicroBatched
 from d5ray.networks.microbatch.freezing import frozen_statistics
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
-from tests.frameworks.small_networks import BATCH, Array, case, error, executor, gradients_of, network_of
+from tests.frameworks.small_networks import (
+    BATCH,
+    FRAMEWORKS,
+    Array,
+    case,
+    error,
+    executor,
+    gradients_of,
+    network_of,
+)
 
 LIMIT = 1e-11  # relative, in float64
-frameworks = pytest.mark.parametrize("framework", ["numpy", "torch"])
+frameworks = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 
 @frameworks

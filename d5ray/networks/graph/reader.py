@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 import onnx
-from onnx import checker, helper, inliner, numpy_helper, version_converter
+from onnx import checker, helper, inliner, numpy_helper, shape_inference, version_converter
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.files import open_model
@@ -18,7 +18,7 @@ from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.kinds import sorted_out
 from d5ray.networks.graph.memory import check_room
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_from
-from d5ray.networks.graph.schemas import is_supported, refuse
+from d5ray.networks.graph.schemas import defaults, is_defined_by_others, is_supported, refuse
 from d5ray.networks.graph.tensors import is_external, read_only, size_of, value_of
 from d5ray.networks.graph.writer import KIND
 from d5ray.operators.node import Node
@@ -57,7 +57,7 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
     declared = {
         each.name: descriptor_from(each.type, f"the output {each.name!r}") for each in model.graph.output
     }
-    model = _converted(_inlined(model, what), version, what)
+    model = _expanded(_converted(_inlined(model, what), version, what), what)
     graph = _graph(model.graph, values, folder)
     return graph, {name: each for name, each in declared.items() if each is not None}
 
@@ -191,14 +191,20 @@ def _missing(model: onnx.ModelProto) -> list[Node]:
     own = {(each.domain, each.name) for each in model.functions}
     found = []
     for nodes in (model.graph.node, *(each.node for each in model.functions)):
-        for proto in nodes:
-            domain = "" if proto.domain == "ai.onnx" else proto.domain
-            node = Node(proto.op_type, (), (), {}, proto.name, domain)
-            if (proto.domain, proto.op_type) in own or (not domain and proto.op_type in CONVERTED):
+        for proto, node in zip(nodes, _nodes(nodes), strict=True):
+            if (proto.domain, proto.op_type) in own or (not node.domain and node.type in CONVERTED):
                 continue
-            if not is_supported(node):
+            if not is_supported(node) and not is_defined_by_others(node):
                 found.append(node)
     return found
+
+
+def _nodes(protos: Iterable[onnx.NodeProto]) -> list[Node]:
+    """What is known of nodes by their names and types."""
+    return [
+        Node(each.op_type, (), (), {}, each.name, "" if each.domain == "ai.onnx" else each.domain)
+        for each in protos
+    ]
 
 
 def _check_by_onnx(model: onnx.ModelProto, what: str) -> None:
@@ -225,6 +231,38 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         return inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:
         raise ConfigurationError(f"the functions of {what} cannot be inlined: {reason(error)}") from error
+
+
+def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    """With the functions of ONNX's standard in the place of nodes that only those can compute."""
+    types = sorted(
+        {
+            proto.op_type
+            for proto in model.graph.node
+            if proto.domain in ("", "ai.onnx") and is_defined_by_others(Node(proto.op_type, (), ()))
+        }
+    )
+    if not types:
+        return model
+    for proto in model.graph.node:
+        if proto.op_type in types:
+            proto.attribute.extend(defaults(proto))
+    for tensor in model.graph.initializer:  # ONNX looks for the types of tensors elsewhere alone
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        )
+    try:
+        model = shape_inference.infer_shapes(model, data_prop=True)
+        made = inliner.inline_selected_functions(
+            model, [("", name) for name in types], inline_schema_functions=True
+        )
+    except Exception as error:
+        raise ConfigurationError(
+            f"the operators {', '.join(types)} of {what} cannot be written out: {reason(error)}"
+        ) from error
+    left = _nodes(made.graph.node)
+    refuse([node for node in left if node.type not in CONVERTED and not is_supported(node)])
+    return made
 
 
 def _converted(model: onnx.ModelProto, version: int, what: str) -> onnx.ModelProto:

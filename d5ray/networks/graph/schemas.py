@@ -1,6 +1,7 @@
 """What ONNX's own definition of an operator type demands of a node: attributes, inputs, outputs, types."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import onnx
 
@@ -20,6 +21,23 @@ def is_supported(node: Node) -> bool:
     if rules.registered(node.domain, node.type) is not None:
         return True
     return node.domain == "" and node.type in TYPES and onnx.defs.has(node.type)
+
+
+def is_defined_by_others(node: Node) -> bool:
+    """Whether ONNX's standard has a function for this type, of other operators, and the catalogue has not."""
+    if node.domain or node.type in TYPES or not onnx.defs.has(node.type):
+        return False
+    schema: Any = onnx.defs.get_schema(node.type, OPSET)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def defaults(proto: onnx.NodeProto) -> list[onnx.AttributeProto]:
+    """The attributes that ONNX's definition gives a node that does not say them."""
+    said = {each.name for each in proto.attribute}
+    known = onnx.defs.get_schema(proto.op_type, OPSET).attributes
+    return [
+        each.default_value for name, each in known.items() if name not in said and each.default_value.type
+    ]
 
 
 def check_supported(nodes: Iterable[Node]) -> None:

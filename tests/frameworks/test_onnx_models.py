@@ -1,0 +1,181 @@
+"""Claims about whole models of the ONNX project: read, run in every framework, with the outputs it expects"""
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.test
+import pytest
+from onnx import numpy_helper
+
+from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.schemas import is_defined_by_others
+from d5ray.networks.network import Network
+from d5ray.operators.node import Node
+from tests.frameworks.small_networks import FRAMEWORKS, Array, executor
+from tests.ops import exceptions
+from tests.ops.onnx_cases import _array, _collected
+
+FOLDER = Path(onnx.backend.test.__file__).parent / "data"
+STEPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # the distance of 1 to the next number
+every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+@dataclass(frozen=True)
+class Model:
+    """With its inputs, in the model's order, and what it must give."""
+
+    name: str
+    proto: onnx.ModelProto
+    inputs: tuple[Any, ...]
+    expected: tuple[Any, ...]
+    rtol: float = 1e-3
+    atol: float = 1e-7
+
+
+def of_folder(name: str) -> Iterator[Model]:
+    """A folder with a model, its inputs and its outputs, each in a file."""
+    for folder in sorted((FOLDER / name).iterdir()):
+        proto = onnx.load(folder / "model.onnx")
+        for data in sorted(folder.glob("test_data_set_*")):
+            yield Model(folder.name, proto, _tensors(data, "input"), _tensors(data, "output"))
+
+
+def famous() -> Iterator[Model]:
+    """AlexNet, DenseNet, Inception, ResNet and others, on numbers that grow from 0 to 1."""
+    for path in sorted((FOLDER / "light").glob("*.onnx")):
+        proto = onnx.load(path)
+        held = {tensor.name for tensor in proto.graph.initializer}
+        inputs = []
+        for value in proto.graph.input:
+            if value.name not in held:
+                shape = [size.dim_value for size in value.type.tensor_type.shape.dim]
+                numbers = np.arange(np.prod(shape)).reshape(shape) / np.prod(shape)
+                inputs.append(numbers.astype(np.float32))
+        expected = _read(path.with_name(f"{path.stem}_output_0.pb"))
+        yield Model(path.stem, proto, tuple(inputs), (expected,))
+
+
+def written_out() -> Iterator[Model]:
+    """ONNX's cases whose operator is written out in others, by ONNX or by d5ray."""
+    for case in _collected():
+        nodes = case.model.graph.node
+        if len(nodes) > 1 or is_defined_by_others(Node(nodes[0].op_type, (), ())):
+            for inputs, outputs in case.data_sets:
+                given, wanted = (tuple(map(_array, values)) for values in (inputs, outputs))
+                yield Model(case.name, case.model, given, wanted, case.rtol, case.atol)
+
+
+def _tensors(folder: Path, kind: str) -> tuple[Any, ...]:
+    count = len(list(folder.glob(f"{kind}_*.pb")))
+    return tuple(_read(folder / f"{kind}_{place}.pb") for place in range(count))
+
+
+def _read(path: Path) -> Array | None:
+    """The tensor of a file; None for a sequence, which no network takes."""
+    proto = onnx.TensorProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+        return numpy_helper.to_array(proto)
+    except Exception:
+        return None
+
+
+def failure(framework: str, model: Model) -> str:
+    """Why a model does not run or gives something else; nothing where all is well."""
+    try:
+        network = Network.from_onnx(model.proto)
+        outputs = executor(framework, network).inference(dict(zip(network.inputs, model.inputs, strict=True)))
+        for name, expected in zip(model.proto.graph.output, model.expected, strict=True):
+            found = outputs[name.name]
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name.name
+            rtol = max(model.rtol, 2 * STEPS.get(expected.dtype.name, 0.0))
+            if expected.dtype.name == "bfloat16":
+                found, expected = found.astype(np.float32), expected.astype(np.float32)
+            np.testing.assert_allclose(found, expected, rtol=rtol, atol=model.atol)
+    except (ConfigurationError, AssertionError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+@cache
+def listed() -> Mapping[str, str]:
+    """By pattern of the name, words of the error of what does not run."""
+    with Path(exceptions.__file__).with_suffix(".toml").open("rb") as file:
+        return dict(tomllib.load(file)["models"])
+
+
+def check(framework: str, models: Iterator[Model]) -> int:
+    """How many pass; those that are listed, and no others, fail, with the words of the list."""
+    surprises, passed = [], 0
+    for model in models:
+        found = failure(framework, model)
+        words = next((each for name, each in listed().items() if fnmatch.fnmatch(model.name, name)), None)
+        if words is None and not found:
+            passed += 1
+        elif words is None or not re.search(words, found):
+            surprises.append(f"{model.name}: {found or 'passes, and is listed'}")
+    assert not surprises, "\n".join(surprises)
+    return passed
+
+
+@every_framework
+@pytest.mark.parametrize(("folder", "count"), [("simple", 7), ("pytorch-operator", 35)])
+def test_models_that_were_exported_give_what_they_gave(framework: str, folder: str, count: int) -> None:
+    """Of operator sets as old as 6: functions of PyTorch among them."""
+    assert check(framework, of_folder(folder)) == count
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_layers_that_were_exported_give_what_they_gave(framework: str) -> None:
+    """Of PyTorch; one pools 4,800 elements in a window, which TensorFlow needs long to understand."""
+    pytest.importorskip(framework)
+    assert check(framework, of_folder("pytorch-converted")) == 79
+
+
+@pytest.mark.slow
+@every_framework
+def test_famous_networks_give_what_onnx_computed(framework: str) -> None:
+    """Nine of them."""
+    assert check(framework, famous()) == 9
+
+
+@pytest.mark.slow
+@every_framework
+def test_what_functions_are_written_out_to_gives_what_they_give(framework: str) -> None:
+    """Several hundred, attention and losses among them; random ones draw other numbers."""
+    assert check(framework, written_out()) > 380
+
+
+@pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each != "cupy"])
+def test_an_operator_that_onnx_defines_by_others_runs(framework: str) -> None:
+    """CenterCropPad, which the catalogue has not: the middle of a longer axis, zeros around a shorter one."""
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("CenterCropPad", ["x", "shape"], ["y"], axes=[0, 1])],
+        "g",
+        [
+            onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [6, 3]),
+        ],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 7])],
+        [numpy_helper.from_array(np.array([2, 7]), "shape")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    x = np.arange(18, dtype=np.float32).reshape(6, 3)
+    found = executor(framework, Network.from_onnx(model)).inference({"x": x})["y"]
+    np.testing.assert_array_equal(found, np.pad(x[2:4], ((0, 0), (2, 2))))
+
+
+def test_an_output_that_is_wrong_is_seen() -> None:
+    """The check is not blind."""
+    model = next(of_folder("pytorch-operator"))
+    wrong = Model(model.name, model.proto, model.inputs, tuple(1.01 * each for each in model.expected))
+    assert not failure("torch", model)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check("torch", iter([wrong]))
