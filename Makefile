@@ -17,7 +17,7 @@ test: lint
 	$(BIN)/python -m pytest -m "not slow" -n 2 --no-loadscope-reorder
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

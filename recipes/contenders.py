@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
+from d5ray.recipes.timing import Times
+
 Job = TypeVar("Job", contravariant=True)
 
 
@@ -29,6 +31,11 @@ class Series:
     at: str = ""
     loops: int = 1
     stop_reason: str = ""
+
+    @classmethod
+    def in_turn(cls, metric: str, at: str, times: Times) -> "Series":
+        """What one side took in a process that times several in turn; the first value is warm-up."""
+        return cls(metric, "s", 0, times.seconds, warmup=1, phase="run", at=at, loops=times.loops)
 
 
 class Contender(ABC, Generic[Job]):

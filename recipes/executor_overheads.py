@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
 PROCESS_SECONDS: Final = 1800.0  # for one process to time both passes
-WARMUP: Final = 1  # values of each series
 
 
 @final
@@ -71,15 +70,5 @@ class HandWrittenNetwork(Contender[ExecutorOverheads]):
         work = ExecutorTimes(self, job.threads, job.seconds, job.seed)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(
-                EXECUTOR_TIME,
-                "s",
-                0,
-                times.seconds,
-                warmup=WARMUP,
-                phase="run",
-                at=f"{work} {side}",
-                loops=times.loops,
-            )
-            for (work, side), times in found.items()
+            Series.in_turn(EXECUTOR_TIME, f"{kind} {side}", times) for (kind, side), times in found.items()
         ]

@@ -6,7 +6,6 @@ from typing import Any, Final, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.frameworks.tensorflow.operators import TensorFlowFramework
 from d5ray.ops.tensorflow.library import tf
 from d5ray.recipes.executor_overheads import HandWrittenNetwork
 
@@ -52,11 +51,8 @@ class HandWritten:
         return [each for _, turn in self._layers for each in turn(rest)]
 
 
-def side(
-    of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labels: Array, threads: int
-) -> HandWritten:
+def side(of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
     """The model with these values; running statistics, which no gradient moves, stay as Keras has them."""
-    TensorFlowFramework.on("cpu").use_threads(threads)
     if of.network not in MODELS:
         raise ConfigurationError(f"no {of.network!r} is written by hand: {nearest(of.network, MODELS)}")
     model, layers = MODELS[of.network](of)

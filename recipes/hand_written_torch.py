@@ -44,11 +44,8 @@ class HandWritten:
         return [gradients[name] for name in self._names]
 
 
-def side(
-    of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labels: Array, threads: int
-) -> HandWritten:
+def side(of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
     """The module with these values, whose order is that of its own tensors."""
-    torch.set_num_threads(threads)
     if of.network not in MODULES:
         raise ConfigurationError(f"no {of.network!r} is written by hand: {nearest(of.network, MODULES)}")
     module = MODULES[of.network](of)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
 PROCESS_SECONDS: Final = 1800.0  # for one process to time all problems
-WARMUP: Final = 1  # values of each series
 
 
 @final
@@ -72,15 +71,6 @@ class UnderFramework(Contender[OperatorOverheads]):
         work = OperatorTimes(self.framework, job.problems, job.threads, job.seconds, job.seed)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(
-                OPERATOR_TIME,
-                "s",
-                0,
-                times.seconds,
-                warmup=WARMUP,
-                phase="run",
-                at=f"{problem} {side}",
-                loops=times.loops,
-            )
+            Series.in_turn(OPERATOR_TIME, f"{problem} {side}", times)
             for (problem, side), times in found.items()
         ]

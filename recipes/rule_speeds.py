@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
 PROCESS_SECONDS = 1800.0  # for one process to time all rules
-WARMUP: Final = 1  # values of each series
 
 
 @final
@@ -95,15 +94,6 @@ class OnNetwork(Contender[RuleSpeeds]):
         )
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(
-                RULE_STEP_TIME if what == STEP else RULE_TIME,
-                "s",
-                0,
-                times.seconds,
-                warmup=WARMUP,
-                phase="run",
-                at=f"{rule} {side}",
-                loops=times.loops,
-            )
+            Series.in_turn(RULE_STEP_TIME if what == STEP else RULE_TIME, f"{rule} {side}", times)
             for (what, rule, side), times in found.items()
         ]

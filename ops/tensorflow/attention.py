@@ -22,6 +22,7 @@ def _attention(site: Site) -> Built:
     softcap, mode = site.attribute("softcap", 0.0), site.attribute("qk_matmul_output_mode", 0)
     precision = site.attribute("softmax_precision")
     bias_of = _bias(site)
+    windowed = any(site.attribute(f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
 
     def call(
         q: Tensor,
@@ -37,15 +38,14 @@ def _attention(site: Site) -> Built:
             q, k, v = _by_heads(site, q, "q"), _by_heads(site, k, "kv"), _by_heads(site, v, "kv")
         key = k if past_key is None else tf.concat([past_key, k], 2)
         value = v if past_value is None else tf.concat([past_value, v], 2)
-        # The root of the scale on either side, as ONNX has it, so that 16-bit numbers do not overflow.
-        scale = site.attribute("scale")
-        half = tf.cast(sizes(q)[3], q.dtype) ** -0.25 if not scale else tf.cast(scale**0.5, q.dtype)
-        scores = tf.matmul(q * half, _for_queries(site, key * half, q), transpose_b=True)
+        scores = _scores(site, q, key)
         capped = softcap * tf.tanh(scores / softcap) if softcap else scores
         past = 0 if past_key is None else sizes(past_key)[2]
         bias = bias_of(capped, mask, past, valid)
         biased = capped if bias is None else capped + bias
-        shares = _softmax(biased, bias, precision)
+        # Who is only kept from what comes later sees the first key at least.
+        always_some = mask is None and valid is None and not windowed
+        shares = _softmax(biased, None if always_some else bias, precision)
         y = tf.matmul(shares, _for_queries(site, value, q))
         if flat:
             y = tf.transpose(y, [0, 2, 1, 3])
@@ -54,6 +54,19 @@ def _attention(site: Site) -> Built:
         return outputs(site, [y, key, value, seen])
 
     return call
+
+
+def _scores(site: Site, q: Tensor, key: Tensor) -> Tensor:
+    """Q K' · scale, (batch, heads, queries, keys)
+
+    ONNX has the root of the scale on either side, so that 16-bit numbers do not overflow.
+    """
+    scale = site.attribute("scale")
+    if q.dtype.size > 2:
+        whole = tf.cast(sizes(q)[3], q.dtype) ** -0.5 if not scale else tf.cast(scale, q.dtype)
+        return tf.matmul(q * whole, _for_queries(site, key, q), transpose_b=True)
+    half = tf.cast(sizes(q)[3], q.dtype) ** -0.25 if not scale else tf.cast(scale**0.5, q.dtype)
+    return tf.matmul(q * half, _for_queries(site, key * half, q), transpose_b=True)
 
 
 def _by_heads(site: Site, x: Tensor, kind: str) -> Tensor:

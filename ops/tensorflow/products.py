@@ -33,6 +33,18 @@ def _stack_times_matrix(a: Tensor, b: Tensor) -> Tensor:
     return tf.reshape(product, [*shape[:-1], sizes(b)[-1]])
 
 
+def linear_layer(across: bool) -> Built:
+    """x W + b over the last axis of x; across: W is (features, inputs). Grappler fuses what stands here."""
+
+    def call(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+        shape = sizes(x)
+        rows = x if len(shape) == 2 else tf.reshape(x, [-1, shape[-1]])
+        y = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=across), bias)
+        return y if len(shape) == 2 else tf.reshape(y, [*shape[:-1], sizes(bias)[0]])
+
+    return call
+
+
 def _gemm(site: Site) -> Built:
     """α A' B' + β C"""
     alpha, beta = site.attribute("alpha", 1.0), site.attribute("beta", 1.0)

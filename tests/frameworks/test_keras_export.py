@@ -9,6 +9,7 @@ import pytest
 import d5ray.frameworks.tensorflow as d5fw
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
+from d5ray.operators.node import Node
 
 keras = pytest.importorskip("keras", reason="TensorFlow is not installed: pip install 'd5ray[tensorflow]'")
 layers = keras.layers
@@ -88,6 +89,79 @@ def test_a_model_over_sequences_gives_what_keras_gives() -> None:
     np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
 
 
+RECURRENT = {
+    "last state of an LSTM": lambda: layers.LSTM(4),
+    "all states of an LSTM": lambda: layers.LSTM(4, return_sequences=True, use_bias=False),
+    "an LSTM from behind": lambda: layers.LSTM(4, go_backwards=True),
+    "a GRU": lambda: layers.GRU(4, return_sequences=True),
+    "a GRU that resets before": lambda: layers.GRU(4, reset_after=False),
+    "a simple one": lambda: layers.SimpleRNN(4, activation="relu", return_sequences=True),
+    "both ways": lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True)),
+    "both ways, last states added": lambda: layers.Bidirectional(layers.GRU(4), merge_mode="sum"),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_give_what_keras_gives(name: str) -> None:
+    """Under onnxruntime, and every weight of the layer is a parameter, under Keras's own name."""
+    model = randomized(keras.Sequential([keras.Input((5, 3)), RECURRENT[name]()]))
+    network = d5fw.network_of(model)
+    x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
+    assert set(network.parameters) == {each.path for each in model.trainable_weights}
+
+
+def test_gradients_of_an_lstm_are_those_of_keras() -> None:
+    """Of the sum of its states, in Keras's order of gates when they are turned back."""
+    import tensorflow as tf  # noqa: PLC0415 - where there is one
+
+    layer = layers.LSTM(4, return_sequences=True, name="memory")
+    model = randomized(keras.Sequential([keras.Input((5, 3), name="x"), layer]))
+    network = d5fw.network_of(model)
+    network.add_node(Node("ReduceSum", ("output",), ("loss",), {"keepdims": 0}))
+    x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    variables = [each.value for each in layer.trainable_weights]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(x))
+    expected = [each.numpy() for each in tape.gradient(loss, variables)]
+    executor = d5fw.from_onnx(network)
+    found = executor.inference_and_backprop({"x": x}, "loss")
+    np.testing.assert_allclose(found["loss"], float(loss), rtol=1e-5)
+    for variable, wanted in zip(layer.trainable_weights, expected, strict=True):
+        gradient = network.fetch_tensors([f"{variable.path}_grad"])[0][0]
+        i, o, f, c = np.split(gradient, 4)
+        back = np.concatenate([i, f, c, o])
+        np.testing.assert_allclose(back.T, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_transposed_convolutions_and_zeros_around_give_what_keras_gives() -> None:
+    model = keras.Sequential([
+        keras.Input((5, 4, 3)),
+        layers.ZeroPadding2D(((1, 2), (0, 3))),
+        layers.Conv2DTranspose(4, 3, strides=2, padding="same", activation="relu"),
+        layers.Conv2DTranspose(2, 2, strides=(1, 3), padding="valid"),
+    ])  # fmt: skip
+    network = d5fw.network_of(randomized(model))
+    x = np.random.default_rng(0).normal(size=(2, 5, 4, 3)).astype(np.float32)
+    np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (lambda: layers.LSTM(2, return_sequences=True, go_backwards=True), "gives its steps backwards"),
+        (lambda: layers.GRU(2, activation="softsign"), "has the activation 'softsign'"),
+        (lambda: layers.Bidirectional(layers.GRU(2), merge_mode=None), "does not merge its ways"),
+        (lambda: layers.SimpleRNN(2, stateful=True), "has stateful=True"),
+    ],
+)
+def test_recurrence_that_no_node_does_is_refused(layer: Any, words: str) -> None:
+    given = keras.Input(batch_shape=(2, 5, 3))
+    made = layer()(given)
+    with pytest.raises(ConfigurationError, match=words):
+        d5fw.network_of(keras.Model(given, made))
+
+
 def test_a_model_that_trains_keeps_its_dropout_and_its_moving_statistics_are_state() -> None:
     network = d5fw.training_network_of(images())
     assert dict(network.state) == {
@@ -102,9 +176,9 @@ def test_a_model_that_trains_keeps_its_dropout_and_its_moving_statistics_are_sta
 
 def test_layers_that_cannot_be_nodes_are_named_all_at_once() -> None:
     given = keras.Input((4, 3))
-    recurrent = layers.LSTM(2, return_sequences=True, name="memory")(given)
-    model = keras.Model(given, layers.GaussianNoise(0.1, name="noise")(recurrent))
-    with pytest.raises(ConfigurationError, match=r"memory \(LSTM\), noise \(GaussianNoise\); those that can"):
+    turned = layers.Permute((2, 1), name="turned")(given)
+    model = keras.Model(given, layers.GaussianNoise(0.1, name="noise")(turned))
+    with pytest.raises(ConfigurationError, match=r"turned \(Permute\), noise \(GaussianNoise\); those that"):
         d5fw.network_of(model)
     shared = layers.Dense(3, name="shared")
     with pytest.raises(ConfigurationError, match="used once"):

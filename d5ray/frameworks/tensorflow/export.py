@@ -1,12 +1,15 @@
 """From a Keras model to a Network, layer by layer, under Keras's own names; TensorFlow is not imported"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.tensorflow.keras_layers import CONVERSIONS, Value, Writer, plain
+from d5ray.frameworks.tensorflow.keras_layers import LAYERS, Convert, Value, Writer, plain
+from d5ray.frameworks.tensorflow.keras_recurrent import RECURRENT
 from d5ray.networks.network import Network
 from d5ray.operators.tensor_descriptor import TensorDescriptor
+
+CONVERSIONS: Mapping[str, Convert] = {**LAYERS, **RECURRENT}
 
 
 def exported(model: Any, *, training: bool) -> Network:

@@ -11,6 +11,7 @@ from d5ray.frameworks.tensorflow.nodes import Call, calls
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import GraphEvent
+from d5ray.networks.execution.fusion import fused
 from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
@@ -71,6 +72,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         self._bound_state = state
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
+        made = fused(self.network, made) if observer is None else made
         own = calls(
             self.network,
             made,

@@ -129,6 +129,32 @@ def _convolution(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
     return _convolved(to, layer, values, kernel, layer.groups)
 
 
+def _transposed(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
+    if layer.output_padding is not None:
+        raise ConfigurationError(f"the layer {layer.name!r} has an output_padding: leave it out")
+    rank = values[0].rank
+    order = (rank - 1, rank - 2, *range(rank - 2))  # (…, out, in) -> (in, out, …)
+    read = [to.first(values[0]), to.weight(layer.kernel, lambda each: each.transpose(order))]
+    sizes = zip(layer.strides, layer.kernel_size, layer.dilation_rate, strict=True)
+    made = to.node(
+        "ConvTranspose",
+        read + ([to.weight(layer.bias)] if layer.use_bias else []),
+        layer.name,
+        strides=layer.strides,
+        dilations=layer.dilation_rate,
+        output_padding=[max(stride - (size - 1) * step - 1, 0) for stride, size, step in sizes],
+        auto_pad=_padding(layer),
+    )
+    return activated(to, layer, Value(rank, None, made), layer.activation)
+
+
+def _zero_padding(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
+    """Keras's padding of each axis of the space is (before, after)."""
+    around = [(0, 0), (0, 0), *np.asarray(layer.padding).reshape(-1, 2).tolist()]
+    pads = to.constant(f"{layer.name}/pads", np.array(around).T.ravel())
+    return Value(values[0].rank, None, to.node("Pad", [to.first(values[0]), pads], layer.name))
+
+
 def _depthwise(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
     def turned(kernel: Any) -> Any:  # (height, width, in, each) -> (in · each, 1, height, width)
         return kernel.transpose(2, 3, 0, 1).reshape(-1, 1, *kernel.shape[:2])
@@ -275,6 +301,10 @@ def _concatenate(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
 
 
 def _embedding(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
+    if layer.mask_zero:
+        raise ConfigurationError(
+            f"the layer {layer.name!r} masks zeros, and networks have no masks: let mask_zero be False"
+        )
     read = to.last(values[0])
     if to.network.descriptors[read].dtype.kind == "f":
         read = to.node("Cast", [read], f"{layer.name}_whole", to=7)
@@ -289,7 +319,7 @@ def _merging(type: str) -> Convert:
     return lambda to, layer, values: elementwise(to, values, type, layer.name)
 
 
-CONVERSIONS: Mapping[str, Convert] = {
+LAYERS: Mapping[str, Convert] = {
     "Activation": lambda to, layer, values: activated(to, layer, values[0], layer.activation),
     "Add": _merging("Sum"),
     "Average": _merging("Mean"),
@@ -298,7 +328,9 @@ CONVERSIONS: Mapping[str, Convert] = {
     "BatchNormalization": _batch_normalization,
     "Concatenate": _concatenate,
     "Conv1D": _convolution,
+    "Conv1DTranspose": _transposed,
     "Conv2D": _convolution,
+    "Conv2DTranspose": _transposed,
     "Dense": _dense,
     "DepthwiseConv2D": _depthwise,
     "Dropout": _dropout,
@@ -322,4 +354,6 @@ CONVERSIONS: Mapping[str, Convert] = {
     "Reshape": _reshape,
     "Softmax": _softmax,
     "Subtract": _merging("Sub"),
+    "ZeroPadding1D": _zero_padding,
+    "ZeroPadding2D": _zero_padding,
 }

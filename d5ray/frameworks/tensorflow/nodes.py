@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from d5ray.networks.execution.event import BACKWARD, FORWARD
+from d5ray.networks.execution.fusion import LINEAR
 from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan, depending
 from d5ray.networks.network import Network
@@ -11,6 +12,7 @@ from d5ray.operators.builder import Built
 from d5ray.operators.node import Node
 from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.products import linear_layer
 
 Tensor = Any  # of TensorFlow
 Call = Callable[[dict[str, Tensor]], None]  # reads and writes tensors by their names
@@ -29,6 +31,9 @@ def calls(
     moving = depending(made.nodes, () if evaluating else trained)
     found = []
     for index, node in made.nodes:
+        if node.domain == LINEAR:
+            found.append(_call(linear_layer(bool(node.attributes["transB"])), node))
+            continue
         function = implementation("tensorflow", network.site(node, evaluating=evaluating, random=random))
         if observer is not None:
             function = _watched(function, node, index, observer, moving)

@@ -2,13 +2,14 @@
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx, nn
+from torch.nn.functional import linear
 
-from d5ray.frameworks.torch.fusion import fuse
 from d5ray.frameworks.torch.watching import Watch
+from d5ray.networks.execution.fusion import LINEAR, fused
 from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.network import Network
@@ -31,8 +32,9 @@ def graph(
 
     places: the attributes of the module where parameters, constants and state are, by their names. With an
     observer every operator stands between what tells it; without one there is nothing else in the graph, and
-    some operators are one call; see `fuse`.
+    linear layers are one call; see `fused`.
     """
+    made = fused(network, made) if observer is None else made
     own = fx.Graph()
     known: dict[str, fx.Node] = {}
     for number, name in enumerate(made.inputs):
@@ -45,7 +47,7 @@ def graph(
         return known[name] if name else None
 
     for index, node in made.nodes:
-        function = _named(implementation("torch", network.site(node, evaluating=evaluating)), node)
+        function = _function(network, node, evaluating)
         inputs = tuple(value(name) for name in node.inputs)
         watch = None if observer is None else Watch(observer, node, index)
         if watch is not None:
@@ -63,9 +65,18 @@ def graph(
     for old, new in made.state.items():
         own.call_function(replace, (value(old), known[new]))
     own.output(tuple(value(name) for name in made.wanted))
-    if observer is None:
-        fuse(own, network)
     return own
+
+
+def linear_of_columns(x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """x W + b, W (inputs, features)."""
+    return linear(x, weights.t(), bias)
+
+
+LINEAR_LAYERS: Final[Mapping[int, Built]] = {
+    1: linear,
+    0: linear_of_columns,
+}  # by `transB`
 
 
 def code_of(own: fx.Graph, module: nn.Module) -> Code:
@@ -78,6 +89,12 @@ def code_of(own: fx.Graph, module: nn.Module) -> Code:
 def replace(old: torch.Tensor, new: torch.Tensor) -> None:
     """Let a state have its next value."""
     old.copy_(new.detach())
+
+
+def _function(network: Network, node: Node, evaluating: bool) -> Built:
+    if node.domain == LINEAR:
+        return LINEAR_LAYERS[node.attributes["transB"]]
+    return _named(implementation("torch", network.site(node, evaluating=evaluating)), node)
 
 
 def _apart(own: fx.Graph, call: fx.Node, inputs: tuple[fx.Node | None, ...]) -> tuple[fx.Node | None, ...]:

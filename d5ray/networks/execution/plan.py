@@ -47,7 +47,7 @@ def plan(network: "Network", wanted: Iterable[str], *, training: bool = False) -
         nodes,
         tuple(name for name in network.inputs if name in read),
         state,
-        _last_uses(nodes, kept),
+        last_uses(nodes, kept),
     )
 
 
@@ -87,7 +87,8 @@ def depending(nodes: Iterable[tuple[int, Node]], sources: Iterable[str]) -> froz
     return frozenset(found)
 
 
-def _last_uses(nodes: tuple[tuple[int, Node], ...], kept: set[str]) -> tuple[tuple[str, ...], ...]:
+def last_uses(nodes: tuple[tuple[int, Node], ...], kept: set[str]) -> tuple[tuple[str, ...], ...]:
+    """For every node the tensors that nothing reads after it, but for those that are kept."""
     seen = set(kept)
     found: list[tuple[str, ...]] = []
     for _, node in reversed(nodes):

@@ -1,20 +1,19 @@
-"""Claims about nodes that become one call of PyTorch: the same numbers, where nobody looks between"""
+"""Claims about nodes that become one linear layer: the same numbers, and only where nobody looks between"""
 
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from d5ray.frameworks.torch.graph import graph
-from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
+from d5ray.networks.execution.fusion import fused
 from d5ray.networks.execution.plan import plan
 from d5ray.networks.execution.times import OperatorTimes
 from d5ray.networks.network import Network
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
-from tests.frameworks.small_networks import case, error, gradients_of, network_of
+from tests.frameworks.small_networks import FRAMEWORKS, case, error, executor, gradients_of, network_of
 
+frameworks = pytest.mark.parametrize("framework", FRAMEWORKS)
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((2, 3, 4))
 
@@ -42,35 +41,38 @@ def linear(
             "w": RNG.standard_normal(shape).astype(types[0]),
             "b": RNG.standard_normal(bias).astype(types[1]),
         },
-        outputs=("y", *(name for node in more for name in node.outputs)),
+        outputs=("y", *(name for node in more for name in node.outputs if name != "q")),
     )
 
 
-def functions(network: Network) -> list[str]:
-    """What the code calls."""
-    places = {name: name.replace(".", "_") for name in (*network.parameters, *network.constants)}
-    made = graph(network, plan(network, network.outputs), places, evaluating=True)
-    return [getattr(each.target, "__name__", "") for each in made.nodes if each.op == "call_function"]
+def types(network: Network) -> list[str]:
+    """What is computed, in order."""
+    return [node.type for _, node in fused(network, plan(network, network.outputs)).nodes]
 
 
+@frameworks
 @pytest.mark.parametrize(
-    ("options", "called"),
+    ("options", "left"),
     [
-        ({}, ["linear"]),
-        ({"swapped": True}, ["linear"]),
-        ({"turned": False}, ["t", "linear"]),
-        ({"perm": (0, 1)}, ["transpose", "t", "linear"]),
+        ({}, ["Linear"]),
+        ({"swapped": True}, ["Linear"]),
+        ({"turned": False}, ["Linear"]),
+        ({"perm": (0, 1)}, ["Transpose", "Linear"]),
     ],
     ids=["transposed", "bias first", "as it is", "transposed to itself"],
 )
-def test_a_product_and_its_bias_are_one_call(options: dict[str, Any], called: list[str]) -> None:
+def test_a_product_and_its_bias_are_one_node(
+    framework: str, options: dict[str, Any], left: list[str]
+) -> None:
     network = linear(**options)
-    assert functions(network) == called
+    assert types(network) == left
     w, b = (network.parameters[name] for name in ("w", "b"))
     expected = X @ (w.T if w.shape == (5, 4) else w) + b
-    np.testing.assert_allclose(TorchGraphExecutor(network).inference({"x": X})["y"], expected, rtol=1e-12)
+    found = executor(framework, network).inference({"x": X})["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@frameworks
 @pytest.mark.parametrize(
     "network",
     [
@@ -81,16 +83,24 @@ def test_a_product_and_its_bias_are_one_call(options: dict[str, Any], called: li
     ],
     ids=["read between", "a bias for each position", "one number", "a scalar"],
 )
-def test_what_linear_does_not_compute_stays_as_it_was(network: Network) -> None:
+def test_what_is_no_linear_layer_stays_as_it_was(framework: str, network: Network) -> None:
     """The product is read elsewhere, or the bias is none."""
-    assert "linear" not in functions(network)
+    assert "Linear" not in types(network)
     w, b = (network.parameters[name] for name in ("w", "b"))
-    outputs = TorchGraphExecutor(network).inference({"x": X})
+    outputs = executor(framework, network.copy()).inference({"x": X})
     np.testing.assert_allclose(outputs["y"], X @ w.T + b, rtol=1e-12)
 
 
-def test_whole_numbers_are_multiplied_as_before() -> None:
-    """PyTorch's `linear` of whole numbers is another kernel."""
+def test_a_transposed_weight_that_others_read_is_made_for_them() -> None:
+    """Two products read W itself, and its transpose is gone; with a third reader it stays."""
+    again = (Node("MatMul", ("x", "t"), ("q",)), Node("Add", ("q", "b"), ("z",)))
+    assert types(linear(*again)) == ["Linear", "Linear"]
+    assert types(linear(*again, Node("Exp", ("t",), ("e",)))) == ["Transpose", "Linear", "Linear", "Exp"]
+
+
+@frameworks
+def test_whole_numbers_are_multiplied_as_before(framework: str) -> None:
+    """No framework has that layer for them."""
     network = network_of(
         Node("MatMul", ("x", "w"), ("p",)),
         Node("Add", ("p", "b"), ("y",)),
@@ -98,20 +108,20 @@ def test_whole_numbers_are_multiplied_as_before() -> None:
         constants={"w": np.arange(20).reshape(4, 5), "b": np.arange(5)},
         outputs=("y",),
     )
-    assert "linear" not in functions(network)
+    assert "Linear" not in types(network)
     x = RNG.integers(-9, 9, (2, 3, 4))
     expected = x @ np.arange(20).reshape(4, 5) + np.arange(5)
-    np.testing.assert_array_equal(TorchGraphExecutor(network).inference({"x": x})["y"], expected)
+    np.testing.assert_array_equal(executor(framework, network).inference({"x": x})["y"], expected)
 
 
-def test_a_transformer_has_the_numbers_of_its_operators_one_by_one() -> None:
+@frameworks
+def test_a_transformer_has_the_numbers_of_its_operators_one_by_one(framework: str) -> None:
     """Where somebody listens to every operator nothing is fused: the same loss and gradients."""
     made = case("transformer", "float64")
-    torch.set_num_threads(1)
-    fused = TorchGraphExecutor(made.network)
-    loss = fused.inference_and_backprop(made.given)["loss"]
-    gradients = gradients_of(fused)
-    apart = TorchGraphExecutor(made.network, events=[times := OperatorTimes()])
+    whole = executor(framework, made.network)
+    loss = whole.inference_and_backprop(made.given)["loss"]
+    gradients = gradients_of(whole)
+    apart = executor(framework, made.network, events=[times := OperatorTimes()])
     assert apart.inference_and_backprop(made.given)["loss"] == pytest.approx(loss, rel=1e-12)
     assert "MatMul" in times.table()["type"].to_pylist()
     for name, found in gradients_of(apart).items():
