@@ -1,0 +1,71 @@
+"""The job that times custom operators beside PyTorch's own function, and the contender: one fresh process"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+from d5ray.checks import check_count, check_number
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.operators import OPERATOR_TIME
+from d5ray.operators.compiled import compilers
+from d5ray.recipes import processes
+from d5ray.recipes.contenders import Contender, Series
+from d5ray.recipes.side_by_side import SideBySide
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+PROCESS_SECONDS: Final = 600.0  # for one process to compile, and to time everything
+FORWARD, BOTH = "forward", "forward and backward"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CustomOverheads(SideBySide):
+    """Cubes of float32 numbers, by operators of the user's own. Wrong values raise `ConfigurationError`.
+
+    elements  of the tensor
+    seconds   about so long each pass of each operator is timed in each process
+    """
+
+    elements: int = 1
+    seconds: float = 0.5
+    threads: int = 1
+
+    def check(self) -> None:
+        check_count("elements", self.elements, 1)
+        check_count("threads", self.threads, 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)
+
+
+@final
+@dataclass(frozen=True)
+class CustomOperator(Contender[CustomOverheads]):
+    """One process of its own that times an operator written in Python or in C++, under PyTorch."""
+
+    language: str
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return f"custom {self.language}[1]"
+
+    def missing(self) -> str:
+        if self.language == "C++":
+            try:
+                compilers.find()
+            except ConfigurationError as error:
+                return str(error)
+        return ""
+
+    def measure(self, job: CustomOverheads, folder: Path) -> list[Series]:
+        from d5ray.recipes.custom_times import CustomTimes  # noqa: PLC0415 - imports torch
+
+        work = CustomTimes(self.language, job.elements, job.threads, job.seconds, job.seed)
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        return [
+            Series.in_turn(OPERATOR_TIME, f"{what} {side}", times) for (what, side), times in found.items()
+        ]
