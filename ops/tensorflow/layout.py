@@ -102,12 +102,20 @@ def current_layout() -> Layout:
 
 def filters_of(weights: Tensor) -> Tensor:
     """ONNX's weights (out, in, *kernel) as filters (*kernel, in, out): those they are made of, if any."""
-    made_of = getattr(weights, _FILTERS, None)
+    made_of = held_filters(weights)
     return tf.transpose(weights, [*range(2, weights.shape.rank), 1, 0]) if made_of is None else made_of
 
 
+def held_filters(weights: Tensor) -> Tensor | None:
+    """What `weights_of` has made these weights of; None for all others."""
+    return getattr(weights, _FILTERS, None)
+
+
 def weights_of(filters: Tensor) -> Tensor:
-    """The reverse of `filters_of`. In a graph this costs nothing where only convolutions read the weights."""
+    """The reverse of `filters_of`. In a graph this costs nothing where only those read the weights who ask.
+
+    Two axes are (in, out) for (out, in), as linear layers have them.
+    """
     count = filters.shape.rank
     weights = tf.transpose(filters, [count - 1, count - 2, *range(count - 2)])
     if not tf.executing_eagerly():

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.frameworks.tensorflow.devices import chosen
-from d5ray.frameworks.tensorflow.nodes import Call, calls
+from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import GraphEvent
@@ -22,14 +22,14 @@ from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow
 Traced = Callable[..., Sequence[Tensor]]
-CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 @final
 class TensorFlowGraphExecutor(GraphExecutor):
     """Parameters and state are `tf.Variable`s, constants stand in the graph; open sizes stay open.
 
-    The weights of convolutions are held as TensorFlow's kernels want them, (*kernel, in, out).
+    The weights of convolutions and linear layers are held as TensorFlow's kernels want them, (*kernel, in,
+    out).
 
     Where operators are watched, the same Python code runs eagerly instead.
 
@@ -52,7 +52,8 @@ class TensorFlowGraphExecutor(GraphExecutor):
         with tf.device(self._where):
             self._random = tf.random.Generator.from_seed(seed)
         self._variables: dict[str, Any] = {}
-        self._filters: set[str] = set()  # the variables that convolutions read
+        self._filters: set[str] = set()  # the variables that are held so
+        self._reads: tuple[int, frozenset[str]] = (-1, frozenset())  # at so many changes of the network
         self._gradients: dict[str, Tensor] = {}
         self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
         self._bound_state: Mapping[str, Array] = {}
@@ -194,9 +195,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         for arrays in (self._bound[0], self._bound_state):
             if name in arrays:
                 arrays[name][...] = value
-        if name not in self._variables and any(
-            node.type in CONVOLUTIONS and node.inputs[1] == name for node in self.network.nodes
-        ):
+        if name not in self._variables and value.ndim > 1 and name in self._read_as_filters():
             self._filters.add(name)
         value = self._as_filters(name, value)
         variable = self._variables.get(name)
@@ -219,15 +218,23 @@ class TensorFlowGraphExecutor(GraphExecutor):
         bound = parameter in self._bound[0]
         return np.array(found.numpy()) if bound else self._as_weights(parameter, found.numpy())
 
+    def _read_as_filters(self) -> frozenset[str]:
+        """Looked for once in a network, and again where it has changed."""
+        changes, found = self._reads
+        if changes != self.network.changes_so_far:
+            found = read_as_filters(self.network)
+            self._reads = self.network.changes_so_far, found
+        return found
+
     def _as_filters(self, name: str, value: Array) -> Array:
         """As the variable of this name has its axes."""
-        turned = name in self._filters and value.ndim > 2
+        turned = name in self._filters and value.ndim > 1
         return value.transpose(*range(2, value.ndim), 1, 0) if turned else value
 
     def _as_weights(self, name: str, value: Array) -> Array:
         """As the network has the axes of this tensor; a copy."""
         count = value.ndim
-        turned = name in self._filters and count > 2
+        turned = name in self._filters and count > 1
         return np.array(value.transpose(count - 1, count - 2, *range(count - 2)) if turned else value)
 
     def _seed_pass(self, seed: int) -> None:

@@ -41,6 +41,18 @@ def calls(
     return tuple(found)
 
 
+def read_as_filters(network: Network) -> frozenset[str]:
+    """What nodes read as weights (out, in, *kernel) and TensorFlow's kernels as (*kernel, in, out)."""
+    multiplied = {node.inputs[1] for node in network.nodes if node.type == "MatMul"}
+    found = set()
+    for node in network.nodes:
+        if node.type in ("Conv", "ConvTranspose") or (node.type == "Gemm" and node.attributes.get("transB")):
+            found.add(node.inputs[1])
+        elif node.type == "Transpose" and node.attributes.get("perm", (1, 0)) == (1, 0):
+            found.update(node.inputs if multiplied.issuperset(node.outputs) else ())
+    return frozenset(found)
+
+
 def _call(function: Built, node: Node) -> Call:
     def call(values: dict[str, Tensor]) -> None:
         made = function(*[values[name] if name else None for name in node.inputs])
