@@ -1,6 +1,6 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass them (12 minutes on 2 cores)
-# make test-slow  what needs longer: the overhead recipe and the slow tests
+# make test-slow  what needs longer (45 minutes)
 # make clean      remove what the above made
 
 PYTHON ?= python3
