@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.operators import OPERATOR_TIME
 from d5ray.operators.compiled import compilers
 from d5ray.recipes import processes
 from d5ray.recipes.contenders import Contender, Series
-from d5ray.recipes.side_by_side import SideBySide
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+from d5ray.recipes.timed_in_turn import TimedInTurn
 
 PROCESS_SECONDS: Final = 600.0  # for one process to compile, and to time everything
 FORWARD, BOTH = "forward", "forward and backward"
@@ -21,7 +18,7 @@ FORWARD, BOTH = "forward", "forward and backward"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class CustomOverheads(SideBySide):
+class CustomOverheads(TimedInTurn):
     """Cubes of float32 numbers, by operators of the user's own. Wrong values raise `ConfigurationError`.
 
     elements  of the tensor
@@ -30,15 +27,10 @@ class CustomOverheads(SideBySide):
 
     elements: int = 1
     seconds: float = 0.5
-    threads: int = 1
 
     def check(self) -> None:
+        super().check()
         check_count("elements", self.elements, 1)
-        check_count("threads", self.threads, 1)
-        check_number("seconds", self.seconds, low=0.0, low_included=False)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
 
 @final

@@ -1,41 +1,28 @@
 """The job that times executors beside models written by hand, and the contender: one fresh process"""
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
-from d5ray.checks import check_count, check_number
 from d5ray.metrics.executors import EXECUTOR_TIME
-from d5ray.operators.framework import PACKAGES
+from d5ray.operators.framework import not_installed
 from d5ray.recipes import processes
 from d5ray.recipes.contenders import Contender, Series
-from d5ray.recipes.side_by_side import SideBySide
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+from d5ray.recipes.timed_in_turn import TimedInTurn
 
 PROCESS_SECONDS: Final = 1800.0  # for one process to time both passes
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ExecutorOverheads(SideBySide):
+class ExecutorOverheads(TimedInTurn):
     """Networks whose passes are timed. Wrong values raise `ConfigurationError`.
 
     seconds   about so long each kind of pass is timed in each process
     """
 
     seconds: float = 2.0
-    threads: int = 1
-
-    def check(self) -> None:
-        check_count("threads", self.threads, 1)
-        check_number("seconds", self.seconds, low=0.0, low_included=False)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
 
 @final
@@ -60,9 +47,7 @@ class HandWrittenNetwork(Contender[ExecutorOverheads]):
         return f"{self.framework} {self.network}[1]"
 
     def missing(self) -> str:
-        if importlib.util.find_spec(self.framework) is None:
-            return f"{self.framework} is not installed: {PACKAGES[self.framework]}"
-        return ""
+        return not_installed(self.framework)
 
     def measure(self, job: ExecutorOverheads, folder: Path) -> list[Series]:
         from d5ray.recipes.executor_times import ExecutorTimes  # noqa: PLC0415 - only what is measured

@@ -23,9 +23,7 @@ from d5ray.recipes.turns import in_turn, repeated
 Array = np.ndarray[Any, Any]
 Found = dict[tuple[str, str], Times]  # by pass and side
 GRADIENTS = "gradients"
-KINKS = (
-    1e-2  # of gradients, relative: a rectifier whose input is nearly 0 lets one side's pass, or the other's
-)
+KINKS = 1e-2  # of gradients, relative: an input of nearly 0 passes the rectifier of one side alone
 
 
 class Side(Protocol):

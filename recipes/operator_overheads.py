@@ -1,28 +1,23 @@
 """The job that times operators through d5ray beside the native calls, and the contender: one fresh process"""
 
-import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.operators import OPERATOR_TIME
-from d5ray.operators.framework import PACKAGES
+from d5ray.operators.framework import not_installed
 from d5ray.ops.problem import Problem
 from d5ray.recipes import processes
 from d5ray.recipes.contenders import Contender, Series
-from d5ray.recipes.side_by_side import SideBySide
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+from d5ray.recipes.timed_in_turn import TimedInTurn
 
 PROCESS_SECONDS: Final = 1800.0  # for one process to time all problems
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OperatorOverheads(SideBySide):
+class OperatorOverheads(TimedInTurn):
     """Frameworks under which operators are timed. Wrong values raise `ConfigurationError`.
 
     problems  products and convolutions of `d5ray.ops.deepbench`
@@ -31,11 +26,9 @@ class OperatorOverheads(SideBySide):
 
     problems: tuple[Problem, ...]
     seconds: float = 0.5
-    threads: int = 1
 
     def check(self) -> None:
-        check_count("threads", self.threads, 1)
-        check_number("seconds", self.seconds, low=0.0, low_included=False)
+        super().check()
         known = isinstance(self.problems, tuple) and all(isinstance(each, Problem) for each in self.problems)
         names = [each.name for each in self.problems] if known else []
         if not names or len(set(names)) < len(names):
@@ -43,9 +36,6 @@ class OperatorOverheads(SideBySide):
                 f"problems is {self.problems!r}: it must be a tuple such as (gemm(512, 16, 512, 'NN'),), "
                 "with none of them twice"
             )
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
 
 @final
@@ -61,9 +51,7 @@ class UnderFramework(Contender[OperatorOverheads]):
         return f"{self.framework}[1]"
 
     def missing(self) -> str:
-        if importlib.util.find_spec(self.framework) is None:
-            return f"{self.framework} is not installed: {PACKAGES[self.framework]}"
-        return ""
+        return not_installed(self.framework)
 
     def measure(self, job: OperatorOverheads, folder: Path) -> list[Series]:
         from d5ray.recipes.operator_times import OperatorTimes  # noqa: PLC0415 - only what is measured

@@ -3,18 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.updates import RULE_STEP_TIME, RULE_TIME
 from d5ray.recipes import processes
 from d5ray.recipes.contenders import Contender, Series
-from d5ray.recipes.side_by_side import SideBySide
+from d5ray.recipes.timed_in_turn import TimedInTurn
 from d5ray.training.optimizers.optimizer import Optimizer
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
 
 PROCESS_SECONDS = 1800.0  # for one process to time all rules
 
@@ -35,7 +32,7 @@ class Peers:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RuleSpeeds(SideBySide):
+class RuleSpeeds(TimedInTurn):
     """Networks on which rules are timed. Wrong values raise `ConfigurationError`.
 
     rules      rules and their peers, no two of one class
@@ -46,12 +43,10 @@ class RuleSpeeds(SideBySide):
     rules: tuple[Peers, ...]
     batch_size: int = 32
     seconds: float = 1.0
-    threads: int = 1
 
     def check(self) -> None:
-        for name in ("batch_size", "threads"):
-            check_count(name, getattr(self, name), 1)
-        check_number("seconds", self.seconds, low=0.0, low_included=False)
+        super().check()
+        check_count("batch_size", self.batch_size, 1)
         known = isinstance(self.rules, tuple) and all(isinstance(each, Peers) for each in self.rules)
         names = [each.name for each in self.rules] if known else []
         if not names or len(set(names)) < len(names):
@@ -59,9 +54,6 @@ class RuleSpeeds(SideBySide):
                 f"rules is {self.rules!r}: it must be a tuple such as "
                 "(Peers(SGD(0.1), 'SGD', {'lr': 0.1}),), with no class of rule twice"
             )
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
 
 @final

@@ -1,5 +1,6 @@
 """Framework: what checking and measuring an operator takes of a framework, on one device"""
 
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -30,6 +31,13 @@ PACKAGES = {
     "tensorflow": "pip install 'd5ray[tensorflow]'",
     "cupy": "pip install 'd5ray[cuda]'",
 }
+
+
+def not_installed(name: str) -> str:
+    """What lacks, and how to get it; empty where the framework is there. It is not imported."""
+    if importlib.util.find_spec(name) is None:
+        return f"{name} is not installed: {PACKAGES[name]}"
+    return ""
 
 
 class Framework(ABC):

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import d5ray as d5
 from d5ray.networks.execution.fusion import fused
 from d5ray.networks.execution.plan import plan
 from d5ray.networks.execution.times import OperatorTimes
@@ -89,6 +90,44 @@ def test_what_is_no_linear_layer_stays_as_it_was(framework: str, network: Networ
     w, b = (network.parameters[name] for name in ("w", "b"))
     outputs = executor(framework, network.copy()).inference({"x": X})
     np.testing.assert_allclose(outputs["y"], X @ w.T + b, rtol=1e-12)
+
+
+@frameworks
+def test_a_bias_can_be_a_product_itself(framework: str) -> None:
+    """v M + x W, either way round: the layer's product is that of x, the vector's is its bias."""
+    v, m, w = RNG.standard_normal(2), RNG.standard_normal((2, 5)), RNG.standard_normal((4, 5))
+    for order in (("c", "p"), ("p", "c")):
+        network = network_of(
+            Node("MatMul", ("v", "m"), ("c",)),
+            Node("MatMul", ("x", "w"), ("p",)),
+            Node("Add", order, ("y",)),
+            inputs={"x": TensorDescriptor("float64", ("batch", 3, 4))},
+            parameters={"v": v, "m": m, "w": w},
+            outputs=("y",),
+        )
+        assert types(network) == ["MatMul", "Linear"]
+        found = executor(framework, network).inference({"x": X})["y"]
+        np.testing.assert_allclose(found, v @ m + X @ w, rtol=1e-12)
+
+
+@frameworks
+def test_a_product_of_the_users_own_is_no_layer(framework: str) -> None:
+    """Of another domain, with one input: it runs beside a parameter of two axes."""
+
+    class Doubled(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            return 2 * x
+
+    d5.register_operator("test.fusion", "MatMul", Doubled)
+    w = RNG.standard_normal((3, 4))
+    network = network_of(
+        Node("MatMul", ("x",), ("p",), domain="test.fusion"),
+        Node("Add", ("p", "w"), ("y",)),
+        inputs={"x": TensorDescriptor("float64", ("batch", 3, 4))},
+        parameters={"w": w},
+        outputs=("y",),
+    )
+    np.testing.assert_allclose(executor(framework, network).inference({"x": X})["y"], 2 * X + w, rtol=1e-12)
 
 
 def test_a_transposed_weight_that_others_read_is_made_for_them() -> None:

@@ -15,6 +15,7 @@ import onnx.backend.test
 import pytest
 from onnx import numpy_helper
 
+import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.schemas import is_defined_by_others
 from d5ray.networks.network import Network
@@ -170,6 +171,31 @@ def test_an_operator_that_onnx_defines_by_others_runs(framework: str) -> None:
     x = np.arange(18, dtype=np.float32).reshape(6, 3)
     found = executor(framework, Network.from_onnx(model)).inference({"x": x})["y"]
     np.testing.assert_array_equal(found, np.pad(x[2:4], ((0, 0), (2, 2))))
+
+
+def test_operators_of_the_users_own_are_not_written_out() -> None:
+    """One with a name of ONNX's in another domain keeps its attributes, beside one of ONNX's."""
+
+    class Doubled(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            return 2 * x
+
+    d5.register_operator("test.written_out", "HannWindow", Doubled)
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("HannWindow", ["size"], ["window"]),
+            onnx.helper.make_node("Mul", ["x", "window"], ["y"]),
+            onnx.helper.make_node("HannWindow", ["y"], ["z"], domain="test.written_out"),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [5])],
+        [onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [5])],
+        [numpy_helper.from_array(np.array(5), "size")],
+    )
+    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("test.written_out", 1)]
+    network = Network.from_onnx(onnx.helper.make_model(graph, opset_imports=opsets))
+    own = [node for node in network.nodes if node.type == "HannWindow"]
+    assert [(node.domain, dict(node.attributes)) for node in own] == [("test.written_out", {})]
 
 
 def test_an_output_that_is_wrong_is_seen() -> None:

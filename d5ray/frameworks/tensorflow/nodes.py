@@ -43,9 +43,10 @@ def calls(
 
 def read_as_filters(network: Network) -> frozenset[str]:
     """What nodes read as weights (out, in, *kernel) and TensorFlow's kernels as (*kernel, in, out)."""
-    multiplied = {node.inputs[1] for node in network.nodes if node.type == "MatMul"}
+    nodes = [node for node in network.nodes if not node.domain]
+    multiplied = {node.inputs[1] for node in nodes if node.type == "MatMul"}
     found = set()
-    for node in network.nodes:
+    for node in nodes:
         if node.type in ("Conv", "ConvTranspose") or (node.type == "Gemm" and node.attributes.get("transB")):
             found.add(node.inputs[1])
         elif node.type == "Transpose" and node.attributes.get("perm", (1, 0)) == (1, 0):

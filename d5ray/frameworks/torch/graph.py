@@ -73,10 +73,7 @@ def linear_of_columns(x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
     return linear(x, weights.t(), bias)
 
 
-LINEAR_LAYERS: Final[Mapping[int, Built]] = {
-    1: linear,
-    0: linear_of_columns,
-}  # by `transB`
+LINEAR_LAYERS: Final[Mapping[int, Built]] = {1: linear, 0: linear_of_columns}  # by `transB`
 
 
 def code_of(own: fx.Graph, module: nn.Module) -> Code:

@@ -27,22 +27,26 @@ def fused(network: "Network", made: Plan) -> Plan:
     nodes = []
     for place, node in made.nodes:
         found = _linear(network, node, makers, read)
-        nodes.append((place, found or node))
-        if found is not None:
-            product = next(makers[name] for name in node.inputs if _is(makers.get(name), "MatMul"))
-            gone.add(product.outputs[0])
-            turned = product.inputs[1]
-            read[turned] -= 1
-            if turned != found.inputs[1] and not read[turned]:
-                gone.add(turned)
+        if found is None:
+            nodes.append((place, node))
+            continue
+        product, layer = found
+        nodes.append((place, layer))
+        gone.add(product.outputs[0])
+        turned = product.inputs[1]
+        read[turned] -= 1
+        if turned != layer.inputs[1] and not read[turned]:
+            gone.add(turned)
     kept = tuple((place, node) for place, node in nodes if gone.isdisjoint(node.outputs))
     if not gone:
         return made
     return replace(made, nodes=kept, last_uses=last_uses(kept, {*made.wanted, *made.state.values()}))
 
 
-def _linear(network: "Network", add: Node, makers: dict[str, Node], read: Counter[str]) -> Node | None:
-    """The node that stands for an Add and the product that it reads, if that is what they are."""
+def _linear(
+    network: "Network", add: Node, makers: dict[str, Node], read: Counter[str]
+) -> tuple[Node, Node] | None:
+    """The product that an Add reads, and the node that stands for both, if that is what they are."""
     if not _is(add, "Add"):
         return None
     for name, bias in (add.inputs, reversed(add.inputs)):
@@ -53,10 +57,15 @@ def _linear(network: "Network", add: Node, makers: dict[str, Node], read: Counte
         if not _fits(network, x, weights, bias):
             continue
         turned = makers.get(weights)
-        across = turned is not None and _is(turned, "Transpose")
-        if across and turned is not None and turned.attributes.get("perm", (1, 0)) == (1, 0):
-            return Node("Linear", (x, turned.inputs[0], bias), add.outputs, {"transB": 1}, add.name, LINEAR)
-        return Node("Linear", (x, weights, bias), add.outputs, {"transB": 0}, add.name, LINEAR)
+        across = (
+            turned is not None
+            and _is(turned, "Transpose")
+            and turned.attributes.get("perm", (1, 0)) == (1, 0)
+        )
+        if across and turned is not None:
+            weights = turned.inputs[0]
+        inputs, attributes = (x, weights, bias), {"transB": int(across)}
+        return product, Node("Linear", inputs, add.outputs, attributes, add.name, LINEAR)
     return None
 
 

@@ -235,18 +235,13 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
 
 def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
     """With the functions of ONNX's standard in the place of nodes that only those can compute."""
-    types = sorted(
-        {
-            proto.op_type
-            for proto in model.graph.node
-            if proto.domain in ("", "ai.onnx") and is_defined_by_others(Node(proto.op_type, (), ()))
-        }
-    )
-    if not types:
+    protos = model.graph.node
+    wanted = [proto for proto, node in zip(protos, _nodes(protos), strict=True) if is_defined_by_others(node)]
+    if not wanted:
         return model
-    for proto in model.graph.node:
-        if proto.op_type in types:
-            proto.attribute.extend(defaults(proto))
+    types = sorted({proto.op_type for proto in wanted})
+    for proto in wanted:
+        proto.attribute.extend(defaults(proto))
     for tensor in model.graph.initializer:  # ONNX looks for the types of tensors elsewhere alone
         model.graph.input.append(
             helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))

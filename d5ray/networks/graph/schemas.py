@@ -24,8 +24,8 @@ def is_supported(node: Node) -> bool:
 
 
 def is_defined_by_others(node: Node) -> bool:
-    """Whether ONNX's standard has a function for this type, of other operators, and the catalogue has not."""
-    if node.domain or node.type in TYPES or not onnx.defs.has(node.type):
+    """Whether ONNX's standard has a function for this type, of other operators, and d5ray has none."""
+    if is_supported(node) or node.domain or not onnx.defs.has(node.type):
         return False
     schema: Any = onnx.defs.get_schema(node.type, OPSET)
     return bool(schema.has_function or schema.has_context_dependent_function)
