@@ -7,12 +7,15 @@ from itertools import zip_longest
 from typing import Final, final
 
 from d5ray.actors.operator_executor import FEWEST, WARMUPS
+from d5ray.metrics.statistics import fewest_samples
 from d5ray.ops.problem import Problem
 
 MEMORY_SHARE: Final = 0.5  # of what is free, for one problem
 PROBLEM_SHARE: Final = 0.25  # of a round, at most, for one problem under all frameworks
 LEAST_SECONDS, MOST_SECONDS = 0.02, 0.5  # for the values of a problem under one framework in one process
 STARTING_SHARE: Final = 0.7  # of a budget, at most, that starting all processes that are wanted may take
+TOLD_SHARE: Final = 0.5  # of a budget; where starting took more, that is said
+INTERVAL_PROCESSES: Final = fewest_samples(0.5)  # for one of the median
 FEWER_SHARE: Final = 1 / 3  # where that is not enough for all of them
 MADE_BYTES_PER_SECOND: Final = 1e9  # of random inputs
 FIRST_SLOWNESS: Final = 3.0  # over the roofline, of a problem of which nothing is known
@@ -118,3 +121,28 @@ def fitting(wanted: int, budget_seconds: float, startup_seconds: float) -> int:
     if wanted * startup_seconds <= STARTING_SHARE * budget_seconds:
         return wanted
     return max(1, min(wanted, int(FEWER_SHARE * budget_seconds / startup_seconds)))
+
+
+def what_was_short(
+    rounds: int, wanted: int, frameworks: int, starting_seconds: float, budget_seconds: float
+) -> str:
+    """Why a budget measured less than was wanted; empty where it sufficed.
+
+    rounds: of one fresh process of each framework; starting_seconds: that all of them took to be ready.
+
+    >>> what_was_short(2, 6, 3, 20.0, 60.0)
+    '2 of 6 processes fit into the budget; intervals need 6'
+    >>> what_was_short(6, 6, 3, 37.2, 60.0)
+    'starting 18 processes took 37 of 60 s: more --budget, or fewer --frameworks or --processes, measure more'
+    """
+    reasons = []
+    if rounds < wanted:
+        reasons.append(f"{rounds} of {wanted} processes fit into the budget")
+        if rounds < INTERVAL_PROCESSES <= wanted:
+            reasons.append(f"intervals need {INTERVAL_PROCESSES}")
+    if starting_seconds > TOLD_SHARE * budget_seconds:
+        reasons.append(
+            f"starting {rounds * frameworks} processes took {starting_seconds:.0f} of {budget_seconds:g} s: "
+            "more --budget, or fewer --frameworks or --processes, measure more"
+        )
+    return "; ".join(reasons)

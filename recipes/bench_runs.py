@@ -35,7 +35,7 @@ from d5ray.metrics.operators import (
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.side_by_side import times_by_pair
-from d5ray.recipes.bench_plan import MEMORY_SHARE, Plan, fitting
+from d5ray.recipes.bench_plan import MEMORY_SHARE, Plan, fitting, what_was_short
 from d5ray.recipes.operator_bench import OperatorBench
 
 PICTURE: Final = "roofline.svg"
@@ -114,6 +114,7 @@ class Measuring:
         self._status, self._reason = "failed", ""
         self._opened = False
         self._processes = bench.processes
+        self._starting_seconds = 0.0
 
     def rounds(self) -> None:
         """Measure all rounds; the run is opened when the first processes are ready."""
@@ -175,8 +176,10 @@ class Measuring:
                 left = (end - time.monotonic()) / (self._processes - number)
                 self._round(number, time.monotonic() + left)
                 number += 1
-        if number < self._bench.processes:
-            self._reason = f"{number} of {self._bench.processes} processes fit into the budget"
+        bench = self._bench
+        self._reason = what_was_short(
+            number, bench.processes, len(bench.frameworks), self._starting_seconds, bench.budget_seconds
+        )
 
     def _round(self, number: int, until: float) -> None:
         bench, began = self._bench, time.monotonic()
@@ -186,6 +189,7 @@ class Measuring:
         ]
         with spawned(OperatorExecutor, arguments, cpus=CPUS) as actors:
             facts = get([actor.prepare.remote() for actor in actors], SETUP_SECONDS, "import its framework")
+            self._starting_seconds += time.monotonic() - began
             if not self._opened:
                 self._open({key: value for each in facts for key, value in each.items()})
             executors = dict(zip(bench.frameworks, actors, strict=True))

@@ -4,9 +4,9 @@
 
 ResNet-50 with frozen statistics, which mixes no samples, on random images of 96 × 96 pixels under PyTorch.
 First fresh processes measure the step as a whole and in micro-batches of each of `sizes`; the quickest that
-stays within `share` of the whole one's peak memory is then measured beside the whole, in turn in fresh
-processes. A step is the forward and backward pass: what a rule's update takes comes on both sides. Before
-anything counts, both must have given the same gradients.
+stays clearly within `share` of the whole one's peak memory is then measured beside the whole, in turn in
+fresh processes. A step is the forward and backward pass: what a rule's update takes comes on both sides.
+Before anything counts, both must have given the same gradients.
 """
 
 from d5ray.metrics.microbatches import PeakMemoryRatio
@@ -26,7 +26,7 @@ FIXED = {
 # Mutable components: how much is measured
 MUTABLE = {
     "batch_size": 128,
-    "sizes": (8, 12, 16, 32),  # of micro-batches
+    "sizes": (8, 10, 12, 16, 32),  # of micro-batches
     "threads": 1,
     "steps": 3,  # measured, of every process
     "pairs": 6,

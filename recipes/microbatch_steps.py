@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
 PROCESS_SECONDS = 1800.0  # for one process to measure its steps
+MARGIN = 0.05  # of the share, that stays free when a size is chosen: so far apart are two processes' peaks
 
 
 @final
@@ -59,16 +60,16 @@ class MicrobatchSteps(SideBySide):
 
 @cache
 def chosen_size(job: MicrobatchSteps) -> int:
-    """The size that is measured beside the whole, found once in a run.
+    """The size that is measured beside the whole, found once in a run; it keeps `MARGIN` from the limit.
 
-    Raises `ConfigurationError` where none stays within the share, with the least that there is.
+    Raises `ConfigurationError` where none does, with the least that there is.
     """
     from d5ray.networks.microbatch.measuring import fastest_within  # noqa: PLC0415 - loaded when needed
     from d5ray.recipes.microbatch_work import costs  # noqa: PLC0415 - imports torch
 
     found = costs(job)
     whole = found.pop(job.batch_size)
-    return fastest_within(found, int(job.share * whole.peak_bytes))
+    return fastest_within(found, int((1 - MARGIN) * job.share * whole.peak_bytes))
 
 
 def _measured(job: MicrobatchSteps, size: int, folder: Path) -> list[Series]:
