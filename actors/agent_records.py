@@ -23,6 +23,7 @@ PREDICTED = {"predicted_exchange_time": 1.0}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 PROBE_STEPS = 20  # between two looks at how far the agents are apart
+LINKS_NS = 2 * 10**9  # between two times that an agent tells what went over each of its links
 
 
 @final

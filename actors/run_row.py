@@ -20,6 +20,7 @@ class RunOrigin:
     fixed: str = "{}"
     mutable: str = "{}"
     series: str = ""  # of runs that are judged together
+    criteria: str = ""  # what it is to reach, as JSON
 
 
 def run_row(
@@ -34,10 +35,11 @@ def run_row(
     dashboard: str | None = None,
     agents: int,
     environment: Mapping[str, str],
+    graph: str | None = None,
 ) -> dict[str, Any]:
     """The columns that are known when a run begins.
 
-    job: what it runs, as JSON data; environment: of the driver's node.
+    job: what it runs, as JSON data; environment: of the driver's node; graph: see `topologies.drawn`.
     """
     return {
         "run_id": run_id,
@@ -46,6 +48,7 @@ def run_row(
         "fixed": origin.fixed,
         "mutable": origin.mutable,
         "series": origin.series or None,
+        "criteria": origin.criteria or None,
         "experiment": json.dumps(job, sort_keys=True),
         "seed": seed,
         "status": status,
@@ -55,6 +58,7 @@ def run_row(
         "ray_address": ray_address,
         "dashboard": dashboard,
         "agents": agents,
+        "graph": graph,
         "d5ray_version": _version(),
         "git": environment["git_commit"] + ("-dirty" if environment["git_dirty"] == "yes" else ""),
     }

@@ -18,6 +18,7 @@ from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.training_agent import Built
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.distributed.topologies.drawn import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.training.schedules import Schedule, never
@@ -40,6 +41,8 @@ class Training(ABC):
         self.run_id = run_id
         self.folder = root / run_id
         self._origin = origin
+        assert experiment.topology is not None
+        self._graph = drawn(experiment.topology)
         self._begun: float | None = None  # when the first training did
         self._started = datetime.now(UTC)
         self._outcome = Outcome("completed", 0)
@@ -191,6 +194,7 @@ class Training(ABC):
             started=self._started,
             agents=len(self.agents),
             environment=self._environment,
+            graph=self._graph,
             **self._cluster,
         )
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from d5ray.actors.agent_events import AgentEvents
-from d5ray.actors.agent_records import PROBE_STEPS, AgentRecords
+from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.absent import Absent
 from d5ray.distributed.communicator import Communicator, Group
@@ -32,6 +32,7 @@ from d5ray.distributed.server.client import Server
 from d5ray.distributed.server.remote import RemoteServer
 from d5ray.distributed.server.servers import Settled
 from d5ray.distributed.topology import Topology
+from d5ray.distributed.untrained import Kept
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
@@ -412,6 +413,8 @@ class TrainingAgent:
         last = progress.step + steps
         self._resume()
         mark, record_ns = clock(), 0  # a step lasts from the end of the one before to its own end
+        links_at = mark + LINKS_NS
+        probes = communication.size > 1 and (optimizer.asynchronous or optimizer.untrained == Kept())
         while progress.step < last:
             step = progress.step
             if self._stop.is_set():
@@ -462,8 +465,11 @@ class TrainingAgent:
             frame.append(step, batch.epoch, phase, values, now)
             if server is not None or peers is not None:
                 self._record_operations(step, batch.epoch, phase)
-                if step % PROBE_STEPS == 0 and optimizer.asynchronous:
-                    self._records.probed(step, executor.parameters)
+                if now >= links_at:
+                    self._record_links()
+                    links_at = now + LINKS_NS
+            if probes and step % PROBE_STEPS == 0:
+                self._records.probed(step, executor.parameters)
             progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, optimizer.loss
             recorder.poll(now)
             if loss is not None and not math.isfinite(loss):

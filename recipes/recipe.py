@@ -110,13 +110,14 @@ class Recipe:
         return made
 
     def described(self) -> dict[str, str]:
-        """FIXED and MUTABLE (with the overrides) as JSON, and the hash, for the `runs` table."""
+        """FIXED, MUTABLE (with the overrides) and METRICS as JSON, and the hash, for the `runs` table."""
         changed = {**self.mutable, **self.overrides}
         return {
             "recipe": self.name,
             "recipe_hash": self.hash,
             "fixed": json.dumps(canonical(self.held.normal()), sort_keys=True),
             "mutable": json.dumps(canonical(changed), sort_keys=True),
+            "criteria": json.dumps([criterion.described() for criterion in self.criteria]),
         }
 
     def _settled(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.estimates import Rows, of_each_run
+from d5ray.metrics.estimates import Floats, Rows, of_each_run
 from d5ray.metrics.families import TotalOfAnAgent
 from d5ray.metrics.statistics import Estimate
 
@@ -240,11 +240,16 @@ def consensus_course(run: RunTables) -> dict[int, float]:
     for step, by_rank in values.items():
         if len(by_rank) == agents > 1:
             x = np.array([by_rank[rank] for rank in sorted(by_rank)])  # (agents, coordinates)
-            mean = x.mean(axis=0)
-            size = math.sqrt(float((mean**2).sum()))
-            spread = math.sqrt(float(((x - mean) ** 2).sum() / agents))
-            course[step] = spread / size if size else spread
+            course[step] = math.sqrt(float((distances(x) ** 2).mean()))
     return course
+
+
+def distances(x: Floats) -> Floats:
+    """‖x_i − x̄‖ / ‖x̄‖ of each agent (agents,), given x (agents, coordinates); ‖x_i‖ where the mean is 0."""
+    mean = x.mean(axis=0)
+    size = math.sqrt(float((mean**2).sum()))
+    apart: Floats = np.sqrt(((x - mean) ** 2).sum(axis=1))
+    return apart / size if size else apart
 
 
 def is_asynchronous(run: RunTables) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.canonical import canonical
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.statistics import Estimate
 
@@ -92,6 +93,17 @@ class Criterion:
 
     def __str__(self) -> str:
         return f"{self.metric} {self.relation} {self.target}"
+
+    def described(self) -> dict[str, Any]:
+        """The criterion as JSON data, for the `runs` table; `criterion_of` makes it again."""
+        return {
+            "metric": self.metric.name,
+            "arguments": {f.name: canonical(getattr(self.metric, f.name)) for f in fields(self.metric)},
+            "label": self.metric.label,
+            "unit": self.metric.unit,
+            "relation": self.relation,
+            "target": self.target,
+        }
 
     def judge(self, run: RunTables) -> "Verdict":
         """PASS if the whole interval is on the good side of the target, FAIL if wholly on the bad side.

@@ -38,13 +38,13 @@ def sql(run: Run | Series, query: str) -> pa.Table:
         try:
             files = run.finished(LARGE) if isinstance(run, Run) and _only_reads(connection, query) else {}
             for name, file in files.items():
-                connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({_quoted(file)})")
+                connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({quoted(file)})")
             tables = run.tables(without=tuple(files)) if isinstance(run, Run) else run.tables()
             for name, table in tables.items():
                 connection.register(name, table)
             if re.search(r"\bsummary\b", query, re.IGNORECASE):
                 connection.register("summary", summary(run.tables()))
-            allowed = ", ".join(map(_quoted, files.values()))
+            allowed = ", ".join(map(quoted, files.values()))
             connection.execute(f"SET allowed_paths = [{allowed}]")
             for setting in _CLOSED:
                 connection.execute(setting)
@@ -64,6 +64,7 @@ def _only_reads(connection: "DuckDBPyConnection", query: str) -> bool:
     return kinds == {StatementType.SELECT}
 
 
-def _quoted(file: Path) -> str:
+def quoted(file: Path) -> str:
+    """A path as a text of SQL."""
     text = str(file).replace("'", "''")
     return f"'{text}'"

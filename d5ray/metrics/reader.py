@@ -15,7 +15,7 @@ from d5ray.metrics.schema import TABLES, checked
 
 _LONGEST_CLOCK_STEP = 60.0  # s; a process younger than that after its run began may still be the run's driver
 
-LATER = {"runs": ("series",)}  # columns that came after the first release
+LATER = {"runs": ("series", "criteria", "graph")}  # columns that came after the first release
 
 
 class Run:

@@ -68,6 +68,8 @@ RUNS = pa.schema(
         pa.field("d5ray_version", pa.utf8()),
         pa.field("git", pa.utf8()),
         pa.field("series", pa.utf8()),  # of which it is a part, see `d5ray.metrics.series`
+        pa.field("criteria", pa.utf8()),  # JSON: what it is to reach, see `Criterion.described`
+        pa.field("graph", pa.utf8()),  # JSON: who sends to whom, see `d5ray.distributed.topologies.drawn`
     ]
 )
 

@@ -1,6 +1,8 @@
 """The writer of a run's folder: streams while the run goes on, Parquet tables when it is over."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from d5ray.metrics.schema import EVENTS, RUNS, SAMPLES, TABLES, checked, table_o
 __all__ = ["Run", "RunWriter", "check_writable", "home", "list_runs", "runs_root"]
 
 ROWS_PER_GROUP = 1 << 17  # of a finished Parquet file: what is in memory at once while it is written
+
+MOST_WAITING = 24 * ROWS_PER_GROUP  # rows of all metrics together that wait for their groups to fill
 
 _SMALL = ("runs", "metrics", "environment", "verdicts")
 
@@ -175,11 +179,56 @@ def _event_keys(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 
 def _groups(stream: Path, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The batches of a stream, put together to large tables with one numbering of words each."""
-    waiting: list[pa.RecordBatch] = []
-    for batch, _ in read_stream(stream):
-        waiting.append(batch)
-        if sum(part.num_rows for part in waiting) >= ROWS_PER_GROUP:
-            yield pa.Table.from_batches(waiting, schema).unify_dictionaries()
-            waiting = []
-    yield pa.Table.from_batches(waiting, schema).unify_dictionaries()
+    """The batches of a stream, put together to large tables with one numbering of words each.
+
+    Of a long table with metrics a group has the rows of one, in their order: who asks for a metric, as most
+    do, reads no other's rows. What is left of each at the end shares the last groups.
+    """
+    batches = (batch for batch, _ in read_stream(stream))
+    begin: list[pa.RecordBatch] = []
+    for batch in batches:
+        begin.append(batch)
+        if sum(part.num_rows for part in begin) >= ROWS_PER_GROUP:
+            break
+    else:
+        if begin:
+            yield _joined(begin, schema)
+        return
+    waiting: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
+    for batch in chain(begin, batches):
+        for word, part in _by_metric(batch):
+            waiting[word].append(part)
+            counts[word] += part.num_rows
+            if counts[word] >= ROWS_PER_GROUP or sum(counts.values()) >= MOST_WAITING:
+                largest = max(counts, key=lambda word: counts[word])
+                yield _joined(waiting.pop(largest), schema)
+                del counts[largest]
+    rest: list[pa.RecordBatch] = []
+    for word in sorted(waiting):
+        rest += waiting[word]
+        if sum(part.num_rows for part in rest) >= ROWS_PER_GROUP:
+            yield _joined(rest, schema)
+            rest = []
+    if rest:
+        yield _joined(rest, schema)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+
+def _by_metric(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each metric, in their order; all rows together where they have none."""
+    if "metric" not in batch.schema.names:
+        yield "", batch
+        return
+    column = batch["metric"]
+    codes = column.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    edges = np.flatnonzero(np.diff(ordered)) + 1
+    sorted_batch = batch.take(pa.array(order))
+    for first, last in pairwise([0, *edges.tolist(), len(ordered)]):
+        if last > first:
+            yield column.dictionary[int(ordered[first])].as_py(), sorted_batch.slice(first, last - first)

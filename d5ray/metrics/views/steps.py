@@ -1,0 +1,108 @@
+"""Of what the agents' steps consist: computing, communicating, waiting and the rest"""
+
+import pyarrow as pa
+
+from d5ray.metrics.views.courses import POINTS, Over, X, extent, stretch
+from d5ray.metrics.views.view import RunView
+
+TIMES = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
+WAITS = ("server_wait_time", "window_wait_time", "letter_wait_time")
+PARTS = ("data", "forward", "backward", "exchange", "wait", "update", "record", "other")  # in their order
+
+_METRICS = ", ".join(f"'{name}'" for name in ("step_time", *TIMES, *WAITS))
+_WAITS = ", ".join(f"'{name}'" for name in WAITS)
+_TOTALS = ", ".join(
+    f"coalesce(sum(total) FILTER (metric = '{name}_time'), 0) AS {name}"
+    for name in ("step", "data", "forward", "backward", "exchange", "update", "record")
+)
+
+# Sums for each agent and stretch. Of agents that meet, who comes last waits for nobody: what the exchange of
+# the others took longer is their wait. Agents that do not meet record what they wait for.
+_SUMS = f"""
+WITH chosen AS (
+    SELECT *, floor((x - $low) / $width) AS stretch FROM (
+        SELECT metric, rank, step, value, epoch_ns(t_wall) AS ended, {{x}} AS x FROM samples
+        WHERE metric IN ({_METRICS}) AND scope = 'agent' AND value IS NOT NULL
+    ) WHERE x BETWEEN $low AND $high
+), sums AS (
+    SELECT rank, stretch, metric, sum(value) AS total, count(*) AS n, max(x) AS x,
+        max(ended) AS ended, min(ended - CAST(value * 1e9 AS BIGINT)) AS began
+    FROM chosen GROUP BY rank, stretch, metric
+), quickest AS (
+    SELECT step, min(value) AS least FROM chosen WHERE metric = 'exchange_time' GROUP BY step
+), waits AS (
+    SELECT rank, stretch, sum(value - least) AS waited FROM chosen JOIN quickest USING (step)
+    WHERE metric = 'exchange_time' GROUP BY rank, stretch
+), wide AS (
+    SELECT rank, stretch, {_TOTALS}, sum(total) FILTER (metric IN ({_WAITS})) AS told,
+        max(n) FILTER (metric = 'step_time') AS steps,
+        max(x) FILTER (metric = 'step_time') AS x,
+        max(ended) FILTER (metric = 'step_time') AS ended,
+        min(began) FILTER (metric = 'step_time') AS began
+    FROM sums GROUP BY rank, stretch
+), parts AS (
+    SELECT rank, stretch, x, steps, began, ended, step, data, forward, backward,
+        greatest(0, least(exchange, coalesce(told, waited, 0))) AS wait,
+        exchange - wait AS exchange, update, record,
+        greatest(0, step - data - forward - backward - wide.exchange - update - record) AS other
+    FROM wide LEFT JOIN waits USING (rank, stretch) WHERE steps > 0
+)
+"""
+_MEANS = ", ".join(f"sum({name}) / sum(steps) AS {name}" for name in PARTS)
+
+
+def parts(
+    view: RunView,
+    *,
+    over: Over = "step",
+    points: int = POINTS,
+    low: float | None = None,
+    high: float | None = None,
+) -> pa.Table:
+    """x, data, forward, backward, exchange, wait, update, record, other: seconds, the mean over agents.
+
+    A row for each of at most so many stretches; together they are the time of a step. `wait` is the part of
+    the exchange in which an agent waited for others; for agents that meet at every step it is what their
+    exchange took longer than that of the last one.
+    """
+    return _asked(
+        view, f"SELECT max(x) AS x, {_MEANS} FROM parts GROUP BY stretch ORDER BY x", over, points, low, high
+    )
+
+
+def parts_of_agents(
+    view: RunView, *, over: Over = "step", low: float | None = None, high: float | None = None
+) -> pa.Table:
+    """rank, steps, data, forward, backward, exchange, wait, update, record, other: seconds, mean of steps."""
+    query = (
+        f"SELECT rank, CAST(sum(steps) AS BIGINT) AS steps, {_MEANS} FROM parts GROUP BY rank ORDER BY rank"
+    )
+    return _asked(view, query, over, 1, low, high)
+
+
+def stretches_of_agents(
+    view: RunView, *, points: int = POINTS, low: float | None = None, high: float | None = None
+) -> pa.Table:
+    """rank, begin, end, steps, and the parts: seconds, sums over the steps that end in a stretch of time.
+
+    begin, end: seconds since the run began, of the first step's begin and the last one's end.
+    """
+    query = f"""
+        SELECT rank, (began - $origin) / 1e9 AS begin, (ended - $origin) / 1e9 AS end, steps,
+            {", ".join(PARTS)}
+        FROM parts ORDER BY rank, begin
+    """
+    return _asked(view, query, "seconds", points, low, high)
+
+
+def _asked(
+    view: RunView, query: str, over: Over, points: int, low: float | None, high: float | None
+) -> pa.Table:
+    begin, end = extent(view, "step_time", over).within(low, high)
+    return view.ask(
+        f"{_SUMS.format(x=X[over])} {query}",
+        origin=view.origin,
+        low=begin,
+        high=end,
+        width=stretch(begin, end, points, over),
+    )

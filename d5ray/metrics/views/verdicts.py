@@ -1,0 +1,69 @@
+"""A run's verdict: as it was given, or as it would be given now"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from d5ray.errors import D5Error
+from d5ray.metrics.convergence import StepsToAccuracy, TimeToAccuracy
+from d5ray.metrics.criteria import Criterion, Metric, Verdict
+from d5ray.metrics.definitions import CATALOGUE
+from d5ray.metrics.latency import InferenceLatency, StepLatency
+from d5ray.metrics.schema import TABLES, checked, table_of
+from d5ray.metrics.views.view import RunView
+
+KNOWN: dict[str, type[Metric]] = CATALOGUE | {
+    metric.name: metric for metric in (TimeToAccuracy, StepsToAccuracy, StepLatency, InferenceLatency)
+}
+OPEN: Final = "INCONCLUSIVE"
+LATER = "known when the run has ended"
+
+
+def so_far(view: RunView) -> pa.Table:
+    """The table `verdicts` of a run; while it goes on, its criteria judged by the rows that are there.
+
+    A criterion of a metric that is not d5ray's own is open until the run ends.
+    """
+    given = view.ask("SELECT * FROM verdicts")
+    if given.num_rows or not view.row.get("criteria"):
+        return checked(given, TABLES["verdicts"])
+    criteria = [_criterion(each) for each in json.loads(view.row["criteria"])]
+    tables = _tables(view, [criterion for criterion in criteria if isinstance(criterion, Criterion)])
+    return table_of("verdicts", [_judged(view, criterion, tables) for criterion in criteria])
+
+
+def _criterion(described: Mapping[str, Any]) -> Criterion | Mapping[str, Any]:
+    """The criterion again that `Criterion.described` gave; as it stands where that is not possible."""
+    kind = KNOWN.get(str(described["metric"]))
+    try:
+        if kind is not None:
+            return Criterion(kind(**described["arguments"]), described["relation"], described["target"])
+    except (TypeError, D5Error):  # of another version
+        pass
+    return described
+
+
+def _judged(
+    view: RunView, criterion: Criterion | Mapping[str, Any], tables: Mapping[str, pa.Table]
+) -> dict[str, Any]:
+    if isinstance(criterion, Criterion):
+        return criterion.judge(tables).row
+    return Verdict(
+        view.name, str(criterion["label"]), str(criterion["unit"]), criterion["relation"],
+        criterion["target"], None, None, None, 0, "", OPEN, LATER,
+    ).row  # fmt: skip
+
+
+def _tables(view: RunView, criteria: list[Criterion]) -> dict[str, pa.Table]:
+    """What these criteria read, and no more."""
+    read = [criterion.metric.reads() for criterion in criteria]
+    query = "SELECT * FROM samples"
+    if all(read):
+        query += " WHERE list_contains($metrics, metric)"
+    wanted = sorted({name for names in read for name in names})
+    tables = {"samples": view.ask(query, metrics=wanted)}
+    for name in ("events", "runs", "environment"):
+        tables[name] = view.ask(f"SELECT * FROM {name}")
+    return {name: checked(table, TABLES[name]) for name, table in tables.items()}

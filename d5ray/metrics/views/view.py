@@ -1,0 +1,204 @@
+"""A run as DuckDB tables that follow it: the files of a finished one, the new rows of one that goes on"""
+
+import math
+import re
+import threading
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from d5ray.errors import StorageError
+from d5ray.metrics.query import quoted
+from d5ray.metrics.reader import Run
+from d5ray.metrics.schema import TABLES
+from d5ray.metrics.views.growing import Growing
+
+LARGE = ("samples", "events")
+
+
+class RunView:
+    """The six tables of a run in a database of its own, for queries of d5ray itself (not of users).
+
+    `refresh()` takes what is new: of a run that goes on only the new bytes are read. `version` grows with
+    every refresh that found something. Threads may share a view. Raises `StorageError` for a run that cannot
+    be read, with what to do.
+
+    seconds: after which reading a long stream stops for now, also when it is opened; `behind` says so.
+    """
+
+    def __init__(self, run: Run, seconds: float = math.inf) -> None:
+        import duckdb  # noqa: PLC0415 (loaded by those who ask)
+
+        self.run = run
+        self.version = 0
+        self.behind = False
+        self.row: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._growing: dict[str, Growing] = {}
+        self._finished: set[str] = set()
+        self._stamp: tuple[float, ...] = ()
+        self._origin: int | None = None
+        self._connection = duckdb.connect(":memory:")
+        try:
+            self._connection.execute("SET TimeZone = 'UTC'")
+            self._connection.execute("ATTACH ':memory:' AS kept (COMPRESS)")
+            self._connection.execute("USE kept")
+            for name in LARGE:
+                self._make(f"{name}_grown", TABLES[name].empty_table())
+                self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {name}_grown")
+                self._growing[name] = Growing(self.run.folder / f"{name}.arrows", TABLES[name])
+            self.refresh(seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return self.run.name
+
+    @property
+    def running(self) -> bool:
+        """Whether more is to come."""
+        return self.behind or self.row["status"] == "running"
+
+    @property
+    def origin(self) -> int:
+        """When the first step or event began, in ns of the wall's clock: seconds count from there."""
+        if self._origin is None:
+            found = self.one(
+                "SELECT least((SELECT min(epoch_ns(t_wall)) FROM samples), "
+                "(SELECT min(epoch_ns(t_wall) - CAST(value * 1e9 AS BIGINT)) FROM samples "
+                "WHERE metric = 'step_time' AND isfinite(value)), "
+                "(SELECT min(epoch_ns(t_wall)) FROM events)) AS earliest"
+            )
+            self._origin = found["earliest"]
+        return self._origin or 0
+
+    def refresh(self, seconds: float = math.inf) -> bool:
+        """Take what is new, for about so long; whether something is."""
+        with self._lock:
+            row = self.run.row  # before the rows: what it says has ended is on disk by then
+            news = row != self.row
+            self.row = row
+            self.behind = False
+            end = time.monotonic() + seconds
+            for name in reversed(LARGE):
+                news |= self._follow(name, end)
+            news |= self._small()
+            self.version += news
+            return news
+
+    def ask(self, query: str, **parameters: object) -> pa.Table:
+        """The answer to a query of d5ray's own on `samples`, `events`, `runs`, …; parameters stand as $name.
+
+        Parameters that the query does not name are left out.
+        """
+        import duckdb  # noqa: PLC0415
+
+        named = {name: value for name, value in parameters.items() if re.search(rf"\${name}\b", query)}
+        with self._lock:
+            try:
+                return self._connection.sql(query, params=named).to_arrow_table()
+            except (duckdb.IOException, duckdb.InvalidInputException) as error:
+                raise StorageError(f"the run {self.name} cannot be read: {error}") from error
+
+    def one(self, query: str, **parameters: object) -> dict[str, Any]:
+        """The first row of the answer; {} where there is none."""
+        rows = self.ask(query, **parameters).slice(0, 1).to_pylist()
+        return rows[0] if rows else {}
+
+    def close(self) -> None:
+        """Give back the memory."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _follow(self, name: str, end: float) -> bool:
+        """Take the new rows of a large table until `end`; whether there are any."""
+        if name in self._finished:
+            return False
+        finished = self.run.folder / f"{name}.parquet"
+        news = False
+        while not finished.exists() and (batches := self._growing[name].read()):
+            news = True
+            self._add(name, pa.Table.from_batches(batches).unify_dictionaries())
+            if time.monotonic() > end:
+                self.behind = True
+                return True
+        if not finished.exists():
+            return news
+        files = self.run.finished([name])
+        if name in files:
+            source = f"read_parquet({quoted(files[name])})"
+        else:  # of another version; or no table, which is an error that says so
+            source = f"{name}_other"
+            self._make(source, self._read(name))
+        self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {source}")
+        self._connection.execute(f"DROP TABLE {name}_grown")
+        self._finished.add(name)
+        return True
+
+    def _add(self, name: str, table: pa.Table) -> None:
+        self._connection.register("arrived", table)
+        self._connection.execute(f"INSERT INTO {name}_grown SELECT * FROM arrived")
+        self._connection.unregister("arrived")
+
+    def _small(self) -> bool:
+        """The tables that are replaced as a whole; whether one was."""
+        names = [name for name in TABLES if name not in LARGE]
+        stamp = tuple(_changed(self.run.folder / f"{name}.parquet") for name in names)
+        if stamp == self._stamp:
+            return False
+        for name, table in self.run.tables(without=LARGE).items():
+            self._make(name, table)
+        self._stamp = stamp
+        return True
+
+    def _make(self, name: str, table: pa.Table) -> None:
+        self._connection.register("arrived", table)
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM arrived")
+        self._connection.unregister("arrived")
+
+    def _read(self, name: str) -> pa.Table:
+        others = tuple(other for other in TABLES if other != name)
+        try:
+            return self.run.tables(without=others)[name]
+        except StorageError as error:
+            raise StorageError(f"{error}{self._versions()}") from error
+
+    def _versions(self) -> str:
+        """What to do about a run of another version; nothing where it is of this one."""
+        written = self.row.get("d5ray_version")
+        try:
+            own = version("d5ray")
+        except PackageNotFoundError:
+            return ""
+        if written in (None, own):
+            return ""
+        return f" (it was written by d5ray {written}, this is {own}: look at it with that version)"
+
+
+def opened(name: str | Path, root: Path | None = None, seconds: float = math.inf) -> RunView:
+    """The view of a run by its name, the beginning of one, its folder, or "last"; see `Run.find`."""
+    return RunView(Run.find(name, root), seconds)
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0.0
