@@ -3,10 +3,15 @@
 A plain class, held by the driver.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from d5ray.actors.mirror import Mirror, silent
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.metrics.mirrored import AGENTS, EPOCH, FAILURES
+from d5ray.metrics.mirrored_rows import Readings
 
 LOOPBACK = "127.0.0.1"
 
@@ -25,14 +30,19 @@ class Coordinator:
     """Makes the members' descriptions of a group; an epoch is used once.
 
     here: the driver's own place. The rendezvous of the groups opens with the first of them.
+    mirror: what Ray's metrics show of the run as a whole.
     """
 
-    def __init__(self, name: str, timeout_seconds: float, here: Place) -> None:
+    def __init__(self, name: str, timeout_seconds: float, here: Place, mirror: Mirror | None = None) -> None:
         self.name = name
         self.timeout_seconds = timeout_seconds
         self.here = here
         self.epoch = -1
         self._rendezvous: Rendezvous | None = None
+        self._present: Callable[[], int] | None = None
+        self._failures: Counter[str] = Counter()
+        self._mirror = mirror or silent()
+        self._mirror.start(self.readings)
 
     def issue(self, places: list[Place]) -> list[Group]:
         """The next epoch's group, one description a member, in the order of their ranks.
@@ -65,8 +75,24 @@ class Coordinator:
         if self._rendezvous is not None:
             self._rendezvous.lose(group.label, group.rank, group.size)
 
+    def count(self, present: Callable[[], int]) -> None:
+        """From now on the mirror asks this how many agents take part."""
+        self._present = present
+
+    def failed(self, kind: str) -> None:
+        """An agent or a server has failed: died, server_died, nan_loss, failed or peer_lost."""
+        self._failures[kind] += 1
+
+    def readings(self) -> Readings:
+        """What there is to be seen of it, and of the run as a whole."""
+        failures = {(FAILURES, kind): float(count) for kind, count in self._failures.copy().items()}
+        if self._present is None:
+            return failures
+        return failures | {(AGENTS, ""): self._present(), (EPOCH, ""): self.epoch}
+
     def close(self) -> None:
         """End the rendezvous: members that still wait for others get `PeerLost`."""
+        self._mirror.close()
         if self._rendezvous is not None:
             self._rendezvous.close()
             self._rendezvous = None

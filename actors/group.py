@@ -17,7 +17,7 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.monitors import Monitors
-from d5ray.actors.outcome import Outcome
+from d5ray.actors.outcome import FAILURES, Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.recovery import AgentDied, Recovery
 from d5ray.actors.run_row import RunOrigin
@@ -161,6 +161,9 @@ class TrainingGroup(Training):
             raise
         finally:
             self._monitors.phase("run")
+        for outcome in outcomes.values():
+            if outcome.status in (*FAILURES, "peer_lost"):
+                self._recovery.coordinator.failed(outcome.status)
         return outcomes
 
     def _news(self, pending: dict[Any, int], seconds: float) -> list[tuple[int, Outcome]]:
@@ -202,6 +205,7 @@ class TrainingGroup(Training):
     def _server_died(self, number: int) -> None:
         assert self._recovery.servers is not None
         name = self._recovery.servers.name(number)
+        self._recovery.coordinator.failed("server_died")
         if self.experiment.on_failure == "stop":
             raise AgentError(
                 f"{name} died, so the agents were stopped; what was measured until then is kept: "
@@ -307,6 +311,7 @@ class TrainingGroup(Training):
                 self._asked[rank] = call.remote()
 
     def _note_death(self, rank: int, reason: str) -> None:
+        self._recovery.coordinator.failed("died")
         self._count_recovery(f"TrainingAgent(rank={rank})")
         self._note("agent_died", rank, reason=reason)
 

@@ -22,6 +22,7 @@ from d5ray.actors.cluster import shape
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.metrics_aggregator import MetricsAggregator
+from d5ray.actors.mirror import Mirror
 from d5ray.actors.monitors import SHOWN, Monitors
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
@@ -39,6 +40,7 @@ from d5ray.metrics import store
 from d5ray.metrics.computing import computing
 from d5ray.metrics.environment import capture
 from d5ray.metrics.keepsakes import keep_experiment
+from d5ray.metrics.mirrored import AGENT, AGGREGATOR, COORDINATOR, SERVER
 from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.training.datasets import Dataset
 from d5ray.training.epochs import Epochs
@@ -103,9 +105,9 @@ def launch(
             quiet=quiet,
         )
         timings.lap("ray.init")
-        launcher = _Launcher(experiment, pickled, run_id, root, timings)
+        launcher = _Launcher(experiment, pickled, run_id, root, timings, origin)
         try:
-            return launcher.start(dataset, environment, fingerprint, ray_session, origin, checkpoint)
+            return launcher.start(dataset, environment, fingerprint, ray_session, checkpoint)
         except BaseException:
             launcher.undo()
             raise
@@ -117,13 +119,20 @@ class _Launcher:
     """The steps of a start, and how to undo those that were done."""
 
     def __init__(
-        self, experiment: Experiment, pickled: bytes, run_id: str, root: Path, timings: Timings
+        self,
+        experiment: Experiment,
+        pickled: bytes,
+        run_id: str,
+        root: Path,
+        timings: Timings,
+        origin: RunOrigin,
     ) -> None:
         self.experiment = experiment
         self.pickled = pickled
         self.run_id = run_id
         self.root = root
         self.timings = timings
+        self.origin = origin
         self.actors: list[Any] = []
         self.aggregator: Any = None
         self.shared: Any = None  # reference to the data set
@@ -138,7 +147,6 @@ class _Launcher:
         environment: "Future[dict[str, str]]",
         fingerprint: "Future[str]",
         ray_session: session.Session,
-        origin: RunOrigin,
         checkpoint: Checkpoints | None,
     ) -> TrainingGroup:
         experiment = self.experiment
@@ -161,11 +169,13 @@ class _Launcher:
         answers = get([agent.__ray_call__.remote(place_of) for agent in present], CALL_SECONDS, "answer")
         rest = iter(answers)  # one that comes late stands where the first agent is, until it is known
         self.places = places = [answers[0] if agent is None else next(rest) for agent in agents]
-        self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None))
+        mirror = self._mirror(COORDINATOR)
+        self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None), mirror)
         groups = self.coordinator.issue(places)
         networks = cost.known([place.hostname for place in places])
         directory = None if servers is None else servers.open(groups, place_of)
         recovery = Recovery(experiment, agents, places, self.coordinator, servers, self, place_of)
+        self.coordinator.count(lambda: len(recovery.left))
         if later:
             backend = recovery.begin_without(later)
         else:
@@ -186,7 +196,7 @@ class _Launcher:
             built=built,
             communicator=backend,
             session=ray_session,
-            origin=origin,
+            origin=self.origin,
             startup_seconds=self.timings.seconds,
             release=self.undo,
             recovery=recovery,
@@ -239,6 +249,11 @@ class _Launcher:
         if self.coordinator is not None:
             self.coordinator.close()
 
+    def _mirror(self, role: str, rank: object = "") -> Mirror:
+        """What Ray's metrics show of an actor of this run."""
+        recipe = self.origin.recipe or self.experiment.name
+        return Mirror(self.run_id, recipe, role, rank, self.experiment.mirror_seconds)
+
     def _aggregator(self) -> Any:
         actor = ray.remote(MetricsAggregator).options(
             name="MetricsAggregator",
@@ -246,7 +261,7 @@ class _Launcher:
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(self.node, soft=False),  # has the file system
         )
-        made = actor.remote(str(self.root), self.run_id)
+        made = actor.remote(str(self.root), self.run_id, self._mirror(AGGREGATOR))
         self.actors.append(made)
         return made
 
@@ -278,7 +293,8 @@ class _Launcher:
                 scheduling_strategy=strategy(self.bundles, number % (self.experiment.agents or 1)),
             )
             named.add(number)
-            made = options.remote(server.shard, settled, self.experiment.agents, server.group)
+            mirror = self._mirror(SERVER, number)
+            made = options.remote(server.shard, settled, self.experiment.agents, server.group, mirror)
             self.actors.append(made)
             return made
 
@@ -301,7 +317,8 @@ class _Launcher:
         )
         sink = AggregatorSink(self.aggregator)
         folder = str((self.root / self.run_id).absolute())
-        made = actor.remote(rank, self.experiment, self.run_id, None, sink, None, attempt, folder)
+        mirror = self._mirror(AGENT, rank)
+        made = actor.remote(rank, self.experiment, self.run_id, None, sink, None, attempt, folder, mirror)
         self.actors.append(made)
         return made
 

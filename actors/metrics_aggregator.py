@@ -4,15 +4,20 @@ A plain class that works without Ray; `launch` makes an actor of it, on the driv
 """
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from d5ray.actors.mirror import Mirror, silent
 from d5ray.metrics.columns import expand
+from d5ray.metrics.consensus import Probes
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.keepsakes import keep_file
+from d5ray.metrics.mirrored import BUSY_SECONDS, CONSENSUS_DISTANCE, ROWS_RECEIVED, ROWS_WRITTEN
+from d5ray.metrics.mirrored_rows import Readings
 from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.metrics.store import Run, RunWriter
 
@@ -20,7 +25,7 @@ from d5ray.metrics.store import Run, RunWriter
 class MetricsAggregator:
     """One a run. What `append` has returned for is on disk and readable, whatever happens afterwards."""
 
-    def __init__(self, root: str, run_id: str) -> None:
+    def __init__(self, root: str, run_id: str, mirror: Mirror | None = None) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
 
         pa.array([""])  # imports pandas
@@ -28,6 +33,10 @@ class MetricsAggregator:
         self._folder = Path(root) / run_id
         self._lock = threading.Lock()  # the monitor of this node writes from a thread of its own
         self._monitor: NodeMonitor | None = None
+        self._received = self._written = 0  # rows of samples
+        self._busy_ns = 0
+        self._probes = Probes()
+        (mirror or silent()).start(self.readings)
 
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
@@ -35,6 +44,7 @@ class MetricsAggregator:
     def open(self, run_row: dict[str, Any], environment: pa.Table) -> str:
         """Begin the run's folder; returns its path."""
         self._writer.open(run_row, catalogue_rows())
+        self._probes.agents = run_row["agents"]
         self._writer.write_table("environment", environment)
         return str(self._folder)
 
@@ -45,7 +55,12 @@ class MetricsAggregator:
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows; a batch sent twice counts once. Returns the rows that were new."""
         with self._lock:
-            return self._writer.append(batch)
+            begin = time.perf_counter_ns()
+            new = self._writer.append(batch)
+            self._received += batch.num_rows
+            self._written += new
+            self._busy_ns += time.perf_counter_ns() - begin
+        return new
 
     def append_frames(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows that come in the compact form of a recorder's frame."""
@@ -53,6 +68,7 @@ class MetricsAggregator:
 
     def append_events(self, batch: pa.RecordBatch) -> int:
         """Keep event rows."""
+        self._probes.take(batch)
         return self._writer.append_events(batch)
 
     def keep_file(self, name: str, data: bytes) -> None:
@@ -72,6 +88,15 @@ class MetricsAggregator:
     def stop(self) -> int:
         """End the monitor of this node; returns how many rows it recorded."""
         return 0 if self._monitor is None else self._monitor.stop()
+
+    def readings(self) -> Readings:
+        """What there is to be seen of it."""
+        distance = self._probes.distance()
+        return {
+            (ROWS_RECEIVED, ""): self._received,
+            (ROWS_WRITTEN, ""): self._written,
+            (BUSY_SECONDS, ""): self._busy_ns * 1e-9,
+        } | ({} if distance is None else {(CONSENSUS_DISTANCE, ""): distance})
 
     def received(self) -> dict[tuple[str, int], int]:
         """Sample rows received of each (agent, attempt)."""

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
+from d5ray.actors.mirror import Mirror, silent
 from d5ray.errors import first_line
 from d5ray.metrics.operators import (
     BYTE_RATE,
@@ -59,21 +60,31 @@ class OperatorExecutor:
     """
 
     def __init__(
-        self, framework: str, device: str, threads: int, run_id: str, attempt: int, rank: int, seed: int
+        self,
+        framework: str,
+        device: str,
+        threads: int,
+        run_id: str,
+        attempt: int,
+        rank: int,
+        seed: int,
+        mirror: Mirror | None = None,
     ) -> None:
         self._name, self._device, self._threads = framework, device, threads
         self._attempt, self._batches = attempt, list[pa.RecordBatch]()
         self._random = np.random.default_rng(seed)
+        mirror = mirror or silent()
         self._recorder = Recorder(
             run_id=run_id,
             agent=repr(self),
             rank=rank,
             node=platform.node(),
             attempt=attempt,
-            send=self._batches.append,
+            send=mirror.watched(self._batches.append),
         )
         for name, kind in OF_OPERATORS.items():
             self._recorder.declare(name, kind.unit)
+        mirror.start()
 
     def __repr__(self) -> str:
         return f"OperatorExecutor({self._name})"

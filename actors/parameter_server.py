@@ -6,19 +6,30 @@ A plain class that works without Ray; `launch` makes actors of it, whose calls c
 import threading
 from typing import Any
 
+from d5ray.actors.mirror import Mirror, silent
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.server.servers import Settled
 from d5ray.distributed.server.serving import ShardServer
+from d5ray.metrics.mirrored import BUSY_SECONDS, REQUESTS, VERSION, WAITING
+from d5ray.metrics.mirrored_rows import Readings
 
 
 class ParameterServer:
     """Serves shard number `shard`, of the root or of a group, until it is closed."""
 
-    def __init__(self, shard: int, settled: Settled, agents: int, group: int | None = None) -> None:
+    def __init__(
+        self,
+        shard: int,
+        settled: Settled,
+        agents: int,
+        group: int | None = None,
+        mirror: Mirror | None = None,
+    ) -> None:
         self.shard, self.group = shard, group
         self._settled, self._agents = settled, agents
         self._server: ShardServer | None = None
         self._closed = threading.Event()
+        (mirror or silent()).start(self.readings)
 
     def __repr__(self) -> str:
         return self._settled.shard_name(self.shard, self.group)
@@ -68,6 +79,19 @@ class ParameterServer:
     def load(self) -> dict[str, float]:
         """The requests so far, and the seconds that the shard worked on them."""
         return self._serving().load()
+
+    def readings(self) -> Readings:
+        """What there is to be seen of it."""
+        if self._server is None:
+            return {}
+        load = self._server.load()
+        waiting, version = self._server.standing()
+        return {
+            (REQUESTS, ""): load["requests"],
+            (BUSY_SECONDS, ""): load["seconds"],
+            (WAITING, ""): waiting,
+            (VERSION, ""): version,
+        }
 
     def watch(self) -> None:
         """Return when it is closed; whoever has called it learns from Ray when this process dies."""

@@ -56,7 +56,7 @@ class Recovery:
         self.attempts = dict.fromkeys(range(len(agents)), 0)
         self._resting: set[int] = set()
         self._lingering: dict[int, Any] = {}  # references, by rank
-        self._coordinator, self._maker, self._place_of = coordinator, maker, place_of
+        self.coordinator, self._maker, self._place_of = coordinator, maker, place_of
 
     @property
     def left(self) -> list[int]:
@@ -121,7 +121,7 @@ class Recovery:
         """Let the others join each other so that these can come later; returns the backend's name."""
         self.gone.update(late)
         present = self.left
-        groups = self._coordinator.issue([self.places[rank] for rank in present])
+        groups = self.coordinator.issue([self.places[rank] for rank in present])
         topology = survivors(self._topology, self.gone)
         calls = [
             self.agents[rank].take_first.remote(group, topology)
@@ -160,7 +160,7 @@ class Recovery:
         ranks = self.left
         source = max(steps, key=lambda other: (steps[other], -other))
         topology = survivors(self._topology, self.gone)
-        groups = self._coordinator.issue([self.places[other] for other in ranks])
+        groups = self.coordinator.issue([self.places[other] for other in ranks])
         calls = {
             self.agents[other].rejoin.remote(
                 group, topology, steps[source], ranks.index(source) if restart else None
@@ -206,7 +206,7 @@ class Recovery:
                 ray.get(done)
             except RayActorError as error:
                 died[calls[done[0]].rank] = first_line(error)
-                self._coordinator.lose(calls[done[0]])
+                self.coordinator.lose(calls[done[0]])
             except RayTaskError:
                 failed += done
         if failed and not died:
@@ -224,7 +224,7 @@ class Recovery:
                 self.servers.enter(rank)
             directory = self.servers.directory
         entry = LateEntry(
-            self._coordinator.issue(self.places)[rank],
+            self.coordinator.issue(self.places)[rank],
             step,
             directory,
             self._ask("peer_address") if peers else {},

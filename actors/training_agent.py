@@ -21,6 +21,7 @@ import numpy as np
 
 from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
+from d5ray.actors.mirror import Mirror, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.absent import Absent
 from d5ray.distributed.communicator import Communicator, Group
@@ -36,6 +37,8 @@ from d5ray.distributed.untrained import Kept
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
+from d5ray.metrics.mirrored import TRAINING
+from d5ray.metrics.mirrored_rows import Readings
 from d5ray.metrics.recorder import Recorder
 from d5ray.networks.executor import Allocate
 from d5ray.training.arrays import copy_of, like
@@ -117,22 +120,24 @@ class TrainingAgent:
         world: World | None = None,
         attempt: int = 0,
         folder: str | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
-        # often an agent with this rank was started before; folder: the run's
+        # often an agent with this rank was started before; folder: the run's; mirror: what Ray's metrics show
         self._world = world or RealWorld()
         self.rank = rank
         self.experiment = experiment
         self._sink = sink
         self._run_id, self._folder = run_id, folder
+        mirror = mirror or silent()
         self._recorder = Recorder(
             run_id=run_id,
             agent=repr(self),
             rank=rank,
             node=node or platform.node(),
-            send=sink.samples,
+            send=mirror.watched(sink.samples),
             send_events=sink.events,
-            send_frames=sink.frames,
+            send_frames=mirror.watched(sink.frames),
             attempt=attempt,
             now=self._world.scheduler.now,
             wall_minus_mono=self._world.scheduler.epoch(),
@@ -149,6 +154,8 @@ class TrainingAgent:
         self._server: Server | None = None
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
+        self._trains = False
+        mirror.start(self.readings)
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"
@@ -373,6 +380,7 @@ class TrainingAgent:
         if self._stop_reason:  # an event has ended the training before, not this one
             self._stop_reason = ""
             self._stop.clear()
+        self._trains = True
         begin = self._world.scheduler.now()
         self._around.moment.begin()
         try:
@@ -391,6 +399,7 @@ class TrainingAgent:
         if not outcome.completed:
             self._recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
             self.leave()
+        self._trains = False
         self._around.moment.end()
         self._step_seconds = (self._world.scheduler.now() - begin) * NS / max(1, steps)
         self._record_links()
@@ -602,6 +611,10 @@ class TrainingAgent:
         """Another agent was started again, or has come; in the real world it is to be found there."""
         if self._peers is not None:
             self._peers.admit(rank, address)
+
+    def readings(self) -> Readings:
+        """What there is to be seen of it besides its rows."""
+        return {(TRAINING, ""): float(self._trains)}
 
     def progress(self) -> Progress:
         """Where the agent is now."""

@@ -35,6 +35,7 @@ from d5ray.training.transformations import Transformation, check_transformations
 
 ON_FAILURE = ("stop", "continue", "restart")
 SHORTEST_WATCH = 0.05  # s, between two looks at a node
+SHORTEST_MIRROR, LONGEST_MIRROR = 0.1, 10.0
 ORPHANS = ("left_out", "taken_over")
 
 
@@ -58,6 +59,7 @@ class Experiment:
     evaluate       whether every epoch, and every call of train, ends with an evaluation on the test split
     timeout_seconds bound on every wait of an agent for another
     monitor_seconds  between two looks at each node's processors, memory and energy; 0: none
+    mirror_seconds   between two looks of Ray's metrics, for Prometheus, at each actor; 0: they show nothing
     servers        how many parameter servers, where the distributed optimizer uses them; see `Servers`
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
     orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' from the next epoch on
@@ -90,6 +92,7 @@ class Experiment:
     evaluate: bool = True
     timeout_seconds: float = 120.0
     monitor_seconds: float = 1.0
+    mirror_seconds: float = 1.0
     servers: Servers | None = None
     slow: tuple[Slowness, ...] | Slowness = ()
     late: tuple[Late, ...] | Late = ()
@@ -120,6 +123,7 @@ class Experiment:
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
         check_monitor(self.monitor_seconds)
+        check_mirror(self.mirror_seconds)
         assert self.agents is not None
         object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
         object.__setattr__(self, "late", check_late(self.late, self.agents))
@@ -312,6 +316,16 @@ def check_monitor(seconds: object) -> None:
         raise ConfigurationError(
             f"monitor_seconds is {seconds!r}: it must be 0, or at least {SHORTEST_WATCH:g}: looking at a "
             "node takes about half a millisecond"
+        )
+
+
+def check_mirror(seconds: object) -> None:
+    """Raise `ConfigurationError` unless this is 0 or a time within which Ray forgets nothing."""
+    check_number("mirror_seconds", seconds, low=0.0, low_included=True)
+    if seconds and not SHORTEST_MIRROR <= seconds <= LONGEST_MIRROR:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"mirror_seconds is {seconds!r}: it must be 0, or between {SHORTEST_MIRROR:g} and "
+            f"{LONGEST_MIRROR:g}: Ray forgets a value that was not set for 20 s"
         )
 
 

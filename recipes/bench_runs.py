@@ -15,6 +15,7 @@ import pyarrow as pa
 from d5ray.actors import session
 from d5ray.actors.calls import get
 from d5ray.actors.launch import SETUP_SECONDS, spawned
+from d5ray.actors.mirror import Mirror
 from d5ray.actors.operator_executor import OperatorExecutor, Outcome
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards import operators, roofline_picture, terminal
@@ -23,6 +24,7 @@ from d5ray.metrics import store
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.environment import capture
 from d5ray.metrics.files import storing
+from d5ray.metrics.mirrored import EXECUTOR
 from d5ray.metrics.operators import (
     OF_OPERATORS,
     OPERATOR_TIME,
@@ -183,8 +185,13 @@ class Measuring:
 
     def _round(self, number: int, until: float) -> None:
         bench, began = self._bench, time.monotonic()
+        run = self._writer.run_id
+
+        def mirror(name: str) -> Mirror:
+            return Mirror(run, f"bench {bench.suite}", EXECUTOR, name)
+
         arguments = [
-            (name, bench.device, bench.threads, self._writer.run_id, number, rank, bench.seed + number)
+            (name, bench.device, bench.threads, run, number, rank, bench.seed + number, mirror(name))
             for rank, name in enumerate(bench.frameworks)
         ]
         with spawned(OperatorExecutor, arguments, cpus=CPUS) as actors:

@@ -211,6 +211,7 @@ OTHER_VALUES: dict[str, object] = {
     "evaluate": False,
     "timeout_seconds": 121.0,
     "monitor_seconds": 0,
+    "mirror_seconds": 0,
     "servers": Servers(shards=2),
     "slow": (Slowdown(agent=1, factor=4),),
     "late": (Late(agent=1, seconds=5),),
@@ -390,6 +391,8 @@ WRONG: list[Wrong] = [
     *each(["cpus_per_agent"], [-0.5, math.nan, math.inf, "1", None, True], "a number from 0 up"),
     *each(["monitor_seconds"], [-1, math.nan, math.inf, "1", None], "a number from 0 up"),
     ({"monitor_seconds": 0.01}, ("monitor_seconds is 0.01", "at least 0.05")),
+    *each(["mirror_seconds"], [-1, math.nan, math.inf, "1", None], "a number from 0 up"),
+    *each(["mirror_seconds"], [0.05, 20], "between 0.1 and 10"),
     *each(["timeout_seconds"], [0, 0.0, -1, math.nan, math.inf, "1", None], "a number greater than 0"),
     *each(
         ["model_kwargs", "dataset_kwargs", "executor_kwargs"],

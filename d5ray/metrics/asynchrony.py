@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -239,13 +240,17 @@ def consensus_course(run: RunTables) -> dict[int, float]:
     course = {}
     for step, by_rank in values.items():
         if len(by_rank) == agents > 1:
-            x = np.array([by_rank[rank] for rank in sorted(by_rank)])  # (agents, coordinates)
-            course[step] = math.sqrt(float((distances(x) ** 2).mean()))
+            course[step] = distance_of([by_rank[rank] for rank in sorted(by_rank)])
     return course
 
 
+def distance_of(values: Sequence[Sequence[float]]) -> float:
+    """The consensus distance of the values (agents, coordinates); 0 is consensus."""
+    return math.sqrt(float((distances(np.array(values)) ** 2).mean()))
+
+
 def distances(x: Floats) -> Floats:
-    """‖x_i − x̄‖ / ‖x̄‖ of each agent (agents,), given x (agents, coordinates); ‖x_i‖ where the mean is 0."""
+    """‖x_i − x̄‖ / ‖x̄‖ of each agent (agents,), given x (agents, coordinates); ‖x_i − x̄‖ where x̄ is 0."""
     mean = x.mean(axis=0)
     size = math.sqrt(float((mean**2).sum()))
     apart: Floats = np.sqrt(((x - mean) ** 2).sum(axis=1))

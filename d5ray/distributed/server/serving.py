@@ -114,6 +114,11 @@ class ShardServer:
         """The requests so far, and the seconds that the shard worked on them."""
         return {"requests": self.requests, "seconds": self.service_ns * 1e-9}
 
+    def standing(self) -> tuple[int, int]:
+        """The requests that wait, and the version; it is not held up for the answer."""
+        shard = self._shard
+        return (0, 0) if shard is None else (shard.waiting, shard.version)
+
     def close(self) -> None:
         """End it: agents get `PeerLost`."""
         self._service.close()

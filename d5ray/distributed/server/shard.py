@@ -56,11 +56,16 @@ class Shard:
         """The parameters (n,)."""
         return self.held.x
 
+    @property
+    def waiting(self) -> int:
+        """The requests that were taken and are not answered yet."""
+        return len(self._open) + len(self._readers)
+
     def submit(self, request: Request) -> None:
         """Take a request; it, and others that waited for it, may be answered before this returns."""
         request.order = self.orders
         self.orders += 1
-        request.waiting = len(self._open) + len(self._readers)
+        request.waiting = self.waiting
         if request.vector is None:
             self._readers.append(request)
         else:

@@ -1,0 +1,125 @@
+"""What an actor shows of itself in Ray's metrics, from a thread of its own: a mirror, never the record
+
+The actor leaves plain values; no call of Ray's is made on its account. What goes wrong here hurts no run:
+where Ray has no metrics, nothing is shown.
+"""
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, final
+
+from d5ray.metrics.mirrored import COUNTER, Mirrored
+from d5ray.metrics.mirrored_rows import Key, Readings, come_to
+
+if TYPE_CHECKING:
+    from d5ray.metrics.recorder import Send
+
+MOST_BATCHES: Final = 4096  # that are kept for a look
+END_SECONDS: Final = 2.0  # for the last look
+
+Read = Callable[[], Readings]
+
+
+@final
+class Mirror:
+    """Shows the rows that an actor sends, and what it reads of itself, with the tags of the run.
+
+    Plain data until `start`, so that it can be sent to the actor. A gauge is set anew at every look, since
+    Ray forgets one after twice its own interval; a counter is given what was added to it. rank: of an
+    agent; of another actor what tells it from the others. seconds: between two looks; 0: never.
+    """
+
+    def __init__(self, run: str, recipe: str, role: str, rank: object = "", seconds: float = 1.0) -> None:
+        self.tags = {"run": run, "recipe": recipe, "role": role, "rank": str(rank)}
+        self._seconds = seconds
+        self._sent: deque[Any] = deque(maxlen=MOST_BATCHES)
+        self._metrics: dict[str, Any] = {}
+        self._gauges: dict[Key, float] = {}
+        self._totals: dict[Key, float] = {}  # of counters, when they were read last
+        self._read: Read | None = None
+        self._end: threading.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def watched(self, send: "Send") -> "Send":
+        """The same as `send`; the batches that it took are shown too."""
+        if not self._seconds:
+            return send
+
+        def both(batch: Any) -> object:
+            answer = send(batch)
+            self._sent.append(batch)
+            return answer
+
+        return both
+
+    def start(self, read: Read | None = None) -> None:
+        """Begin. read: totals of counters and values of gauges as they are; called from another thread."""
+        if not self._seconds or not connected():
+            return
+        self._read, self._end = read, threading.Event()
+        self._thread = threading.Thread(target=self._look_again, name="d5ray-mirror", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look once more, and end. Harmless twice, and before `start`."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._end is not None:
+            self._end.set()
+            thread.join(END_SECONDS)
+
+    def look(self) -> None:
+        """Show what there is now."""
+        came = come_to(self._sent.popleft() for _ in range(len(self._sent)))
+        added = {key: value for key, value in came.items() if key[0].kind == COUNTER}
+        self._gauges |= {key: value for key, value in came.items() if key[0].kind != COUNTER}
+        for key, value in (self._read() if self._read is not None else {}).items():
+            if key[0].kind == COUNTER:
+                before = self._totals.get(key, 0.0)
+                added[key] = added.get(key, 0.0) + (value - before if value >= before else value)
+                self._totals[key] = value
+            else:
+                self._gauges[key] = value
+        for (mirrored, label), value in self._gauges.items():
+            self._metric(mirrored).set(value, self._tags(mirrored, label))
+        for (mirrored, label), value in added.items():
+            if 0 < value < math.inf:
+                self._metric(mirrored).inc(value, self._tags(mirrored, label))
+
+    def _look_again(self) -> None:
+        assert self._end is not None
+        while True:
+            over = self._end.wait(self._seconds)
+            try:
+                self.look()
+            except Exception as error:  # whatever Ray raises while it ends, or has changed
+                logging.getLogger(__name__).debug("Ray's metrics were not reached: %s", error)
+            if over:
+                return
+
+    def _metric(self, mirrored: Mirrored) -> Any:
+        from ray.util import metrics  # noqa: PLC0415 - a mirror is made where there is no Ray, too
+
+        name = mirrored.registered
+        if name not in self._metrics:
+            kind = metrics.Counter if mirrored.kind == COUNTER else metrics.Gauge
+            text = f"{mirrored.description} [{mirrored.unit}]"
+            self._metrics[name] = kind(name, description=text, tag_keys=mirrored.tags)
+        return self._metrics[name]
+
+    def _tags(self, mirrored: Mirrored, label: str) -> Mapping[str, str]:
+        return self.tags | {mirrored.label: label} if mirrored.label else self.tags
+
+
+def silent() -> Mirror:
+    """A mirror that shows nothing, for actors outside a run on Ray."""
+    return Mirror("", "", "", seconds=0.0)
+
+
+def connected() -> bool:
+    """Whether this process is one of Ray's."""
+    import ray  # noqa: PLC0415 - as above
+
+    return bool(ray.is_initialized())
