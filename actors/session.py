@@ -149,6 +149,14 @@ def reachable(address: str) -> str:
     return f"{address} answers: {nodes} nodes, {cpus:g} CPUs, {gpus:g} GPUs"
 
 
+def folder_of(address: str) -> Path:
+    """The folder of the session of the Ray at this address, on this node; raises as `connect` does."""
+    connect(address, cpus=0, metadata={"task": "find the session's folder"}, quiet=True)
+    folder = Path(ray._private.worker.global_worker.node.get_session_dir_path())
+    shutdown()
+    return folder
+
+
 def _join(address: str, job: JobConfig, quiet: bool) -> None:
     if not submitted_job.submitted():
         # Not a submitted job, which brings its folder along: the nodes may not have d5ray.

@@ -1,4 +1,4 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `check`, `compare`, `replay`, `sql`, `bench`, …"""
+"""The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `dashboard`, …"""
 
 import dataclasses
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from d5ray.dashboards import command as dashboard
 from d5ray.recipes import bench, command, library
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 app.command()(command.run)
 app.add_typer(bench.app, name="bench")
+app.add_typer(dashboard.app, name="dashboard")
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")]
 NameOfAny = Annotated[
