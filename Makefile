@@ -1,13 +1,14 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass them (12 minutes on 2 cores)
 # make test-slow  what needs longer (45 minutes)
+# make tools      install Debian's packages that some tests need, where that is possible
 # make clean      remove what the above made
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-slow lint clean
+.PHONY: run test test-slow tools lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -18,6 +19,9 @@ test: lint
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder
+
+tools:
+	@.ci/tools
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

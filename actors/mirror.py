@@ -7,6 +7,7 @@ where Ray has no metrics, nothing is shown.
 import logging
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
@@ -41,6 +42,7 @@ class Mirror:
         self._totals: dict[Key, float] = {}  # of counters, when they were read last
         self._read: Read | None = None
         self._end: threading.Event | None = None
+        self.spent_seconds = 0.0  # of the processor's time, since the last start
         self._thread: threading.Thread | None = None
 
     def watched(self, send: "Send") -> "Send":
@@ -50,16 +52,18 @@ class Mirror:
 
         def both(batch: Any) -> object:
             answer = send(batch)
-            self._sent.append(batch)
+            if self._thread is not None:
+                self._sent.append(batch)
             return answer
 
         return both
 
     def start(self, read: Read | None = None) -> None:
-        """Begin. read: totals of counters and values of gauges as they are; called from another thread."""
+        """Begin, or begin anew. read: totals of counters, values of gauges; called from another thread."""
+        self.close()
         if not self._seconds or not connected():
             return
-        self._read, self._end = read, threading.Event()
+        self._read, self._end, self.spent_seconds = read, threading.Event(), 0.0
         self._thread = threading.Thread(target=self._look_again, name="d5ray-mirror", daemon=True)
         self._thread.start()
 
@@ -82,6 +86,7 @@ class Mirror:
                 self._totals[key] = value
             else:
                 self._gauges[key] = value
+        self._gauges = {key: value for key, value in self._gauges.items() if math.isfinite(value)}
         for (mirrored, label), value in self._gauges.items():
             self._metric(mirrored).set(value, self._tags(mirrored, label))
         for (mirrored, label), value in added.items():
@@ -96,6 +101,7 @@ class Mirror:
                 self.look()
             except Exception as error:  # whatever Ray raises while it ends, or has changed
                 logging.getLogger(__name__).debug("Ray's metrics were not reached: %s", error)
+            self.spent_seconds = time.thread_time()
             if over:
                 return
 

@@ -129,15 +129,15 @@ class TrainingAgent:
         self.experiment = experiment
         self._sink = sink
         self._run_id, self._folder = run_id, folder
-        mirror = mirror or silent()
+        self.mirror = mirror or silent()
         self._recorder = Recorder(
             run_id=run_id,
             agent=repr(self),
             rank=rank,
             node=node or platform.node(),
-            send=mirror.watched(sink.samples),
+            send=self.mirror.watched(sink.samples),
             send_events=sink.events,
-            send_frames=mirror.watched(sink.frames),
+            send_frames=self.mirror.watched(sink.frames),
             attempt=attempt,
             now=self._world.scheduler.now,
             wall_minus_mono=self._world.scheduler.epoch(),
@@ -155,7 +155,7 @@ class TrainingAgent:
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
         self._trains = False
-        mirror.start(self.readings)
+        self.mirror.start(self.readings)
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"

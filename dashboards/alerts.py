@@ -51,8 +51,7 @@ ALERTS: Final = (
     ),
     Alert(
         "D5rayLossNotANumber",
-        f"{by(OF_AGENT, 'max', f'{now(m.LOSS)} != {now(m.LOSS)}')} or "
-        f"{by(OF_AGENT, 'max', f'abs({now(m.LOSS)}) == Inf')} or {_news(NAN)}",
+        f"{gauge(OF_AGENT, 'max', m.LOSS_IS_NO_NUMBER)} == 1 or on (run) {_news(NAN)}",
         "0s",
         "critical",
         "the loss of {{ $labels.run }} is no number any more",

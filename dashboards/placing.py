@@ -50,7 +50,7 @@ def place(output: Path | None, address: str | None) -> Placed:
     provided = folder / "metrics" / "grafana" / "dashboards"
     if not provided.parent.is_dir():
         raise ConfigurationError(
-            f"Ray's settings of Grafana are not in {provided.parent}: they are on the head node of the cluster; "
+            f"Ray's settings of Grafana are not in {provided.parent}: they are on the cluster's head node; "
             "run this there, or name a folder with --output"
         )
     dashboards = Path(os.environ.get(OF_GRAFANA, provided))

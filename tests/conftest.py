@@ -73,6 +73,7 @@ class Head:
 
     address: str  # of the cluster
     dashboard: str  # http://…
+    folder: Path  # of its temporary files
 
 
 def free_port() -> int:
@@ -92,6 +93,7 @@ def head() -> Iterator[Head]:
         f"--dashboard-port={dashboard}", "--dashboard-agent-listen-port=0",
         f"--ray-client-server-port={free_port()}",
         "--num-cpus=2", "--object-store-memory=200000000", "--disable-usage-stats", f"--temp-dir={folder}",
+        '--system-config={"metrics_report_interval_ms": 1000}',
     ]  # fmt: skip
     log = Path(folder) / "head.log"
     with log.open("wb") as output:
@@ -106,7 +108,7 @@ def head() -> Iterator[Head]:
         url = f"http://127.0.0.1:{dashboard}"
         wait_until(lambda: _answers(f"{url}/api/version") and process.poll() is None, 60, log.read_text)
         wait_until(lambda: bool(_nodes(url)), 60, log.read_text)
-        yield Head(address=f"{_nodes(url)[0]}:{port}", dashboard=url)
+        yield Head(address=f"{_nodes(url)[0]}:{port}", dashboard=url, folder=Path(folder))
     finally:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -7,9 +7,10 @@ REPOSITORY = Path(__file__).parent.parent
 BEGIN, END = "<!-- tree -->\n```\n", "```\n<!-- /tree -->"
 OTHERS = {
     ".ci/run": "what continuous integration runs: the test command",
+    ".ci/tools": "installs Prometheus and Chromium for the tests that need them, where it can",
     "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
-    "Makefile": "run, test, test-slow, lint, clean",
+    "Makefile": "run, test, test-slow, tools, lint, clean",
     "constraints.txt": "every version that the tests run with",
     "pyproject.toml": "package, extras, ruff, mypy, pytest, import-linter",
 }

@@ -10,6 +10,7 @@ AGENT, SERVER, AGGREGATOR, COORDINATOR, EXECUTOR = ROLES = (
 )  # fmt: skip
 COUNTER, GAUGE = "counter", "gauge"
 SUM, COUNT, LAST, MEAN, MOST, RATE = "sum", "count", "last", "mean", "most", "rate"
+NO_NUMBER = "no number"
 NO_ROWS: Final[Mapping[str, str]] = {}
 
 
@@ -23,7 +24,8 @@ class Mirrored:
     roles        the actors that show it
     label        a tag besides `TAGS`
     rows         the recorded metrics that it is made of, each with the value of the label
-    by           how the rows since the last look become one number; RATE: their sum over that of step_time
+    by           how the rows since the last look become one number; RATE: their sum over that of step_time;
+                 NO_NUMBER: 1 where the last one is not finite. Ray drops a value that is not
     """
 
     name: str
@@ -81,6 +83,9 @@ SAMPLES_PER_SECOND = _gauge(
     "samples_per_second", "1/s", RATE, "training samples a second in the latest steps", "samples"
 )
 LOSS = _gauge("loss", "1", LAST, "loss of the latest training batch")
+LOSS_IS_NO_NUMBER = _gauge(
+    "loss_is_no_number", "1", NO_NUMBER, "1 where the loss of the latest batch is NaN or infinite", "loss"
+)
 TEST_LOSS = _gauge("test_loss", "1", LAST, "mean loss over the test set at the latest evaluation")
 ACCURACY = _gauge("accuracy", "1", LAST, "share of the test set classified correctly", "test_accuracy")
 STALENESS = _gauge("staleness", "1", MEAN, "updates that the agent of a pushed gradient had not seen")
@@ -131,7 +136,7 @@ FLOP_RATE = Mirrored(
 
 MIRRORED: Final = (
     TRAINING, STEPS, SAMPLES, STEP_SECONDS, PHASE_SECONDS, PREDICTED_SECONDS, SENT_BYTES, RECEIVED_BYTES,
-    SENT_MESSAGES, STEP_TIME, SAMPLES_PER_SECOND, LOSS, TEST_LOSS, ACCURACY, STALENESS, CLOCK_GAP,
-    SERVER_QUEUE, WAIT_SECONDS, PUSHES, PULLS, OWN, REQUESTS, BUSY_SECONDS, WAITING, VERSION, ROWS_RECEIVED,
-    ROWS_WRITTEN, CONSENSUS_DISTANCE, AGENTS, EPOCH, FAILURES, CALLS, OPERATOR_TIME, FLOP_RATE,
+    SENT_MESSAGES, STEP_TIME, SAMPLES_PER_SECOND, LOSS, LOSS_IS_NO_NUMBER, TEST_LOSS, ACCURACY, STALENESS,
+    CLOCK_GAP, SERVER_QUEUE, WAIT_SECONDS, PUSHES, PULLS, OWN, REQUESTS, BUSY_SECONDS, WAITING, VERSION,
+    ROWS_RECEIVED, ROWS_WRITTEN, CONSENSUS_DISTANCE, AGENTS, EPOCH, FAILURES, CALLS, OPERATOR_TIME, FLOP_RATE,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from d5ray.metrics.columns import FRAME
 from d5ray.metrics.definitions import CATALOGUE
-from d5ray.metrics.mirrored import COUNT, LAST, MEAN, MIRRORED, MOST, OWN, RATE, SUM, Mirrored
+from d5ray.metrics.mirrored import COUNT, LAST, MEAN, MIRRORED, MOST, NO_NUMBER, OWN, RATE, SUM, Mirrored
 
 Values = npt.NDArray[np.float64]
 Key = tuple[Mirrored, str]  # what is shown, and the value of its label
@@ -19,6 +19,7 @@ Readings = Mapping[Key, float]
 
 BY: Final[Mapping[str, Callable[[Values], Any]]] = {
     SUM: np.sum, COUNT: len, LAST: lambda values: values[-1], MEAN: np.mean, MOST: np.max, RATE: np.sum,
+    NO_NUMBER: lambda values: not np.isfinite(values[-1]),
 }  # fmt: skip
 OF: Final = {row for each in MIRRORED for row in each.rows}
 
