@@ -98,7 +98,8 @@ class Mirror:
         while True:
             over = self._end.wait(self._seconds)
             try:
-                self.look()
+                if connected():
+                    self.look()
             except Exception as error:  # whatever Ray raises while it ends, or has changed
                 logging.getLogger(__name__).debug("Ray's metrics were not reached: %s", error)
             self.spent_seconds = time.thread_time()

@@ -52,7 +52,8 @@ _starter: Starter | None = None
 def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: bool = False) -> Session:
     """The Ray at `address`, or at RAY_ADDRESS, or, if neither is given, an embedded one with `cpus` CPUs.
 
-    A Ray that this process already uses is used again. The metadata appear on the job in the dashboard.
+    A Ray that this process already uses is used again. The metadata appear on the job in the dashboard, which
+    shows the run's name as the job's.
     Raises `PlacementError` if the address does not answer within seconds.
     """
     global _session
@@ -69,7 +70,8 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Since 2.60 Ray warns about this at every actor that asks for no GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    job = JobConfig(metadata=metadata)
+    name = metadata.get("run") or metadata.get("task", "")
+    job = JobConfig(metadata={"job_name": name} | metadata)
     with _signals_kept():
         if wanted and wanted != "local":
             check_answers(wanted)

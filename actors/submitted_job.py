@@ -31,5 +31,8 @@ def annotate(metadata: dict[str, str]) -> None:
 
 async def _add(client: object, submission: str, metadata: dict[str, str]) -> None:
     info = await client.get_info(submission)  # type: ignore[attr-defined]
-    info.metadata = {**(info.metadata or {}), **metadata}
+    named = dict(info.metadata or {})
+    if named.get("job_name") == submission:  # Ray's own choice; whoever submitted it made none
+        del named["job_name"]
+    info.metadata = {**metadata, **named}
     await client.put_info(submission, info)  # type: ignore[attr-defined]

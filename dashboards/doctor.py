@@ -1,6 +1,7 @@
 """`d5ray doctor`: what is installed, what is missing for which feature, the machine, Ray."""
 
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
@@ -34,9 +35,13 @@ CORE = (
 EXTRAS = {
     "tensorflow": (("tensorflow-cpu", "tensorflow"), "networks and operators under TensorFlow"),
     "cuda": (("cupy-cuda12x",), "CuPy arrays and NCCL exchange between GPUs"),
-    "dashboard": (("dash",), "the live page"),
+    "dashboard": (("dash",), "the live page, and dashboards for Grafana"),
     "mpi": (("mpi4py",), "OpenMPI as a peer in allreduce_speed"),
     "dev": (("pytest",), "the tests"),
+}
+PROGRAMS = {  # what shows runs beside d5ray's own pages
+    "prometheus": "keeping what Ray shows of runs, and telling of those that stand still",
+    "grafana": "the dashboards of d5ray dashboard grafana",
 }
 GOOD, WARN, BAD = "ok", "note", "missing"
 STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red"}
@@ -56,6 +61,7 @@ def examine(address: str | None) -> list[Finding]:
     """Look at everything; starts nothing."""
     found = [_core(name) for name in CORE]
     found += [_extra(name, names, purpose) for name, (names, purpose) in EXTRAS.items()]
+    found += [_program(name, purpose) for name, purpose in PROGRAMS.items()]
     return [*found, *_machine(), *_sensors(), _home(), _ray(address)]
 
 
@@ -123,6 +129,12 @@ def _extra(extra: str, names: tuple[str, ...], purpose: str) -> Finding:
     return Finding(
         f"extra {extra}", WARN, f"not installed, only needed for {purpose}", f"pip install 'd5ray[{extra}]'"
     )
+
+
+def _program(name: str, purpose: str) -> Finding:
+    if path := shutil.which(name):
+        return Finding(name, GOOD, f"{path}, for {purpose}")
+    return Finding(name, WARN, f"not installed, only needed for {purpose}")
 
 
 def _machine() -> list[Finding]:

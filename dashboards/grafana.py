@@ -64,14 +64,15 @@ def _dashboard(board: Board) -> "Dashboard":
 
 
 def _variable(board: Board, name: str) -> "QueryVariable":
-    """What runs, recipes and ranks there are: those of the variables before it."""
+    """What recipes, runs and ranks there were in the time that is shown: those of the variables before it."""
     from grafana_foundation_sdk.builders.dashboard import QueryVariable  # noqa: PLC0415 - an extra
     from grafana_foundation_sdk.models import dashboard as kinds  # noqa: PLC0415
 
     before = board.variables[: board.variables.index(name)]
-    where = ",".join(f'{other}=~"${other}"' for other in before)
-    metric = m.TRAINING if name == "rank" else m.AGENTS
-    query = f"label_values({metric.exposed}{{{where}}}, {name})"
+    gauges = (m.TRAINING,) if name == "rank" else (m.AGENTS, m.OPERATOR_TIME)  # which end with their run
+    names = "|".join(gauge.exposed for gauge in gauges)
+    where = ",".join([f'__name__=~"{names}"', *(f'{other}=~"${other}"' for other in before)])
+    query = f"label_values({{{where}}}, {name})"
     made = (
         QueryVariable(name)
         .label(TITLES[name])
@@ -83,7 +84,7 @@ def _variable(board: Board, name: str) -> "QueryVariable":
     if board.single:
         return made
     everything = kinds.VariableOption(selected=True, text="All", value="$__all")
-    return made.multi(True).include_all(True).all_value(".*").current(everything)
+    return made.multi(True).include_all(True).current(everything)
 
 
 def _panel(chart: Chart) -> Any:

@@ -1,6 +1,7 @@
 """Where the dashboards and alerts go: a folder that one names, or where the Grafana of a running Ray looks"""
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,10 +27,15 @@ class Placed:
     def lines(self) -> list[str]:
         """What to do next."""
         start = f"prometheus --config.file={self.settings}"
+        if shutil.which("prometheus") is None:
+            start += "    (not installed here: Debian's package prometheus)"
         load = f"or add {self.alerts} to `rule_files` of a Prometheus that runs, and reload it"
         if self.grafana is None:
             return [start, load, f"let Grafana load {self.dashboards[0].parent} (a provider of type file)"]
-        return [start, load, f"grafana server --config {self.grafana} --homepath /usr/share/grafana web"]
+        show = f"grafana server --config {self.grafana} --homepath /usr/share/grafana"
+        if shutil.which("grafana") is None:
+            show += "    (not installed here)"
+        return [start, load, show]
 
 
 def place(output: Path | None, address: str | None) -> Placed:

@@ -25,7 +25,7 @@ class MirroredAgents(Contender[StepTimes]):
     """d5ray's agents, in turns of the job's steps; turns: of each side, forwards, backwards, and so on."""
 
     processes: int
-    turns: int = 8
+    turns: int = 6
 
     @property
     def name(self) -> str:
@@ -54,13 +54,13 @@ class MirroredAgents(Contender[StepTimes]):
                 asked = [agent.__ray_call__.remote(_spent) for agent in group.agents]
                 spent.append(max(get(asked, CALL_SECONDS, "tell what its mirror took")))
             seconds = _of_turns(group.metrics(), job)
-        shares = [took / (mean * job.steps) for took, mean in zip(spent, seconds, strict=True)]
         of = {side: [at for at, name in enumerate(order) if name == side] for side in SIDES}
-        times = [
-            Series(TURN_TIME, "s", 0, [seconds[at] for at in of[side]], phase="run", at=side)
-            for side in SIDES
+        times = {side: [seconds[at] for at in of[side]] for side in SIDES}
+        share = sum(spent[at] for at in of[WITH]) / (sum(times[WITH]) * job.steps)
+        return [
+            *(Series(TURN_TIME, "s", 0, times[side], phase="run", at=side) for side in SIDES),
+            Series(MIRROR_SHARE, "1", 0, [share], phase="run"),
         ]
-        return [*times, Series(MIRROR_SHARE, "1", 0, [shares[at] for at in of[WITH]], phase="run")]
 
 
 def _of_turns(samples: pa.Table, job: StepTimes) -> list[float]:

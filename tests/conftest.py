@@ -93,7 +93,7 @@ def head() -> Iterator[Head]:
         f"--dashboard-port={dashboard}", "--dashboard-agent-listen-port=0",
         f"--ray-client-server-port={free_port()}",
         "--num-cpus=2", "--object-store-memory=200000000", "--disable-usage-stats", f"--temp-dir={folder}",
-        '--system-config={"metrics_report_interval_ms": 1000}',
+        '--system-config={"metrics_report_interval_ms": 1000}',  # which drivers hear of
     ]  # fmt: skip
     log = Path(folder) / "head.log"
     with log.open("wb") as output:
@@ -102,7 +102,8 @@ def head() -> Iterator[Head]:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=os.environ | {"TMPDIR": folder},  # its dashboard leaves folders there
+            # its dashboard leaves folders there; its agent knows no other settings than the environment's
+            env=os.environ | {"TMPDIR": folder, "RAY_metrics_report_interval_ms": "1000"},
         )
     try:
         url = f"http://127.0.0.1:{dashboard}"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.side_by_side import OF_TIMES, time_of, time_ratio
+from d5ray.metrics.side_by_side import time_of, time_ratio
 from d5ray.metrics.statistics import Estimate
 
 TURN_TIME: Final = "turn_step_time"  # the mean over the steps of a turn
@@ -48,7 +48,7 @@ class MirrorShare(Metric):
     unit = "1"
     direction = "min"
     kind = "ratio"
-    aggregation = OF_TIMES
+    aggregation = "sum over sum of all turns, largest over ranks, median over fresh processes"
     description = "time of the mirror's thread over time of the steps"
 
     def estimate(self, run: RunTables) -> Estimate:

@@ -101,6 +101,7 @@ def test_as_a_submitted_job_it_ends_with_the_same_parameters(
     job = _job(head, submission)
     assert job["metadata"]["recipe"] == "digits_lenet"
     assert job["metadata"]["recipe_hash"] == by_name.json["recipe_hash"]
+    assert job["metadata"]["job_name"] == run.name  # what the dashboard shows in the column Name
     names = _actors(head, run.name)
     assert {name for name, _ in names} == {
         "MetricsAggregator",
