@@ -36,7 +36,8 @@ class MetricsAggregator:
         self._received = self._written = 0  # rows of samples
         self._busy_ns = 0
         self._probes = Probes()
-        (mirror or silent()).start(self.readings)
+        self._mirror = mirror or silent()
+        self._mirror.start(self.readings)
 
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
@@ -68,7 +69,8 @@ class MetricsAggregator:
 
     def append_events(self, batch: pa.RecordBatch) -> int:
         """Keep event rows."""
-        self._probes.take(batch)
+        if self._mirror.shows:
+            self._probes.take(batch)
         return self._writer.append_events(batch)
 
     def keep_file(self, name: str, data: bytes) -> None:

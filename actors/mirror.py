@@ -45,6 +45,11 @@ class Mirror:
         self.spent_seconds = 0.0  # of the processor's time, since the last start
         self._thread: threading.Thread | None = None
 
+    @property
+    def shows(self) -> bool:
+        """Whether it has been started, and not closed."""
+        return self._thread is not None
+
     def watched(self, send: "Send") -> "Send":
         """The same as `send`; the batches that it took are shown too."""
         if not self._seconds:
@@ -52,7 +57,7 @@ class Mirror:
 
         def both(batch: Any) -> object:
             answer = send(batch)
-            if self._thread is not None:
+            if self.shows:
                 self._sent.append(batch)
             return answer
 

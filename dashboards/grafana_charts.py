@@ -3,9 +3,14 @@
 from dataclasses import dataclass
 from typing import Final
 
-from d5ray.dashboards.promql import gauge, rate
+from d5ray.dashboards.promql import by, gauge, rate
 from d5ray.metrics import mirrored as m
 
+RUNS: Final = 'run=~"$run",recipe=~"$recipe"'
+AGENTS: Final = f'{RUNS},rank=~"$rank"'
+AGENT: Final = 'run="$run",rank="$rank",role="agent"'
+SERVERS: Final = f'{RUNS},role="server"'
+AGGREGATOR: Final = f'{RUNS},role="aggregator"'
 OF_RUN: Final = "{{run}}"
 OF_RANK: Final = "rank {{rank}} · {{run}}"
 OF_SERVER: Final = "server {{rank}} · {{run}}"
@@ -90,6 +95,19 @@ def exchanged(where: str) -> Chart:
         axis="bytes a second",
         unit="Bps",
         names=("sent", "received"),
+    )
+
+
+def waiting(where: str) -> Chart:
+    """What agents wait for."""
+    return Chart(
+        "Waiting",
+        "The share of the time that an agent waits for others, mean over the agents: at the servers, at "
+        "windows for averages, for letters.",
+        (Line(by("run, at", "avg", rate("run, rank, at", m.WAIT_SECONDS, where)), "{{at}} · {{run}}"),),
+        axis="share of the time",
+        unit="percentunit",
+        names=("servers", "windows", "letters"),
     )
 
 

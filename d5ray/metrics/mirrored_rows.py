@@ -57,16 +57,21 @@ def _columns(batch: pa.RecordBatch) -> Iterable[tuple[str, Values]]:
     if "metric" not in batch.schema.names:
         return []
     column = batch["metric"]
-    codes, valid = column.indices.to_numpy(), _valid(batch["value"])
+    codes, valid = _numbers(column.indices), _valid(batch["value"])
     values = _numbers(batch["value"])
     return [
         (name, values[(codes == code) & valid]) for code, name in enumerate(column.dictionary.to_pylist())
     ]
 
 
-def _numbers(array: pa.Array) -> Values:
-    return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)
+def _numbers(array: pa.Array) -> Any:
+    """Its values, whatever those are that are null: from the buffer, since `to_numpy` imports pandas."""
+    kind = array.type.to_pandas_dtype()
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * array.type.bit_width // 8)
 
 
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    if not array.null_count:  # as nearly always
+        return np.ones(len(array), np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
