@@ -53,13 +53,19 @@ class AgentRecords:
         event = self._recorder.event
         if server is not None and (done := _taken(server.operations)):
             for operation in done:
-                event(operation.kind, step=step, duration=operation.seconds, **operation.detail)
+                event(
+                    operation.kind,
+                    step=step,
+                    duration=operation.seconds,
+                    at=operation.ended,
+                    **operation.detail,
+                )
             self._server_steps.append(step, epoch, phase, summary(done))
         if peers is not None and (met := _taken(peers.operations)):
             for meeting in met:
-                event(meeting.kind, step=step, duration=meeting.seconds, **meeting.detail)
+                event(meeting.kind, step=step, duration=meeting.seconds, at=meeting.ended, **meeting.detail)
             letters = sum(meeting.seconds for meeting in met if meeting.kind == "collect")
-            windows = sum(meeting.seconds for meeting in met) - letters
+            windows = sum(meeting.seconds for meeting in met if meeting.kind not in ("collect", "post"))
             self._peer_steps.append(step, epoch, phase, (windows, letters))
 
     def links(self, server: Server | None, peers: Peers | None, step: int) -> None:

@@ -202,6 +202,31 @@ def export(
 
 
 @app.command()
+def timeline(
+    run: Name,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Where; compressed if it ends in .gz.")
+    ] = Path("trace.json"),
+    first: Annotated[int, typer.Option("--from", metavar="STEP", help="The first step.")] = 0,
+    last: Annotated[int | None, typer.Option("--to", metavar="STEP", help="The last step.")] = None,
+    steps: Annotated[
+        int, typer.Option("--steps", help="So many steps at most, where --to is not given; 0: all.")
+    ] = 500,
+    json: command.Json = False,
+) -> None:
+    """What every agent and server did when, and who waited for whom: a trace for ui.perfetto.dev."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.timeline import writing  # noqa: PLC0415
+    from d5ray.metrics.store import Run  # noqa: PLC0415
+
+    written = writing.write(Run.find(run), output, first, last, steps)
+    if json:
+        terminal.as_json({**vars(written), "file": str(output)})
+    else:
+        terminal.traced(output, written)
+
+
+@app.command()
 def network(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An ONNX file.")],
     picture: Annotated[

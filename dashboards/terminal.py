@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from d5ray.metrics.summary import summary
 
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup
+    from d5ray.dashboards.timeline.writing import Written
     from d5ray.replayer import Replay
 
 FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from so many values on, such a share of outliers is told
@@ -100,6 +102,24 @@ def replay(result: "Replay") -> None:
         f"{count(result.operations, 'operation')} done again in their order; the parameters differ by "
         f"{result.difference:.1e} of their norm (at most {result.tolerance:.0e}): {what}"
     )
+
+
+def traced(file: Path, written: "Written") -> None:
+    """Where a timeline is, what it has, what it left out, and what shows it."""
+    console = out()
+    console.print(
+        f"{file}  steps {written.first} to {written.last}, {count(written.events, 'event')}: open it at "
+        "https://ui.perfetto.dev, or at chrome://tracing",
+        markup=False,
+    )
+    left = (written.first - written.low) + (written.high - written.last)
+    if left:
+        console.print(
+            f"! {count(left, 'step')} of {written.low} to {written.high} left out: --from {written.last + 1}"
+            " goes on, --steps 0 takes all",
+            style="yellow",
+            markup=False,
+        )
 
 
 def checked(run: Run | Series, broken: Sequence[str]) -> None:

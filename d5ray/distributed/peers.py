@@ -37,11 +37,12 @@ class Letter:
 class PeerOperation(NamedTuple):
     """One operation, as it is kept for the schedule. places: in which window, the how-many-th there."""
 
-    kind: str  # average, held, read, collect
+    kind: str  # average, held, read, collect, post
     number: int  # of this agent's operations, from 0
     places: tuple[tuple[int, int], ...] = ()
-    letters: tuple[tuple[int, int], ...] = ()  # source and number of each that was collected
+    letters: tuple[tuple[int, int], ...] = ()  # source and number of each collected; receiver, of one posted
     seconds: float = 0.0
+    ended: int = 0  # ns of the scheduler's clock
 
     @property
     def detail(self) -> dict[str, Any]:
@@ -130,9 +131,10 @@ class Peers(ABC):
         flat = tuple(host_view(array) for array in arrays)
         self._posted[to] += 1
         letter = Letter(self.rank, self._posted[to], tuple(array.copy() for array in flat))
-        with self._timed():
+        with self._timed() as (begin, number):
             self._post(to, letter)
         self._count(to, sum(array.nbytes for array in flat), 0, 1)
+        self._done("post", number, begin, letters=((to, letter.number),))
 
     @final
     def collect(
@@ -221,8 +223,9 @@ class Peers(ABC):
         places: tuple[tuple[int, int], ...] = (),
         letters: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        seconds = (self.scheduler.now() - begin) * 1e-9
-        self.operations.append(PeerOperation(kind, number, places, letters, seconds))
+        ended = self.scheduler.now()
+        seconds = (ended - begin) * 1e-9
+        self.operations.append(PeerOperation(kind, number, places, letters, seconds, ended))
 
     def _count(self, peer: int, sent: int, received: int, rounds: int) -> None:
         self.links[peer][0] += sent

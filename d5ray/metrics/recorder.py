@@ -163,14 +163,18 @@ class Recorder:
         step: int | None = None,
         epoch: int | None = None,
         duration: float | None = None,
+        at: int | None = None,
         **detail: object,
     ) -> None:
-        """Something happened now, or ended now and took `duration` seconds; `detail` is kept as JSON."""
+        """Something happened, or ended and took `duration` seconds; `detail` is kept as JSON.
+
+        at: when, in ns of the recorder's clock; by default now.
+        """
         if self._send_events is None:
             raise ConfigurationError(
                 f"The event {name!r} has nowhere to go: give the Recorder a send_events callable"
             )
-        now = self._now()
+        now = self._now() if at is None else at
         self._events.append(
             {
                 "run_id": self._origin.run_id,

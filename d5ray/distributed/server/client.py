@@ -28,6 +28,7 @@ class Operation(NamedTuple):
     number: int  # of this agent's operations, from 0
     replies: tuple[Reply, ...]  # by shard
     seconds: float  # from its begin to its end
+    ended: int = 0  # ns of the scheduler's clock
 
     @property
     def detail(self) -> dict[str, Any]:
@@ -38,6 +39,7 @@ class Operation(NamedTuple):
             "orders": [reply.order for reply in self.replies],
             "versions": [reply.version for reply in self.replies],
             "staleness": [reply.staleness for reply in self.replies],
+            "waited": max((reply.waited for reply in self.replies), default=0) * 1e-9,  # s, at the servers
         } | ({"above": above} if above else {})
 
 
@@ -231,11 +233,12 @@ class Server(ABC):
             begun.device[...] = like(begun.device, begun.into)
         if begun.into is not None:
             self._read = tuple(reply.version for reply in replies)
-        taken = self.scheduler.now() - begin
+        ended = self.scheduler.now()
+        taken = ended - begin
         self.traffic.nanoseconds += taken if timed else 0
         self.traffic.operations += 1
         self.traffic.rounds += 2
-        self.operations.append(Operation(begun.kind, begun.number, replies, taken * 1e-9))
+        self.operations.append(Operation(begun.kind, begun.number, replies, taken * 1e-9, ended))
 
     def _count(self, shard: int, sent: Array | None, received: Array | None) -> None:
         there, back = (0 if array is None else array.nbytes for array in (sent, received))

@@ -1,0 +1,88 @@
+"""Writes what agents asked of servers and of each other: slices on both sides, and arrows between them"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import final
+
+from d5ray.dashboards.timeline import operations
+from d5ray.dashboards.timeline.clocks import Clocks
+from d5ray.dashboards.timeline.operations import Operation, Served
+from d5ray.dashboards.timeline.tracks import MESSAGES, WINDOW, Tracks
+from d5ray.metrics.reader import Run
+
+Letter = tuple[int, int, int]  # source, receiver, number
+
+
+@final
+class Messages:
+    """All operations of a timeline, and what they say about who was where."""
+
+    def __init__(self, tracks: Tracks, shards: dict[int, list[str]]) -> None:
+        self._tracks, self._shards = tracks, shards
+        self._at_servers: dict[str, Served] = defaultdict(Served)
+        self._at_windows: dict[int, Served] = defaultdict(Served)
+        self._posted: dict[Letter, int] = {}
+        self._collected: dict[Letter, int] = {}
+
+    def write(self, run: Run, clocks: Clocks, first: int, last: int) -> None:
+        """Everything that was asked in these steps."""
+        for operation in operations.read(run, clocks, first, last):
+            self._asked(operation)
+        for number, name in enumerate(sorted(self._at_servers)):
+            self._of_server(number, name)
+        for rank in sorted(self._at_windows):
+            self._of_window(rank)
+        for letter, posted in self._posted.items():
+            if (collected := self._collected.get(letter, -1)) >= posted:
+                source, receiver = (self._tracks.agent(rank, MESSAGES) for rank in letter[:2])
+                self._tracks.trace.flow("letter", (source, posted), (receiver, collected), "message")
+
+    def _asked(self, operation: Operation) -> None:
+        """On the agent's side."""
+        track = self._tracks.agent(operation.rank, MESSAGES)
+        begin = self._tracks.slice(
+            track, operation.kind, operation.begin, operation.end, "message",
+            step=operation.step, number=operation.number, **operation.facts,
+        )  # fmt: skip
+        if 0 < operation.waited <= operation.end - begin:  # shown between the ways there and back
+            there = begin + (operation.end - begin - operation.waited) // 2
+            self._tracks.trace.slice(track, "wait", there, there + operation.waited, "wait")
+        for shard, order in enumerate(operation.orders):
+            self._at_servers[self._shard(operation.rank, shard)].add(order, operation, begin)
+        for window, order in operation.places:
+            self._at_windows[window].add(order, operation, begin)
+        for other, number in operation.letters:
+            if operation.kind == "post":
+                self._posted[operation.rank, other, number] = begin
+            else:
+                self._collected[other, operation.rank, number] = _just_before(operation.end, begin)
+
+    def _shard(self, rank: int, shard: int) -> str:
+        names: Sequence[str] = self._shards.get(rank, ())
+        return names[shard] if shard < len(names) else f"ParameterServer(shard={shard})"
+
+    def _of_server(self, number: int, name: str) -> None:
+        served, track = self._at_servers[name], self._tracks.server(number, name)
+        for place, came, over in served.slices():
+            rank, kind = served.rank[place], served.kind[place]
+            begin = self._tracks.slice(track, f"{kind} of agent {rank}", came, over, "served", rank=rank)
+            agent = self._tracks.agent(rank, MESSAGES)
+            self._tracks.trace.flow(kind, (agent, served.begin[place]), (track, begin), "message")
+            heard = _just_before(served.end[place], begin)
+            self._tracks.trace.flow("reply", (track, begin), (agent, heard), "message")
+
+    def _of_window(self, owner: int) -> None:
+        served = self._at_windows[owner]
+        for place, came, over in served.slices():
+            rank, kind = served.rank[place], served.kind[place]
+            if rank == owner:  # its own operation is on its own track
+                continue
+            track = self._tracks.agent(owner, WINDOW)
+            begin = self._tracks.slice(track, f"{kind} by agent {rank}", came, over, "served", rank=rank)
+            agent = self._tracks.agent(rank, MESSAGES)
+            self._tracks.trace.flow(kind, (agent, served.begin[place]), (track, begin), "message")
+
+
+def _just_before(end: int, begin: int) -> int:
+    """An arrow ends within its slice, not where it is over."""
+    return max(begin, end - 1)

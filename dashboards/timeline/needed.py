@@ -1,0 +1,63 @@
+"""Whom an agent hears of in a step, as a run's description tells it; nothing of the user's is executed"""
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.topology import Complete, Topology
+from d5ray.errors import D5Error
+from d5ray.metrics.reader import Run
+
+Needed = Callable[[int, int], Iterable[int]]  # of a rank in a step: ranks
+
+
+def needed_in(run: Run) -> Needed:
+    """Its neighbours, where the run's optimizer speaks with neighbours alone; otherwise everyone."""
+    row = run.row
+    described = json.loads(row["experiment"] or "{}")
+    everyone = range(row["agents"] or 0)
+    topology = topology_of(described.get("topology"))
+    if topology is None or isinstance(topology, Complete) or not _with_neighbours(described):
+        return lambda rank, step: everyone
+    known = topology
+    return lambda rank, step: known.in_neighbors(rank, step)
+
+
+def topology_of(described: object) -> Topology | None:
+    """The topology, if it is one of d5ray's own that plain data make; None otherwise."""
+    if not isinstance(described, Mapping):
+        return None
+    kind = _own_class(described.get("class"))
+    if kind is None or not issubclass(kind, Topology):
+        return None
+    try:
+        return kind(**{name: _argument(value) for name, value in described.items() if name != "class"})
+    except (TypeError, ValueError, D5Error):  # made by another version, or of parts that are not plain
+        return None
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        raise TypeError("not plain data")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _with_neighbours(described: Mapping[str, Any]) -> bool:
+    """Whether the optimizer asks something of the topology; one of the user's own is taken to."""
+    told = described.get("distributed")
+    kind = _own_class(told.get("class") if isinstance(told, Mapping) else told)
+    return kind is None or not issubclass(kind, DistributedOptimizer) or bool(kind.needs)
+
+
+def _own_class(name: object) -> type | None:
+    """The class of d5ray with this full name."""
+    if not isinstance(name, str) or not name.startswith("d5ray.distributed."):
+        return None
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, type) else None

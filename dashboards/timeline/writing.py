@@ -1,0 +1,148 @@
+"""Writes a run's timeline into a file: the steps that are asked for, and what happened between them"""
+
+import gzip
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, final
+
+from d5ray.dashboards.timeline import agents, operations, steps
+from d5ray.dashboards.timeline.clocks import Clocks, Recorder
+from d5ray.dashboards.timeline.messages import Messages
+from d5ray.dashboards.timeline.needed import needed_in
+from d5ray.dashboards.timeline.trace import Trace
+from d5ray.dashboards.timeline.tracks import Tracks
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.files import storing
+from d5ray.metrics.query import sql
+from d5ray.metrics.reader import Run
+
+MOST_STEPS: Final = 500  # unless others are asked for: two agents' are about a megabyte
+OF_STEPS: Final = "metric = 'step_time' and scope = 'agent' and value is not null"
+NOTES: Final = {
+    "parts": "how long each part of a step took is measured; their order within it is the usual one",
+    "waits": "from an agent's entry into an exchange to that of the last agent that it needed",
+    "servers": "a request is shown in the middle of what its agent's times and its turn leave open",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Written:
+    """What a timeline has: the steps from the first to the last of those from `low` to `high`; its events."""
+
+    first: int
+    last: int
+    low: int
+    high: int
+    events: int
+
+
+def write(run: Run, file: Path, first: int = 0, last: int | None = None, most: int = MOST_STEPS) -> Written:
+    """The steps from the first to the last as a trace in JSON; without a last one at most so many, 0: all.
+
+    A file that ends in .gz is compressed, which Perfetto reads too. It appears when it is complete, in the
+    place of what stood there. Raises `ConfigurationError` where there is no such step, `StorageError` where
+    the file cannot be written.
+    """
+    for name, value in (("--from", first), ("--to", last), ("--steps", most)):
+        if value is not None and value < 0:
+            raise ConfigurationError(f"{name} is {value}: steps are counted from 0")
+    low, high = _range(run)
+    begin, end = max(first, low), high if last is None else min(last, high)
+    if begin > end:
+        asked = f"--from {first}" + ("" if last is None else f" --to {last}")
+        raise ConfigurationError(f"{run.name} has no step in {asked}: it has the steps {low} to {high}")
+    if last is None and most:
+        end = min(end, begin + most - 1)
+    with _text(file) as text:
+        events = _write(run, text, begin, end)
+    return Written(begin, end, low, high, events)
+
+
+def _write(run: Run, text: IO[str], first: int, last: int) -> int:
+    row, clocks = run.row, Clocks(_recorders(run))
+    begin, end = _times(run, clocks, first, last)
+    trace = Trace(text, origin=begin)
+    tracks = Tracks(trace, run.name, row["agents"] or 0)
+    needed, meet = needed_in(run), _meet(run)
+    for same in steps.read(run, clocks, first, last):
+        waited = steps.waits(same, needed) if meet else {}
+        for done in same:
+            agents.step(tracks, done, waited.get(done.rank))
+        agents.arrows(tracks, same, waited)
+    agents.evaluations(tracks, run, clocks, first, last)
+    agents.epochs(tracks, run, clocks, first, last)
+    agents.events(tracks, run, clocks, first, last, begin, end)
+    Messages(tracks, operations.shards_of(run)).write(run, clocks, first, last)
+    trace.close(run=run.name, recipe=row["recipe"], status=row["status"], steps=f"{first} to {last}", **NOTES)
+    return trace.events
+
+
+def _range(run: Run) -> tuple[int, int]:
+    found = sql(run, f"select min(step) as low, max(step) as high from samples where {OF_STEPS}")
+    low, high = (found[name][0].as_py() for name in ("low", "high"))
+    if low is None:
+        raise ConfigurationError(
+            f"the run {run.name} has no step of an agent: a timeline is made of the steps of a training"
+        )
+    return low, high
+
+
+def _recorders(run: Run) -> list[Recorder]:
+    found = sql(
+        run,
+        "select rank, agent, attempt, node, max(epoch_ns(t_wall) - t_mono) as shift from samples "
+        f"where {OF_STEPS} group by rank, agent, attempt, node order by rank, attempt",
+    )
+    return [Recorder(*row.values()) for row in found.to_pylist()]
+
+
+def _times(run: Run, clocks: Clocks, first: int, last: int) -> tuple[int, int]:
+    """When the first of these steps, or what was asked of servers in it, began; when the last ended; ns."""
+    found = sql(
+        run,
+        "select node, min(t_mono - cast(round(value * 1e9) as bigint)) as low, max(t_mono) as high from "
+        f"samples where {OF_STEPS} and step between {first} and {last} group by node",
+    )
+    rows = found.to_pylist()
+    begins = [clocks.common(row["low"], row["node"]) for row in rows]
+    asked = sql(
+        run,
+        "select epoch_ns(t_wall) - t_mono as shift, "
+        "min(t_mono - cast(round(duration * 1e9) as bigint)) as low "
+        f"from events where name in ({operations.NAMED}) and step between {first} and {last} group by shift",
+    )
+    begins += [clocks.of_event(row["low"], row["shift"]) for row in asked.to_pylist()]
+    return min(begins), max(clocks.common(row["high"], row["node"]) for row in rows)
+
+
+def _meet(run: Run) -> bool:
+    """Whether agents wait for each other in their exchanges: not where servers or windows are asked."""
+    of_others = f"name = 'train' or name in ({operations.NAMED})"
+    found = sql(run, f"select count(*) as n from (select 1 from events where {of_others} limit 1)")
+    return bool(found["n"][0].as_py() == 0)
+
+
+@contextmanager
+def _text(file: Path) -> Iterator[IO[str]]:
+    """The file's text, which takes the file's place when it is complete."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    with storing(file):
+        try:
+            if file.suffix == ".gz":  # without a time and a name in it: the same run gives the same file
+                with (
+                    temporary.open("wb") as raw,
+                    gzip.GzipFile("", "wb", compresslevel=5, fileobj=raw, mtime=0) as packed,
+                    io.TextIOWrapper(packed, encoding="utf-8") as text,
+                ):
+                    yield text
+            else:
+                with temporary.open("w", encoding="utf-8") as text:
+                    yield text
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
