@@ -202,6 +202,30 @@ def export(
 
 
 @app.command()
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN…", help="Runs or series; also a,b or a*, which stay together.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="PATH", help="A .html page, a .md text, or a folder for all.")
+    ] = Path("report.html"),
+    json: command.Json = False,
+) -> None:
+    """A page, or a text and figures for a paper: verdicts, curves, times, scaling, comparison, environment.
+
+    report.html needs nothing else, report.md has its figures beside it as PNG and SVG, and a folder gets all.
+    """
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.report import writing  # noqa: PLC0415
+
+    written = writing.write(runs, output)
+    if json:
+        terminal.as_json({"files": [str(path) for path in written]})
+    else:
+        terminal.written(written)
+
+
+@app.command()
 def timeline(
     run: Name,
     output: Annotated[

@@ -1,6 +1,8 @@
 """What `d5ray show RUN --environment` shows: the machines, the versions and the settings of runs"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
 
 from rich.markup import escape
 from rich.table import Table
@@ -21,30 +23,48 @@ def of(runs: Sequence[Run]) -> Facts:
     return facts
 
 
-def show(facts: Facts) -> None:
-    """What is known in all runs alike once, then what differs; what is not known last."""
+@final
+@dataclass(frozen=True)
+class Sorted:
+    """Facts by key. alike: with one value; differing: as (run, node, value); unknown: with the reason."""
+
+    alike: dict[str, str]
+    differing: dict[str, list[tuple[str, str, str]]]
+    unknown: tuple[str, ...]
+
+
+def sorted_out(facts: Facts) -> Sorted:
+    """What is known in all runs alike, what differs, and what is not known."""
     places = [(run, node, known) for run, nodes in facts.items() for node, known in nodes.items()]
-    keys = sorted({key for _, _, known in places for key in known})
-    alike, unknown = _table("key", "value"), []
-    differing: list[str] = []
-    for key in keys:
-        values = {known.get(key, "not recorded") for _, _, known in places}
-        if len(values) > 1:
-            differing.append(key)
-        elif (value := values.pop()).startswith("unavailable"):
+    found = Sorted({}, {}, ())
+    unknown = []
+    for key in sorted({key for _, _, known in places for key in known}):
+        told = [(run, node, known.get(key, "not recorded")) for run, node, known in places]
+        value = told[0][2]
+        if len({each for _, _, each in told}) > 1:
+            found.differing[key] = told
+        elif value.startswith("unavailable"):
             unknown.append(f"{key} ({value.removeprefix('unavailable: ')})")
         else:
-            alike.add_row(key, escape(value))
-    console = out()
+            found.alike[key] = value
+    return replace(found, unknown=tuple(unknown))
+
+
+def show(facts: Facts) -> None:
+    """What is known in all runs alike once, then what differs; what is not known last."""
+    found, console = sorted_out(facts), out()
+    alike = _table("key", "value")
+    for key, value in found.alike.items():
+        alike.add_row(key, escape(value))
     console.print(alike)
-    if differing:
+    if found.differing:
         table = _table("key", "run", "node", "value")
-        for key in differing:
-            for run, node, known in places:
-                table.add_row(key, run, node, escape(known.get(key, "not recorded")))
+        for key, told in found.differing.items():
+            for run, node, value in told:
+                table.add_row(key, run, node, escape(value))
         console.print(table)
-    if unknown:
-        console.print(f"not known: {', '.join(unknown)}", style="dim", markup=False)
+    if found.unknown:
+        console.print(f"not known: {', '.join(found.unknown)}", style="dim", markup=False)
 
 
 def _table(*names: str) -> Table:

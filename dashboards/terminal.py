@@ -104,6 +104,15 @@ def replay(result: "Replay") -> None:
     )
 
 
+def written(files: Sequence[Path]) -> None:
+    """The files that a command wrote; of many the first, and how many more."""
+    most = 4
+    for file in files[:most]:
+        out().print(str(file), markup=False)
+    if len(files) > most:
+        out().print(f"and {count(len(files) - most, 'figure')} in {files[-1].parent}", markup=False)
+
+
 def traced(file: Path, written: "Written") -> None:
     """Where a timeline is, what it has, what it left out, and what shows it."""
     console = out()

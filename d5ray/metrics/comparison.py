@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
@@ -81,12 +81,15 @@ def compare(
     second: Sequence[Run],
     tolerance: float = TOLERANCE,
     metrics: Iterable[str] = METRICS,
+    known: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Comparison:
     """What the second side's runs came to over the first's, in pairs by the order in which they started.
 
     A run is one process of each agent, and what differs from process to process is larger than what differs
     within one: so a run counts once, and fewer than six pairs decide nothing. Runs that were started in turn
     cancel what drifts slowly. Raises `ConfigurationError` for a run on both sides, or that is not completed.
+
+    known: what the metrics came to in runs, by their names, where that is known already.
     """
     check_number("tolerance", tolerance, low=0.0, low_included=True, high=1.0)
     sides = [sorted(runs, key=_started) for runs in (first, second)]
@@ -102,7 +105,10 @@ def compare(
     incomparable = _unlike(sides[0] + sides[1])
     if incomparable:
         return Comparison(names[0], names[1], incomparable, (), ())
-    values = [[_values(run, metrics) for run in side] for side in sides]
+    known = known or {}
+    values = [
+        [known[run.name] if run.name in known else _values(run, metrics) for run in side] for side in sides
+    ]
     differences = []
     for metric in dict.fromkeys(label for side in values for of in side for label in of):
         one, other = ([of[metric] for of in side if metric in of] for side in values)

@@ -2,8 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import pyarrow.compute as pc
@@ -15,6 +16,15 @@ from d5ray.metrics.definitions import SamplesSeen, StepTime
 from d5ray.metrics.estimates import FEWEST_BLOCKS
 from d5ray.metrics.side_by_side import time_ratio
 from d5ray.metrics.statistics import Estimate, median_log_ratio
+
+
+@final
+class Steps(NamedTuple):
+    """A run's steps: the median time of one, s, and how many samples all agents together have in one."""
+
+    seconds: float
+    samples: float
+
 
 SAME = 0.01  # relative: so much may the samples of a step differ and still be the same work
 
@@ -57,21 +67,25 @@ class Efficiency(Metric, ABC):
         """What is wrong if steps of so many samples cannot be compared; empty if nothing."""
 
     def estimate(self, run: RunTables) -> Estimate:
-        sides = [_steps_of(run, agents) for agents in (self.base, self.agents)]
-        for agents, side in zip((self.base, self.agents), sides, strict=True):
+        return self.between(*(_steps_of(run, agents) for agents in (self.base, self.agents)))
+
+    @final
+    def between(self, few: Sequence[Steps], many: Sequence[Steps]) -> Estimate:
+        """Of the runs with `base` agents, and of those with more, in the order in which they started."""
+        for agents, side in zip((self.base, self.agents), (few, many), strict=True):
             if not side:
                 return Estimate(None, reason=f"unavailable: there is no run with {agents} agents")
-        one, many = (np.array([seconds for seconds, _ in side]) for side in sides)
-        wrong = self.same_work(*(float(np.median([samples for _, samples in side])) for side in sides))
+        below, above = (np.array([seconds for seconds, _ in side]) for side in (few, many))
+        wrong = self.same_work(*(float(np.median([samples for _, samples in side])) for side in (few, many)))
         if wrong:
             return Estimate(None, reason=f"unavailable: {wrong}")
-        pairs = min(len(one), len(many))
-        ratio = median_log_ratio(one[:pairs], many[:pairs])
-        base = f"base: {self.base} agent{'s' * (self.base > 1)}, a step of {np.median(one):.4g} s"
+        pairs = min(len(below), len(above))
+        ratio = median_log_ratio(below[:pairs], above[:pairs])
+        base = f"base: {self.base} agent{'s' * (self.base > 1)}, a step of {np.median(below):.4g} s"
         if ratio.interval is None:
-            few = f"no interval: {pairs} pairs of runs are too few, it needs {FEWEST_BLOCKS}"
+            lacking = f"no interval: {pairs} pairs of runs are too few, it needs {FEWEST_BLOCKS}"
             return Estimate(
-                ratio.value * self.share, n=pairs, sample_unit="pairs of runs", reason=f"{few}; {base}"
+                ratio.value * self.share, n=pairs, sample_unit="pairs of runs", reason=f"{lacking}; {base}"
             )
         low, high = (bound * self.share for bound in ratio.interval)
         return Estimate(ratio.value * self.share, low, high, pairs, "pairs of runs", reason=base)
@@ -178,15 +192,22 @@ class WeakEfficiencyOf(EfficiencyOf):
         return 1.0
 
 
-def _steps_of(run: RunTables, agents: int) -> list[tuple[float, float]]:
-    """(seconds, samples) of a step in each run with so many agents, in the order in which they started."""
+def _steps_of(run: RunTables, agents: int) -> list[Steps]:
+    """Of each run with so many agents, in the order in which they started."""
     rows = run["runs"].filter(pc.equal(run["runs"]["agents"], agents)).sort_by("started")
     found = []
     for name in rows["run_id"].to_pylist():
-        own = {"samples": run["samples"].filter(pc.equal(run["samples"]["run_id"], name))}
-        seconds = StepTime().estimate(own).value
-        if seconds is not None:
-            steps = own["samples"].filter(pc.equal(own["samples"]["metric"], SamplesSeen.name))
-            by_step = steps.group_by("step").aggregate([("value", "sum")])["value_sum"].to_numpy()
-            found.append((seconds, float(np.median(by_step))))
+        own = run["samples"].filter(pc.equal(run["samples"]["run_id"], name))
+        if (steps := steps_of({"samples": own})) is not None:
+            found.append(steps)
     return found
+
+
+def steps_of(run: RunTables) -> Steps | None:
+    """Of one run; None where its steps were not timed, or had no samples."""
+    seconds = StepTime().estimate(run).value
+    steps = run["samples"].filter(pc.equal(run["samples"]["metric"], SamplesSeen.name))
+    if seconds is None or not steps.num_rows:
+        return None
+    by_step = steps.group_by("step").aggregate([("value", "sum")])["value_sum"].to_numpy()
+    return Steps(seconds, float(np.median(by_step)))

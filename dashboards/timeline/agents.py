@@ -8,8 +8,7 @@ from d5ray.dashboards.timeline.clocks import Clocks
 from d5ray.dashboards.timeline.operations import KINDS
 from d5ray.dashboards.timeline.steps import Step, Wait, nanoseconds
 from d5ray.dashboards.timeline.tracks import EXCHANGES, OTHERS, STEPS, Tracks
-from d5ray.metrics.query import sql
-from d5ray.metrics.reader import Run
+from d5ray.metrics.views.view import RunView
 
 NOT_SHOWN: Final = (*KINDS, "probe", "links", "train", "measured", "load")  # shown otherwise, or no moments
 MOST_TOLD: Final = 2000  # characters of an event's text
@@ -47,19 +46,18 @@ def arrows(tracks: Tracks, same: Sequence[Step], waited: Mapping[int, Wait]) -> 
     by_rank = {done.rank: done for done in same if not done.overlaps}
     for rank, wait in waited.items():
         if rank in by_rank and wait.behind in by_rank:
-            late, own = by_rank[wait.behind].exchange, by_rank[rank].exchange
-            came = tracks.agent(wait.behind, STEPS), late.begin
+            late, own = by_rank[wait.behind], by_rank[rank].exchange
+            came = tracks.agent(wait.behind, STEPS), min(late.exchange.begin, late.end - 1)
             heard = tracks.agent(rank, STEPS), min(own.begin + wait.duration, own.end)
             tracks.trace.flow("waited for", came, heard, "wait")
 
 
-def evaluations(tracks: Tracks, run: Run, clocks: Clocks, first: int, last: int) -> None:
+def evaluations(tracks: Tracks, view: RunView, clocks: Clocks, first: int, last: int) -> None:
     """The agents' evaluations after these steps, with what they came to."""
     names = ("evaluation_time", "test_accuracy", "test_loss")
     values = ", ".join(f"max(value) filter (metric = '{name}') as {name}" for name in names)
     wanted = ", ".join(f"'{name}'" for name in names)
-    found = sql(
-        run,
+    found = view.ask(
         f"select rank, node, step, max(t_mono) as ended, {values} from samples where metric in ({wanted}) "
         f"and scope = 'agent' and step between {first} and {last} group by rank, attempt, node, step "
         "having evaluation_time is not null order by rank, ended",
@@ -71,10 +69,9 @@ def evaluations(tracks: Tracks, run: Run, clocks: Clocks, first: int, last: int)
         tracks.slice(tracks.agent(row["rank"], OTHERS), "evaluation", begin, end, "evaluation", **told)
 
 
-def epochs(tracks: Tracks, run: Run, clocks: Clocks, first: int, last: int) -> None:
+def epochs(tracks: Tracks, view: RunView, clocks: Clocks, first: int, last: int) -> None:
     """An instant where an agent's epoch ends."""
-    found = sql(
-        run,
+    found = view.ask(
         "select rank, node, epoch, max(t_mono) as ended, max(step) as step from samples "
         "where metric = 'step_time' and scope = 'agent' and epoch is not null "
         f"group by rank, node, epoch having max(step) between {first} and {last} order by rank, ended",
@@ -85,11 +82,12 @@ def epochs(tracks: Tracks, run: Run, clocks: Clocks, first: int, last: int) -> N
         tracks.trace.instant(track, f"epoch {row['epoch']} ends", at, "epoch", step=row["step"])
 
 
-def events(tracks: Tracks, run: Run, clocks: Clocks, first: int, last: int, begin: int, end: int) -> None:
+def events(
+    tracks: Tracks, view: RunView, clocks: Clocks, first: int, last: int, begin: int, end: int
+) -> None:
     """What else happened in these steps, or between these times (ns) where no step is told: failures, too."""
     names = ", ".join(f"'{name}'" for name in NOT_SHOWN)
-    found = sql(
-        run,
+    found = view.ask(
         "select rank, name, step, t_mono, epoch_ns(t_wall) - t_mono as shift, duration, detail from events "
         f"where name not in ({names}) and (step is null or step between {first} and {last + 1}) "
         "order by t_mono",

@@ -7,8 +7,9 @@ from typing import final
 from d5ray.dashboards.timeline import operations
 from d5ray.dashboards.timeline.clocks import Clocks
 from d5ray.dashboards.timeline.operations import Operation, Served
-from d5ray.dashboards.timeline.tracks import MESSAGES, WINDOW, Tracks
-from d5ray.metrics.reader import Run
+from d5ray.dashboards.timeline.trace import Track
+from d5ray.dashboards.timeline.tracks import WINDOW, Tracks
+from d5ray.metrics.views.view import RunView
 
 Letter = tuple[int, int, int]  # source, receiver, number
 
@@ -21,41 +22,43 @@ class Messages:
         self._tracks, self._shards = tracks, shards
         self._at_servers: dict[str, Served] = defaultdict(Served)
         self._at_windows: dict[int, Served] = defaultdict(Served)
-        self._posted: dict[Letter, int] = {}
-        self._collected: dict[Letter, int] = {}
+        self._posted: dict[Letter, tuple[Track, int]] = {}
+        self._collected: dict[Letter, tuple[Track, int]] = {}
 
-    def write(self, run: Run, clocks: Clocks, first: int, last: int) -> None:
+    def write(self, view: RunView, clocks: Clocks, first: int, last: int) -> None:
         """Everything that was asked in these steps."""
-        for operation in operations.read(run, clocks, first, last):
+        for operation in operations.read(view, clocks, first, last):
             self._asked(operation)
         for number, name in enumerate(sorted(self._at_servers)):
             self._of_server(number, name)
         for rank in sorted(self._at_windows):
             self._of_window(rank)
         for letter, posted in self._posted.items():
-            if (collected := self._collected.get(letter, -1)) >= posted:
-                source, receiver = (self._tracks.agent(rank, MESSAGES) for rank in letter[:2])
-                self._tracks.trace.flow("letter", (source, posted), (receiver, collected), "message")
+            collected = self._collected.get(letter)
+            if collected is not None and collected[1] >= posted[1]:
+                self._tracks.trace.flow("letter", posted, collected, "message")
 
     def _asked(self, operation: Operation) -> None:
         """On the agent's side."""
-        track = self._tracks.agent(operation.rank, MESSAGES)
-        begin = self._tracks.slice(
-            track, operation.kind, operation.begin, operation.end, "message",
+        begin = operation.begin
+        track = self._tracks.free(operation.rank, begin)
+        self._tracks.slice(
+            track, operation.kind, begin, operation.end, "message",
             step=operation.step, number=operation.number, **operation.facts,
         )  # fmt: skip
         if 0 < operation.waited <= operation.end - begin:  # shown between the ways there and back
             there = begin + (operation.end - begin - operation.waited) // 2
             self._tracks.trace.slice(track, "wait", there, there + operation.waited, "wait")
         for shard, order in enumerate(operation.orders):
-            self._at_servers[self._shard(operation.rank, shard)].add(order, operation, begin)
+            self._at_servers[self._shard(operation.rank, shard)].add(order, operation, track)
         for window, order in operation.places:
-            self._at_windows[window].add(order, operation, begin)
+            self._at_windows[window].add(order, operation, track)
         for other, number in operation.letters:
             if operation.kind == "post":
-                self._posted[operation.rank, other, number] = begin
+                self._posted[operation.rank, other, number] = track, begin
             else:
-                self._collected[other, operation.rank, number] = _just_before(operation.end, begin)
+                heard = _just_before(operation.end, begin)
+                self._collected[other, operation.rank, number] = track, heard
 
     def _shard(self, rank: int, shard: int) -> str:
         names: Sequence[str] = self._shards.get(rank, ())
@@ -66,7 +69,7 @@ class Messages:
         for place, came, over in served.slices():
             rank, kind = served.rank[place], served.kind[place]
             begin = self._tracks.slice(track, f"{kind} of agent {rank}", came, over, "served", rank=rank)
-            agent = self._tracks.agent(rank, MESSAGES)
+            agent = served.track[place]
             self._tracks.trace.flow(kind, (agent, served.begin[place]), (track, begin), "message")
             heard = _just_before(served.end[place], begin)
             self._tracks.trace.flow("reply", (track, begin), (agent, heard), "message")
@@ -79,7 +82,7 @@ class Messages:
                 continue
             track = self._tracks.agent(owner, WINDOW)
             begin = self._tracks.slice(track, f"{kind} by agent {rank}", came, over, "served", rank=rank)
-            agent = self._tracks.agent(rank, MESSAGES)
+            agent = served.track[place]
             self._tracks.trace.flow(kind, (agent, served.begin[place]), (track, begin), "message")
 
 

@@ -2,27 +2,41 @@
 
 import importlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.topology import Complete, Topology
 from d5ray.errors import D5Error
-from d5ray.metrics.reader import Run
+from d5ray.metrics.views.links import graph
+from d5ray.metrics.views.view import RunView
 
 Needed = Callable[[int, int], Iterable[int]]  # of a rank in a step: ranks
 
 
-def needed_in(run: Run) -> Needed:
+def needed_in(view: RunView) -> Needed:
     """Its neighbours, where the run's optimizer speaks with neighbours alone; otherwise everyone."""
-    row = run.row
-    described = json.loads(row["experiment"] or "{}")
-    everyone = range(row["agents"] or 0)
+    described = json.loads(view.row["experiment"] or "{}")
+    everyone = range(view.row["agents"] or 0)
     topology = topology_of(described.get("topology"))
-    if topology is None or isinstance(topology, Complete) or not _with_neighbours(described):
+    if isinstance(topology, Complete) or not _with_neighbours(described):
         return lambda rank, step: everyone
-    known = topology
-    return lambda rank, step: known.in_neighbors(rank, step)
+    if topology is not None:
+        return topology.in_neighbors
+    known = _senders(graph(view))  # of a class of the user's own: those of all rounds
+    return lambda rank, step: known.get(rank, everyone)
+
+
+def _senders(drawn: Mapping[str, Any]) -> dict[int, list[int]]:
+    """Who sends to whom, by the receiver's rank."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for sender, receiver in drawn.get("edges") or ():
+        found[receiver].append(sender)
+        if not drawn["directed"]:
+            found[sender].append(receiver)
+    return found
 
 
 def topology_of(described: object) -> Topology | None:
@@ -33,7 +47,8 @@ def topology_of(described: object) -> Topology | None:
     if kind is None or not issubclass(kind, Topology):
         return None
     try:
-        return kind(**{name: _argument(value) for name, value in described.items() if name != "class"})
+        given = {each.name for each in fields(kind) if each.init}  # type: ignore[arg-type]
+        return kind(**{name: _argument(value) for name, value in described.items() if name in given})
     except (TypeError, ValueError, D5Error):  # made by another version, or of parts that are not plain
         return None
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from d5ray.dashboards.timeline.clocks import Clocks
 from d5ray.dashboards.timeline.steps import nanoseconds
+from d5ray.dashboards.timeline.trace import Track
 from d5ray.distributed.simulation.schedule import SERVER_KINDS, WINDOW_KINDS
-from d5ray.metrics.query import sql
-from d5ray.metrics.reader import Run
+from d5ray.metrics.views.view import RunView
 
 Integers = npt.NDArray[np.int64]
 KINDS: Final = (*SERVER_KINDS, *WINDOW_KINDS, "post", "collect")
@@ -43,21 +43,23 @@ class Operation(NamedTuple):
 @final
 @dataclass
 class Served:
-    """The operations that came to one place, a shard or a window: their turns, agents and times there."""
+    """The operations that came to one place, a shard or a window: their turns, and where they are drawn."""
 
     turn: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
     begin: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
+    track: list[Track] = field(default_factory=list)
 
-    def add(self, turn: int, operation: Operation, begin: int) -> None:
-        """An operation, which began then, had this turn."""
+    def add(self, turn: int, operation: Operation, track: Track) -> None:
+        """An operation, which is drawn there, had this turn."""
         self.turn.append(turn)
         self.rank.append(operation.rank)
-        self.begin.append(begin)
+        self.begin.append(operation.begin)
         self.end.append(operation.end)
         self.kind.append(operation.kind)
+        self.track.append(track)
 
     def slices(self) -> Iterator[tuple[int, int, int]]:
         """(place in these lists, begin, end) of each, turn by turn; none begins before the last one ended.
@@ -89,10 +91,9 @@ def turns(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
     return (earliest + latest) // 2, latest
 
 
-def read(run: Run, clocks: Clocks, first: int, last: int) -> Iterator[Operation]:
+def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[Operation]:
     """Every operation of these steps, by agents and in the order in which they ended."""
-    found = sql(
-        run,
+    found = view.ask(
         "select rank, name, step, t_mono, epoch_ns(t_wall) - t_mono as shift, duration, detail from events "
         f"where name in ({NAMED}) and step between {first} and {last} order by rank, t_mono",
     )
@@ -114,9 +115,9 @@ def read(run: Run, clocks: Clocks, first: int, last: int) -> Iterator[Operation]
             )
 
 
-def shards_of(run: Run) -> dict[int, list[str]]:
+def shards_of(view: RunView) -> dict[int, list[str]]:
     """The names of the shards that each agent spoke to, as its own links tell them; empty if none do."""
-    found = sql(run, "select rank, detail from events where name = 'links' order by t_mono")
+    found = view.ask("select rank, detail from events where name = 'links' order by t_mono")
     return {
         row["rank"]: [name for name in json.loads(row["detail"])["bytes"] if "shard=" in name]
         for row in found.to_pylist()

@@ -6,8 +6,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, final
 
 from d5ray.dashboards.timeline.clocks import Clocks
-from d5ray.metrics.query import sql
-from d5ray.metrics.reader import Run
+from d5ray.metrics.views.view import RunView
 
 FIRST: Final = ("record", "data")  # from the beginning of a step
 LAST: Final = ("forward", "backward", "exchange", "update")  # up to its end
@@ -74,15 +73,14 @@ class Step:
         return Part("exchange", end - self.parts["exchange"], end)
 
 
-def read(run: Run, clocks: Clocks, first: int, last: int) -> Iterator[list[Step]]:
+def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[list[Step]]:
     """The steps from the first to the last, those with the same number together; a part of them at a time."""
     names = [f"{part}_time" for part in PARTS] + [*COUNTED]
     values = ", ".join(f"max(value) filter (metric = '{name}') as \"{name}\"" for name in names)
     wanted = ", ".join(f"'{name}'" for name in ("step_time", *names))
     for low in range(first, last + 1, STEPS_AT_ONCE):
         high = min(last, low + STEPS_AT_ONCE - 1)
-        found = sql(
-            run,
+        found = view.ask(
             "select rank, attempt, step, node, max(epoch) as epoch, max(phase) as phase, "
             f"max(t_mono) as ended, max(value) filter (metric = 'step_time') as step_time, {values} "
             f"from samples where scope = 'agent' and step between {low} and {high} and metric in ({wanted}) "
@@ -125,9 +123,11 @@ def waits(steps: Sequence[Step], needed: Callable[[int, int], Iterable[int]]) ->
     needed: the ranks that an agent hears of in a step. One that entered when it had left already was not
     waited for.
     """
-    entered = {step.rank: step.exchange for step in steps if step.parts["exchange"]}
+    entered = {step.rank: step.exchange for step in steps}  # the last one may have had nothing to wait for
     found = {}
     for rank, own in entered.items():
+        if own.begin == own.end:
+            continue
         others = [
             (entered[other].begin, other)
             for other in needed(rank, steps[0].number)

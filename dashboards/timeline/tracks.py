@@ -5,10 +5,10 @@ from typing import Any, Final, final
 from d5ray.dashboards.timeline.trace import Trace, Track
 
 RUN: Final = Track(1, 1)  # what happened to the run as a whole
-STEPS, EXCHANGES, MESSAGES, WINDOW, OTHERS = range(1, 6)  # of an agent
+STEPS, EXCHANGES, WINDOW, OTHERS, MESSAGES = range(1, 6)  # of an agent; the last one may need several
 NAMES: Final = {
-    STEPS: "steps", EXCHANGES: "exchanges beside the computation", MESSAGES: "servers and peers",
-    WINDOW: "window, reached by others", OTHERS: "evaluations and events",
+    STEPS: "steps", EXCHANGES: "exchanges beside the computation", WINDOW: "window, reached by others",
+    OTHERS: "evaluations and events", MESSAGES: "servers and peers",
 }  # fmt: skip
 
 
@@ -31,7 +31,14 @@ class Tracks:
         """A line of an agent; that of the run for a rank below 0."""
         if rank < 0:
             return RUN
-        return self._name(Track(2 + rank, line), f"TrainingAgent(rank={rank})", NAMES[line])
+        return self._name(Track(2 + rank, line), f"TrainingAgent(rank={rank})", NAMES[min(line, MESSAGES)])
+
+    def free(self, rank: int, begin: int) -> Track:
+        """A line of an agent's messages on which nothing lies from `begin` on: some are under way at once."""
+        line = MESSAGES
+        while self._ends.get(Track(2 + rank, line), begin) > begin:
+            line += 1
+        return self.agent(rank, line)
 
     def server(self, number: int, name: str) -> Track:
         """The line of the number-th server."""

@@ -17,8 +17,8 @@ from d5ray.dashboards.timeline.trace import Trace
 from d5ray.dashboards.timeline.tracks import Tracks
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.files import storing
-from d5ray.metrics.query import sql
 from d5ray.metrics.reader import Run
+from d5ray.metrics.views.view import RunView
 
 MOST_STEPS: Final = 500  # unless others are asked for: two agents' are about a megabyte
 OF_STEPS: Final = "metric = 'step_time' and scope = 'agent' and value is not null"
@@ -51,67 +51,67 @@ def write(run: Run, file: Path, first: int = 0, last: int | None = None, most: i
     for name, value in (("--from", first), ("--to", last), ("--steps", most)):
         if value is not None and value < 0:
             raise ConfigurationError(f"{name} is {value}: steps are counted from 0")
-    low, high = _range(run)
-    begin, end = max(first, low), high if last is None else min(last, high)
-    if begin > end:
-        asked = f"--from {first}" + ("" if last is None else f" --to {last}")
-        raise ConfigurationError(f"{run.name} has no step in {asked}: it has the steps {low} to {high}")
-    if last is None and most:
-        end = min(end, begin + most - 1)
-    with _text(file) as text:
-        events = _write(run, text, begin, end)
+    with RunView(run) as view:
+        low, high = _range(view)
+        begin, end = max(first, low), high if last is None else min(last, high)
+        if begin > end:
+            asked = f"--from {first}" + ("" if last is None else f" --to {last}")
+            raise ConfigurationError(f"{run.name} has no step in {asked}: it has the steps {low} to {high}")
+        if last is None and most:
+            end = min(end, begin + most - 1)
+        with _text(file) as text:
+            events = _write(view, text, begin, end)
     return Written(begin, end, low, high, events)
 
 
-def _write(run: Run, text: IO[str], first: int, last: int) -> int:
-    row, clocks = run.row, Clocks(_recorders(run))
-    begin, end = _times(run, clocks, first, last)
+def _write(view: RunView, text: IO[str], first: int, last: int) -> int:
+    row, clocks = view.row, Clocks(_recorders(view))
+    begin, end = _times(view, clocks, first, last)
     trace = Trace(text, origin=begin)
-    tracks = Tracks(trace, run.name, row["agents"] or 0)
-    needed, meet = needed_in(run), _meet(run)
-    for same in steps.read(run, clocks, first, last):
+    tracks = Tracks(trace, view.name, row["agents"] or 0)
+    needed, meet = needed_in(view), _meet(view)
+    for same in steps.read(view, clocks, first, last):
         waited = steps.waits(same, needed) if meet else {}
         for done in same:
             agents.step(tracks, done, waited.get(done.rank))
         agents.arrows(tracks, same, waited)
-    agents.evaluations(tracks, run, clocks, first, last)
-    agents.epochs(tracks, run, clocks, first, last)
-    agents.events(tracks, run, clocks, first, last, begin, end)
-    Messages(tracks, operations.shards_of(run)).write(run, clocks, first, last)
-    trace.close(run=run.name, recipe=row["recipe"], status=row["status"], steps=f"{first} to {last}", **NOTES)
+    agents.evaluations(tracks, view, clocks, first, last)
+    agents.epochs(tracks, view, clocks, first, last)
+    agents.events(tracks, view, clocks, first, last, begin, end)
+    Messages(tracks, operations.shards_of(view)).write(view, clocks, first, last)
+    trace.close(
+        run=view.name, recipe=row["recipe"], status=row["status"], steps=f"{first} to {last}", **NOTES
+    )
     return trace.events
 
 
-def _range(run: Run) -> tuple[int, int]:
-    found = sql(run, f"select min(step) as low, max(step) as high from samples where {OF_STEPS}")
+def _range(view: RunView) -> tuple[int, int]:
+    found = view.ask(f"select min(step) as low, max(step) as high from samples where {OF_STEPS}")
     low, high = (found[name][0].as_py() for name in ("low", "high"))
     if low is None:
         raise ConfigurationError(
-            f"the run {run.name} has no step of an agent: a timeline is made of the steps of a training"
+            f"the run {view.name} has no step of an agent: a timeline is made of the steps of a training"
         )
     return low, high
 
 
-def _recorders(run: Run) -> list[Recorder]:
-    found = sql(
-        run,
+def _recorders(view: RunView) -> list[Recorder]:
+    found = view.ask(
         "select rank, agent, attempt, node, max(epoch_ns(t_wall) - t_mono) as shift from samples "
         f"where {OF_STEPS} group by rank, agent, attempt, node order by rank, attempt",
     )
     return [Recorder(*row.values()) for row in found.to_pylist()]
 
 
-def _times(run: Run, clocks: Clocks, first: int, last: int) -> tuple[int, int]:
+def _times(view: RunView, clocks: Clocks, first: int, last: int) -> tuple[int, int]:
     """When the first of these steps, or what was asked of servers in it, began; when the last ended; ns."""
-    found = sql(
-        run,
+    found = view.ask(
         "select node, min(t_mono - cast(round(value * 1e9) as bigint)) as low, max(t_mono) as high from "
         f"samples where {OF_STEPS} and step between {first} and {last} group by node",
     )
     rows = found.to_pylist()
     begins = [clocks.common(row["low"], row["node"]) for row in rows]
-    asked = sql(
-        run,
+    asked = view.ask(
         "select epoch_ns(t_wall) - t_mono as shift, "
         "min(t_mono - cast(round(duration * 1e9) as bigint)) as low "
         f"from events where name in ({operations.NAMED}) and step between {first} and {last} group by shift",
@@ -120,10 +120,10 @@ def _times(run: Run, clocks: Clocks, first: int, last: int) -> tuple[int, int]:
     return min(begins), max(clocks.common(row["high"], row["node"]) for row in rows)
 
 
-def _meet(run: Run) -> bool:
+def _meet(view: RunView) -> bool:
     """Whether agents wait for each other in their exchanges: not where servers or windows are asked."""
     of_others = f"name = 'train' or name in ({operations.NAMED})"
-    found = sql(run, f"select count(*) as n from (select 1 from events where {of_others} limit 1)")
+    found = view.ask(f"select count(*) as n from (select 1 from events where {of_others} limit 1)")
     return bool(found["n"][0].as_py() == 0)
 
 

@@ -1,0 +1,91 @@
+"""The section of operators: every measured one below the roof of the machine's own peaks
+
+Williams, Waterman and Patterson, doi 10.1145/1498765.1498785. `dashboards.roofline_picture` draws the same
+without matplotlib, for the run's own folder; here the intervals are drawn too.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from d5ray.dashboards.operators import Measured, left_out, measured, sections
+from d5ray.dashboards.report import style
+from d5ray.dashboards.report.document import Block, Figure, Note, Section
+from d5ray.dashboards.report.sections.studies import converted
+from d5ray.dashboards.report.subject import Member, Subject
+from d5ray.metrics.operators import OPERATOR_TIME, PEAK_BYTE_RATE, PEAK_FLOP_RATE, peak
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+
+def section(subject: Subject) -> Section | None:
+    """A roofline and a table for each run that measured operators by problems; None where none did."""
+    blocks: list[Block] = []
+    for member in subject.members:
+        if OPERATOR_TIME in member.measured and "problems" in member.described:
+            blocks += _of(member)
+    return Section("operators", "Operators", tuple(blocks)) if blocks else None
+
+
+def _of(member: Member) -> list[Block]:
+    tables, found = member.run.tables(), measured(member.run)
+    flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
+    blocks: list[Block] = []
+    if found and flops is not None and moved is not None:
+        told = (
+            "Operations a second over operations a byte that must be moved, with 95 % intervals. The roof is "
+            f"what was measured in this run: {flops[0] / 1e9:.4g} GFLOP/s ({flops[1]}, a square product) and "
+            f"{moved[0] / 1e9:.4g} GB/s ({moved[1]}, copying)."
+        )
+        roof = flops[0], moved[0]
+        blocks.append(
+            Figure(f"roofline-{member.name}", f"Roofline: {member.name}", told, lambda: _drawn(found, *roof))
+        )
+    elif found:
+        blocks.append(Note(f"{member.name} measured no peaks, so there is no roof to draw."))
+    for group in sections(found, member.described["frameworks"]):
+        blocks.append(converted(group, "Operators: "))
+    blocks += [Note(text) for text in left_out(tables)]
+    return blocks
+
+
+def _drawn(found: Sequence[Measured], flops: float, moved: float) -> "Drawing":
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
+
+    frameworks = list(dict.fromkeys(each.framework for each in found))
+    groups = list(dict.fromkeys(each.group for each in found))
+    names = [f"{each.framework}, {each.group}" for each in found]
+    with style.drawing(3.6 + style.legend_height(list(dict.fromkeys(names)))) as (figure, axes):
+        for framework in frameworks:
+            for group in groups:
+                own = [each for each in found if (each.framework, each.group) == (framework, group)]
+                if own:
+                    _marks(axes, own, frameworks.index(framework), groups.index(group))
+        low = min(each.intensity for each in found) / 2
+        high = max(*(each.intensity for each in found), flops / moved) * 3
+        x = np.array([low, flops / moved, high])
+        axes.plot(x, np.minimum(flops, x * moved), color=style.INK, linewidth=1.6, zorder=1)
+        style.logarithmic(axes, "x", low, high)
+        slowest = min(each.flops_per_second for each in found)
+        style.logarithmic(axes, "y", slowest, flops)
+        axes.set_ylim(slowest / 2, flops * 2.2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e9:,.6g}"))
+        axes.set_xlabel("operations a byte that must be moved (FLOP/B)")
+        axes.set_ylabel("operations a second (GFLOP/s)")
+        style.legend(figure, axes, list(dict.fromkeys(names)))
+        return figure
+
+
+def _marks(axes: object, own: Sequence[Measured], framework: int, group: int) -> None:
+    rates = np.array([each.flops_per_second for each in own])
+    work = rates * np.array([each.seconds for each in own])
+    slow = np.array([each.seconds if each.high is None else each.high for each in own])
+    quick = np.array([each.seconds if each.low is None else each.low for each in own])
+    axes.errorbar(  # type: ignore[attr-defined]
+        [each.intensity for each in own], rates, yerr=[rates - work / slow, work / quick - rates],
+        fmt=style.MARKERS[group % len(style.MARKERS)], color=style.COLOURS[framework % len(style.COLOURS)],
+        markersize=5, alpha=0.85, elinewidth=0.9, capsize=2,
+        label=f"{own[0].framework}, {own[0].group}",
+    )  # fmt: skip

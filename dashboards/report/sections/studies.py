@@ -1,0 +1,36 @@
+"""The section of contenders side by side: the tables that a terminal shows of them"""
+
+from rich.console import Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from d5ray.dashboards import contenders
+from d5ray.dashboards.report.document import Block, Section, Table
+from d5ray.dashboards.report.subject import Subject
+
+
+def section(subject: Subject) -> Section | None:
+    """What stands behind the ratios of runs that measured contenders; None for runs of agents."""
+    blocks: list[Block] = []
+    for member in subject.members:
+        scopes = member.view.ask("SELECT DISTINCT scope FROM samples")["scope"].to_pylist()
+        if any("[" in scope for scope in scopes):
+            prefix = f"{member.name}: " if len(subject.members) > 1 else ""
+            blocks += [converted(table, prefix) for table in contenders.absolute(member.run.tables())]
+    return Section("contenders", "Contenders", tuple(blocks)) if blocks else None
+
+
+def converted(shown: RichTable | Group, prefix: str = "") -> Table:
+    """A table of the terminal, with the title that stands above it, or that its first column has."""
+    title = ""
+    if isinstance(shown, Group):
+        title = str(shown.renderables[0])
+        shown = next(each for each in shown.renderables if isinstance(each, RichTable))
+    header = tuple(str(column.header) for column in shown.columns)
+    cells = [[_plain(cell) for cell in column.cells] for column in shown.columns]
+    numeric = frozenset(at for at, column in enumerate(shown.columns) if column.justify == "right")
+    return Table(prefix + (title or header[0]), header, list(zip(*cells, strict=True)), numeric)
+
+
+def _plain(cell: object) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)

@@ -1,0 +1,257 @@
+"""What a report is about: runs, put together where they differ in nothing but the seed"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, final
+
+import pyarrow as pa
+
+from d5ray.dashboards.numbers import count
+from d5ray.errors import ConfigurationError
+from d5ray.metrics import series
+from d5ray.metrics.comparison import runs_named
+from d5ray.metrics.criteria import Metric
+from d5ray.metrics.definitions import CATALOGUE
+from d5ray.metrics.estimates import over_runs
+from d5ray.metrics.reader import Run
+from d5ray.metrics.schema import TABLES, checked
+from d5ray.metrics.series import Series
+from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.views.view import RunView
+
+PASSING: Final = ("seed", "name")  # of an experiment: runs that differ in them alone belong together
+IMPORTANT: Final = (
+    "recipe", "agents", "distributed", "topology", "optimizer", "servers", "model", "batch_size",
+    "communicator", "executor", "slow",
+)  # fmt: skip
+MOST_DIFFERENCES: Final = 4  # told in the name of a setting
+MOST_CHARACTERS: Final = 40
+
+
+@final
+class Member:
+    """One run, and what it came to; asked for when it is needed, and kept."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.name = run, run.name
+        self.view = RunView(run)
+        self.row = self.view.row
+        self._estimates: dict[str, Estimate] = {}
+
+    @cached_property
+    def described(self) -> dict[str, Any]:
+        """What it ran, as data."""
+        found = json.loads(self.row["experiment"] or "{}")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def measured(self) -> dict[str, str]:
+        """The unit of every metric that has values."""
+        rows = self.view.ask(
+            "SELECT metric, any_value(unit) AS unit FROM samples WHERE value IS NOT NULL GROUP BY metric "
+            "ORDER BY metric"
+        )
+        return dict(zip(rows["metric"].to_pylist(), rows["unit"].to_pylist(), strict=True))
+
+    def tables(self, metrics: Iterable[str]) -> dict[str, pa.Table]:
+        """The tables with the rows of these metrics alone, in the store's own types."""
+        samples = self.view.ask(f"SELECT * FROM samples WHERE metric IN ({listed(metrics)})")
+        return {"samples": checked(samples, TABLES["samples"]).unify_dictionaries(), **self._small}
+
+    @cached_property
+    def _small(self) -> dict[str, pa.Table]:
+        """The tables that metrics need besides."""
+        asked = {name: self.view.ask(f"SELECT * FROM {name}") for name in ("runs", "events", "metrics")}
+        return {name: checked(table, TABLES[name]) for name, table in asked.items()}
+
+    def estimate(self, metric: Metric) -> Estimate:
+        """What it came to in this metric."""
+        if metric.label not in self._estimates:
+            reads = metric.reads()
+            lacking = [name for name in reads if name not in self.measured]
+            if lacking:
+                found = Estimate(None, reason=f"unavailable: no row of {lacking[0]} was recorded")
+            else:
+                found = metric.estimate(self.tables(reads))
+            self._estimates[metric.label] = found
+        return self._estimates[metric.label]
+
+    @cached_property
+    def values(self) -> dict[str, float]:
+        """Every metric of the catalogue that it has a value of."""
+        found = {name: self.estimate(kind()).value for name, kind in CATALOGUE.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def close(self) -> None:
+        self.view.close()
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Texts as a list of SQL, never an empty one.
+
+    >>> listed(["step_time", "it's"])
+    "'step_time', 'it''s'"
+    """
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in texts) or "NULL"
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """Runs of one experiment: a setting, tried with one seed or several. label: what tells it from others."""
+
+    label: str
+    members: tuple[Member, ...]
+    _estimates: dict[str, Estimate] = field(default_factory=dict)
+
+    @property
+    def one(self) -> Member:
+        """Any of them, for what they have in common."""
+        return self.members[0]
+
+    def estimate(self, metric: Metric) -> Estimate:
+        """Of one run its own; of several as a series is judged, each being one process of every agent."""
+        if len(self.members) == 1:
+            return self.one.estimate(metric)
+        if metric.label not in self._estimates:
+            self._estimates[metric.label] = self._together(metric)
+        return self._estimates[metric.label]
+
+    def _together(self, metric: Metric) -> Estimate:
+        there = [member for member in self.members if set(metric.reads()) <= member.measured.keys()]
+        if len(there) < 2 or not metric.reads():  # without, it looks at events, which are each run's own
+            found = [member.estimate(metric) for member in self.members]
+            values = {at: each.value for at, each in enumerate(found) if each.value is not None}
+            return over_runs(list(values.values())) if len(values) > 1 else found[next(iter(values), 0)]
+        return metric.estimate(self.tables(metric.reads()))
+
+    def tables(self, metrics: Iterable[str]) -> dict[str, pa.Table]:
+        """The rows of these metrics of all its runs, as those of a series."""
+        names = list(metrics)
+        return series.joined([member.tables(names) for member in self.members])
+
+
+@final
+@dataclass
+class Subject:
+    """All that a report is about. series: those among what was named, for their joint verdicts."""
+
+    settings: tuple[Setting, ...]
+    series: tuple[Series, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def members(self) -> list[Member]:
+        """All runs, setting by setting."""
+        return [member for setting in self.settings for member in setting.members]
+
+    def label(self, member: Member) -> str:
+        """What tells this run from the others in a few words."""
+        setting = next(each for each in self.settings if member in each.members)
+        return setting.label if len(setting.members) == 1 else f"{setting.label}, seed {member.row['seed']}"
+
+    def close(self) -> None:
+        """Give back what the runs hold."""
+        for member in self.members:
+            member.close()
+
+
+def subject_of(names: Sequence[str]) -> Subject:
+    """The runs that these texts name: runs, series, `a,b`, `a*`; see `runs_named`.
+
+    Runs that a text names together stay together, where they differ in the seed alone; so do those named one
+    by one. Raises `ConfigurationError` for a name that fits nothing, `StorageError` for a run that cannot be
+    read.
+    """
+    if not names:
+        raise ConfigurationError("there is nothing to report on: name a run, such as last")
+    found: list[tuple[str, Run]] = []
+    kept: list[Series] = []
+    for text in names:
+        if "*" not in text and "," not in text and isinstance(named := series.find(text), Series):
+            kept.append(named)
+            found += [(text, run) for run in named.runs]
+        else:
+            runs = sorted(runs_named(text), key=lambda run: str(run.row["started"]))
+            found += [(text if len(runs) > 1 else "", run) for run in runs]
+    once = {run.folder.resolve(): (text, run) for text, run in reversed(found)}
+    if not once:
+        raise ConfigurationError(f"{', '.join(names)} has no run yet: there is nothing to report on")
+    members = []
+    try:
+        for text, run in reversed(once.values()):
+            members.append((text, Member(run)))
+        return Subject(_settings(members), tuple(kept))
+    except BaseException:
+        for _, member in members:
+            member.close()
+        raise
+
+
+def _settings(members: Sequence[tuple[str, Member]]) -> tuple[Setting, ...]:
+    groups: dict[tuple[str, str], list[Member]] = {}
+    for text, member in members:
+        groups.setdefault((text, _setting_of(member)), []).append(member)
+    labels = _labels([(text, alike[0]) for (text, _), alike in groups.items()])
+    return tuple(
+        Setting(label, tuple(sorted(alike, key=lambda member: str(member.row["started"]))))
+        for label, alike in zip(labels, groups.values(), strict=True)
+    )
+
+
+def _setting_of(member: Member) -> str:
+    described = {name: value for name, value in member.described.items() if name not in PASSING}
+    return json.dumps([member.row["recipe"], member.row["recipe_hash"], described], sort_keys=True)
+
+
+def _labels(firsts: Sequence[tuple[str, Member]]) -> list[str]:
+    """What tells the settings apart: the values in which they differ, or how they were named."""
+    flat = [dict(flattened({"recipe": member.row["recipe"], **member.described})) for _, member in firsts]
+    keys: list[str] = []
+    for key in sorted({key for values in flat for key in values}, key=_importance):
+        several = {tuple(values.get(each) for each in (*keys, key)) for values in flat}
+        fewer = {tuple(values.get(each) for each in keys) for values in flat}
+        if key.partition(".")[0] not in PASSING and len(several) > len(fewer):
+            keys.append(key)
+    labels = []
+    for (text, member), values in zip(firsts, flat, strict=True):
+        told = [_told(key, values[key]) for key in keys[:MOST_DIFFERENCES] if key in values]
+        labels.append(", ".join(told) or text or str(member.row["recipe"] or member.name))
+    twice = {label for label in labels if labels.count(label) > 1}
+    return [
+        f"{label} ({text or member.name})" if label in twice else label
+        for label, (text, member) in zip(labels, firsts, strict=True)
+    ]
+
+
+def _importance(key: str) -> tuple[int, int, str]:
+    """What people tell settings apart by comes first; a class before its arguments."""
+    first = key.partition(".")[0]
+    return IMPORTANT.index(first) if first in IMPORTANT else len(IMPORTANT), key.count("."), key
+
+
+def flattened(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
+    """Every leaf of JSON data as a path and a text; of what has a class, that class by its own name.
+
+    >>> dict(flattened({"agents": 4, "optimizer": {"class": "d5ray.x.SGD", "rate": 0.1}}))
+    {'agents': '4', 'optimizer': 'SGD', 'optimizer.rate': '0.1'}
+    """
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            if key == "class":
+                yield path, str(inner).partition("#")[0].rpartition(".")[2]
+            else:
+                yield from flattened(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def _told(key: str, value: str) -> str:
+    name = key.rpartition(".")[2]
+    text = value.rpartition(".")[2] if value.startswith("d5ray.") else value
+    cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    if key == "agents":
+        return count(int(cut), "agent") if cut.isdecimal() else cut
+    return cut if key in ("recipe", "distributed", "topology", "optimizer") else f"{name}={cut}"
