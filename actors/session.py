@@ -160,6 +160,7 @@ def folder_of(address: str) -> Path:
 
 
 def _join(address: str, job: JobConfig, quiet: bool) -> None:
+    metadata = dict(job.metadata)  # Ray puts the submission's own into it
     if not submitted_job.submitted():
         # Not a submitted job, which brings its folder along: the nodes may not have d5ray.
         package = importlib.util.find_spec("d5ray")
@@ -172,7 +173,7 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
             f"no Ray found at {address!r}: {error}; start one with `ray start --head`, or leave --address out"
         ) from error
     if submitted_job.submitted():
-        submitted_job.annotate(job.metadata)
+        submitted_job.annotate(metadata)
 
 
 def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
