@@ -21,6 +21,7 @@ from d5ray.actors.outcome import FAILURES, Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.recovery import AgentDied, Recovery
 from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
@@ -71,6 +72,7 @@ class TrainingGroup(Training):
         self.communicator = communicator
         self.session = session
         self.startup_seconds = startup_seconds
+        self.flight: dict[str, str] | None = None  # location and token, while the run is served
         self._cluster = {"ray_address": session.address, "dashboard": session.dashboard}
         self._release = release
         self._recovery = recovery
@@ -98,6 +100,11 @@ class TrainingGroup(Training):
         ]
         call = self.aggregator.open.remote(self._row("running"), table_of("environment", rows))
         get([call], CALL_SECONDS, "open the run")
+
+    def serve(self, bind: str) -> None:
+        """Let the aggregator answer queries by Arrow Flight at PORT or HOST:PORT; see `flight`."""
+        call = self.aggregator.serve.options(concurrency_group=CONTROL).remote(bind)
+        self.flight = get([call], CALL_SECONDS, "serve queries")[0]
 
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""

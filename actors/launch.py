@@ -28,6 +28,7 @@ from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
 from d5ray.actors.recovery import Recovery
 from d5ray.actors.run_row import RunOrigin, new_run_id
+from d5ray.actors.running import ACTOR_NAME, CONTROL, QUESTIONS
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
@@ -42,6 +43,7 @@ from d5ray.metrics.environment import capture
 from d5ray.metrics.keepsakes import keep_experiment
 from d5ray.metrics.mirrored import AGENT, AGGREGATOR, COORDINATOR, SERVER
 from d5ray.metrics.node_monitor import NodeMonitor
+from d5ray.metrics.queries.binding import free_at
 from d5ray.training.datasets import Dataset
 from d5ray.training.epochs import Epochs
 
@@ -72,12 +74,14 @@ def launch(
     quiet: bool = False,
     root: Path | None = None,
     resume: str | Path | None = None,
+    flight: str | None = None,
 ) -> TrainingGroup:
     """Start the experiment's agents as Ray actors, ready to train. Use it as a context manager.
 
     address: a Ray cluster, 'HOST:PORT' or 'auto'; otherwise RAY_ADDRESS, otherwise an embedded Ray.
     root: the folder in which the run's own is made, by default `runs_root()`.
     resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one.
+    flight: PORT or HOST:PORT at which the run answers queries by Arrow Flight, see `TrainingGroup.flight`.
     Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and
     `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
     error nothing is left running and no folder of the run exists.
@@ -86,6 +90,8 @@ def launch(
     pickled = ship(experiment)
     root = store.runs_root() if root is None else root
     checkpoint = None if resume is None else found_for(experiment, resume, root)
+    if flight is not None:
+        free_at(flight)
     store.check_writable(root)
     run_id = new_run_id(origin.recipe or experiment.name)
     timings = Timings()
@@ -107,7 +113,10 @@ def launch(
         timings.lap("ray.init")
         launcher = _Launcher(experiment, pickled, run_id, root, timings, origin)
         try:
-            return launcher.start(dataset, environment, fingerprint, ray_session, checkpoint)
+            group = launcher.start(dataset, environment, fingerprint, ray_session, checkpoint)
+            if flight is not None:
+                group.serve(flight)
+            return group
         except BaseException:
             launcher.undo()
             raise
@@ -255,8 +264,8 @@ class _Launcher:
         return Mirror(self.run_id, recipe, role, rank, self.experiment.mirror_seconds)
 
     def _aggregator(self) -> Any:
-        actor = ray.remote(MetricsAggregator).options(
-            name="MetricsAggregator",
+        actor = ray.remote(concurrency_groups={QUESTIONS: 1, CONTROL: 1})(MetricsAggregator).options(
+            name=ACTOR_NAME,
             namespace=self.run_id,
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(self.node, soft=False),  # has the file system

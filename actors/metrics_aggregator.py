@@ -5,13 +5,14 @@ A plain class that works without Ray; `launch` makes an actor of it, on the driv
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from d5ray.actors.mirror import Mirror, silent
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.columns import expand
 from d5ray.metrics.consensus import Probes
 from d5ray.metrics.definitions import catalogue_rows
@@ -19,7 +20,14 @@ from d5ray.metrics.keepsakes import keep_file
 from d5ray.metrics.mirrored import BUSY_SECONDS, CONSENSUS_DISTANCE, ROWS_RECEIVED, ROWS_WRITTEN
 from d5ray.metrics.mirrored_rows import Readings
 from d5ray.metrics.node_monitor import NodeMonitor
+from d5ray.metrics.queries.database import Database
+from d5ray.metrics.queries.elsewhere import source_in
+from d5ray.metrics.queries.source import Limits
 from d5ray.metrics.store import Run, RunWriter
+
+# Of a question to a running run: the training goes on beside it, and Ray's store holds what it gives.
+ASKED = Limits(memory="1GB", seconds=30.0, threads=1)
+MOST_BYTES = 1 << 26
 
 
 class MetricsAggregator:
@@ -36,6 +44,9 @@ class MetricsAggregator:
         self._received = self._written = 0  # rows of samples
         self._busy_ns = 0
         self._probes = Probes()
+        self._database: Database | None = None
+        self._asking = ""  # who asks now
+        self._endpoint: Any = None
         self._mirror = mirror or silent()
         self._mirror.start(self.readings)
 
@@ -108,12 +119,54 @@ class MetricsAggregator:
         """The run's tables as they are now."""
         return Run(self._folder).tables()
 
+    def ask(self, query: str, by: str) -> pa.Table:
+        """What a query gives, see `d5ray.metrics.query.sql`; it reads what is on disk, beside `append`.
+
+        by: a word of the caller's own, for `interrupt`. Raises `ConfigurationError` beyond 30 s or 64 MiB.
+        """
+        if self._database is None:
+            self._database = source_in(self._folder, ASKED)
+        self._asking = by
+        try:
+            with self._database.ask(query) as answer:
+                return pa.Table.from_batches(_bounded(answer.batches), answer.schema)
+        finally:
+            self._asking = ""
+
+    def interrupt(self, by: str) -> None:
+        """End the query that this caller asks."""
+        if self._database is not None and self._asking == by:
+            self._database.interrupt()
+
+    def serve(self, bind: str) -> dict[str, str]:
+        """Answer queries by Arrow Flight at HOST:PORT until the run ends; gives location and token."""
+        from d5ray.metrics.queries.flight import FlightEndpoint  # noqa: PLC0415 (if it is wanted)
+
+        if self._endpoint is None:
+            endpoint = FlightEndpoint(lambda: source_in(self._folder, ASKED), bind, self._folder)
+            self._endpoint = endpoint.start()
+        return {"location": self._endpoint.location, "token": self._endpoint.token}
+
     def close(self, run_row: dict[str, Any], verdicts: pa.Table) -> None:
         """Write the end of the run and compact the streams to Parquet."""
         self.stop()
+        if self._endpoint is not None:
+            self._endpoint.stop()
         self._writer.write_table("verdicts", verdicts)
         self._writer.update_run(**run_row)
         self._writer.close()
+
+
+def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            raise ConfigurationError(
+                f"The answer is larger than {MOST_BYTES >> 20} MiB: select less, aggregate it, or ask the "
+                "run's folder or Flight server, which give it batch by batch"
+            )
+        yield batch
 
 
 class _Own:

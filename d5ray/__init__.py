@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy import uint64 as uint64
 
     from d5ray.actors.launch import launch as launch
+    from d5ray.actors.running import running as running
     from d5ray.actors.session import shutdown as shutdown
     from d5ray.distributed.allreduce import AllreduceSGD as AllreduceSGD
     from d5ray.distributed.communicator import Communicator as Communicator
@@ -185,6 +186,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.latency import InferenceLatency as InferenceLatency
     from d5ray.metrics.latency import InferenceTime as InferenceTime
     from d5ray.metrics.latency import StepLatency as StepLatency
+    from d5ray.metrics.queries.table import Table as Table
     from d5ray.metrics.query import sql as sql
     from d5ray.metrics.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
     from d5ray.metrics.resources import DeviceEnergy as DeviceEnergy
@@ -518,6 +520,8 @@ _NAMES = {
     "ConsensusDistance": "d5ray.metrics.asynchrony",
     "LoadBalance": "d5ray.metrics.asynchrony",
     "AsynchronousThroughput": "d5ray.metrics.asynchrony",
+    "running": "d5ray.actors.running",
+    "Table": "d5ray.metrics.queries.table",
     "Run": "d5ray.metrics.store",
     "Series": "d5ray.metrics.series",
     "export": "d5ray.exports.catalogue",

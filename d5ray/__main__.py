@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from d5ray.dashboards import command as dashboard
+from d5ray.dashboards import sql_command
 from d5ray.recipes import bench, command, library
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(command.run)
+app.command()(sql_command.sql)
 app.add_typer(bench.app, name="bench")
 app.add_typer(dashboard.app, name="dashboard")
 
@@ -159,24 +161,6 @@ def replay(run: Name, json: command.Json = False) -> None:
         terminal.replay(result)
     if not result.agrees:
         raise typer.Exit(EXIT_CODES[FAIL])
-
-
-@app.command()
-def sql(
-    run: NameOfAny,
-    query: Annotated[str, typer.Argument(help="On samples, runs, metrics, environment, events, verdicts.")],
-    json: command.Json = False,
-) -> None:
-    """Query a run's tables with SQL (DuckDB), also while the run is going on."""
-    from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics import query as queries  # noqa: PLC0415
-    from d5ray.metrics import series  # noqa: PLC0415
-
-    result = queries.sql(series.find(run), query)
-    if json:
-        terminal.as_json(result.to_pylist())
-    else:
-        terminal.arrow(result)
 
 
 @app.command()

@@ -52,6 +52,9 @@ def announce(group: "TrainingGroup") -> None:
     if group.session.dashboard:
         text += f"  dashboard {group.session.dashboard}"
     err().print(text, style="dim")
+    if group.flight is not None:
+        text = f"flight {group.flight['location']}  token {group.flight['token']}"
+        err().print(text, style="dim", markup=False)
 
 
 def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
@@ -300,7 +303,7 @@ def arrow(table: pa.Table, limit: int = 1000) -> None:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         shown.add_column(field.name, justify="right" if numeric else "left")
     for row in table.slice(0, limit).to_pylist():
-        shown.add_row(*("null" if value is None else _cell(value) for value in row.values()))
+        shown.add_row(*map(cell, row.values()))
     out().print(shown)
     if table.num_rows > limit:
         err().print(f"{limit} of {table.num_rows} rows are shown; --json gives all", style="dim")
@@ -308,19 +311,22 @@ def arrow(table: pa.Table, limit: int = 1000) -> None:
 
 def as_json(data: Any) -> None:
     """JSON on standard output, and nothing else there."""
-    sys.stdout.write(json.dumps(_finite(data), indent=2, default=str, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(finite(data), indent=2, default=str, allow_nan=False) + "\n")
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return "null"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _finite(data: Any) -> Any:
+def finite(data: Any) -> Any:
     """JSON knows no NaN: the text stands for it."""
     if isinstance(data, float) and not math.isfinite(data):
         return str(data)
     if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
+        return {key: finite(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
+        return [finite(value) for value in data]
     return data

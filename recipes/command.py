@@ -51,6 +51,13 @@ Resume = Annotated[
 Address = Annotated[
     str | None, typer.Option(help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it.")
 ]
+Flight = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Answer SQL by Arrow Flight while it runs, with a token; port 0: any that is free.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
 Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to the first step went.")]
 
@@ -62,6 +69,7 @@ class Way:
     seeds: int
     steps: int | None  # to be compared
     resume: str | None
+    flight: str | None = None  # where it answers queries meanwhile
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless it is one of them."""
@@ -74,6 +82,8 @@ class Way:
         given = [name for name, wanted in ways.items() if wanted]
         if len(given) > 1:
             raise ConfigurationError(f"{' and '.join(given)} exclude each other: give one of them")
+        if self.flight is not None and (self.seeds > 1 or self.steps is not None):
+            raise ConfigurationError(f"--flight {self.flight} is for one run: leave {given[0]} out")
 
 
 def run(
@@ -84,14 +94,14 @@ def run(
     check_determinism: Determinism = None,
     resume: Resume = None,
     address: Address = None,
+    flight: Flight = None,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
     module = library.load(recipe)
-    _execute(
-        module, Path(recipe).stem, set_, seed, Way(seeds, check_determinism, resume), address, json, timings
-    )
+    way = Way(seeds, check_determinism, resume, flight)
+    _execute(module, Path(recipe).stem, set_, seed, way, address, json, timings)
 
 
 def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
@@ -106,10 +116,12 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
         check_determinism: Determinism = None,
         resume: Resume = None,
         address: Address = None,
+        flight: Flight = None,
         json: Json = False,
         timings: Timings = False,
     ) -> None:
-        _execute(module, name, set_, seed, Way(seeds, check_determinism, resume), address, json, timings)
+        way = Way(seeds, check_determinism, resume, flight)
+        _execute(module, name, set_, seed, way, address, json, timings)
 
     itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -171,7 +183,7 @@ def _execute(
     elif way.seeds > 1:
         result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
-        result = runner.run(recipe, address=address, quiet=json, resume=way.resume)
+        result = runner.run(recipe, address=address, quiet=json, resume=way.resume, flight=way.flight)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
     if timings:
         terminal.timings(startup)

@@ -19,19 +19,31 @@ class Job(Protocol):
 
 
 def run(
-    recipe: Recipe, *, address: str | None, quiet: bool, series: str = "", resume: str | None = None
+    recipe: Recipe,
+    *,
+    address: str | None,
+    quiet: bool,
+    series: str = "",
+    resume: str | None = None,
+    flight: str | None = None,
 ) -> Result:
     """Run the recipe's job to its verdict.
 
-    series: the name of that which the run is a part of; resume: the checkpoint that it goes on from.
+    series: the name of that which the run is a part of; resume: the checkpoint that it goes on from;
+    flight: [HOST:]PORT where the run answers queries.
     """
     job: Experiment | Job = recipe.made()
     origin = RunOrigin(**recipe.described(), series=series)
     if isinstance(job, Experiment):
-        return train(recipe, job, origin, address, quiet, resume)
+        return train(recipe, job, origin, address, quiet, resume, flight)
     if resume is not None:
         raise ConfigurationError(
             f"--resume {resume}: the recipe {recipe.name} is no training that could go on: leave it out"
+        )
+    if flight is not None:
+        raise ConfigurationError(
+            f"--flight {flight}: the recipe {recipe.name} is no training of agents: leave it out, and ask "
+            "its folder: d5ray sql last"
         )
     return job.run(recipe, origin, address, quiet)
 
@@ -43,9 +55,12 @@ def train(
     address: str | None,
     quiet: bool,
     resume: str | None = None,
+    flight: str | None = None,
 ) -> Result:
     """A training on Ray agents; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
-    with launch(experiment, address=address, origin=origin, quiet=quiet, resume=resume) as group:
+    with launch(
+        experiment, address=address, origin=origin, quiet=quiet, resume=resume, flight=flight
+    ) as group:
         if not quiet:
             terminal.announce(group)
         with contextlib.suppress(KeyboardInterrupt):

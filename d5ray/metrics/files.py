@@ -87,16 +87,28 @@ class StreamFile:
 def read_stream(path: Path) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Every complete batch of a stream file with the offset of its end; a cut-off end is no error."""
     with pa.OSFile(str(path)) as source:
-        try:
-            reader = pa.ipc.open_stream(source)
-            while True:
-                batch = reader.read_next_batch()
-                yield batch, source.tell()
-        except (StopIteration, pa.ArrowInvalid):
-            return
-        except OSError as error:
-            if error.errno is not None:  # the disk's error; that of a cut-off piece has no number
-                raise
+        yield from stream_from(source)
+
+
+def stream_from(source: pa.NativeFile, begin: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The same of an open file, from the offset of a batch's end on."""
+    try:
+        reader = pa.ipc.open_stream(source)
+        if begin:  # it has the schema now, and every batch its own dictionaries
+            source.seek(begin)
+        while True:
+            batch = reader.read_next_batch()
+            yield batch, source.tell()
+    except (StopIteration, pa.ArrowInvalid):
+        return
+    except OSError as error:
+        if error.errno is not None:  # the disk's error; that of a cut-off piece has no number
+            raise
+
+
+def begun(schema: pa.Schema) -> int:
+    """The bytes of a stream file in which there is nothing yet."""
+    return int(schema.serialize().size)
 
 
 def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -126,13 +138,18 @@ def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> 
 
 def read_parquet(path: Path) -> pa.Table:
     """The whole table; FileNotFoundError if there is none, StorageError if it is not a Parquet file."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     try:
-        with pq.ParquetFile(path) as file:
-            return file.read().unify_dictionaries()
+        return read_parquet_of(path)
     except pa.ArrowInvalid as error:
         raise StorageError(f"{path} is not a table that d5ray wrote: {error}") from error
+
+
+def read_parquet_of(source: Path | pa.NativeFile) -> pa.Table:
+    """The whole table of a file that may be open already."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    with pq.ParquetFile(source) as file:
+        return file.read().unify_dictionaries()
 
 
 @contextmanager

@@ -5,28 +5,61 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, StorageError, nearest
 from d5ray.metrics.files import read_parquet, read_stream
 from d5ray.metrics.folders import runs_root
-from d5ray.metrics.schema import TABLES, checked
+from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.queries.source import Limits, Source
+from d5ray.metrics.schema import TABLES, check_version, checked, with_later_columns
 
 _LONGEST_CLOCK_STEP = 60.0  # s; a process younger than that after its run began may still be the run's driver
 
-LATER = {"runs": ("series", "criteria", "graph")}  # columns that came after the first release
 
 
-class Run:
-    """A run on disk. `folder` holds its tables, `name` is its run_id."""
+class Run(Asked):
+    """A run, or all runs of a folder as one set of tables with their `run_id`, on disk or elsewhere.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.name = folder.resolve().name
+    where: a folder; a run's name, the beginning of one, or "last"; an address: file://, s3://, gs:// and what
+    else pyarrow or fsspec opens, or grpc+tcp://HOST:PORT of a server (`d5ray run --flight`), with its token.
+    Raises `ConfigurationError` for a name that fits no run (it tells the nearest) or several.
+    """
+
+    def __init__(self, where: str | Path, *, token: str | None = None) -> None:
+        from_file = isinstance(where, str) and where.startswith("file://")
+        self._where, self._token = where, token
+        self._folder: Path | None = None
+        if isinstance(where, Path):
+            self._folder = where
+        elif from_file:
+            self._folder = Path(unquote(urlsplit(where).path))
+        elif "://" not in where:
+            self._folder = _folder_named(where)
+        self.name = str(where) if self._folder is None else self._folder.resolve().name
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
+        return f"Run({str(self._where)!r})"
+
+    @property
+    def folder(self) -> Path:
+        """Where its tables are; raises `ConfigurationError` for a run that is not on this machine."""
+        if self._folder is None:
+            raise ConfigurationError(f"{self._where} is not a folder of this machine: ask it with .sql(…)")
+        return self._folder
+
+    def _source(self, limits: Limits | None = None) -> Source:
+        from d5ray.metrics.queries import elsewhere  # noqa: PLC0415 (loaded by those who ask)
+
+        if self._folder is None:
+            return elsewhere.source_at(str(self._where), self._token, limits)
+        return elsewhere.source_in(self._folder, limits)
+
+    def _status(self, row: dict[str, Any]) -> str:
+        alone = self._folder is not None and _is_run(self._folder)
+        return str(self.row["status"] if alone else row["status"])
 
     @classmethod
     def find(cls, name: str | Path, root: Path | None = None) -> "Run":
@@ -74,7 +107,12 @@ class Run:
 
     def tables(self, without: Iterable[str] = ()) -> dict[str, pa.Table]:
         """All tables by name; of a run that is being written, or died, everything that was stored."""
-        return {name: self._table(name) for name in TABLES if name not in without}
+        here = self._folder is not None and not holds_runs(self._folder)
+        return {
+            name: self._table(name) if here else self.table(name).arrow
+            for name in TABLES
+            if name not in without
+        }
 
     def finished(self, names: Iterable[str]) -> dict[str, Path]:
         """The files of those of these tables that are complete and have exactly their columns."""
@@ -95,7 +133,10 @@ class Run:
         finished, growing = self.folder / f"{name}.parquet", self.folder / f"{name}.arrows"
         for _ in range(2):  # the run may be closed between the two looks
             try:
-                return checked(_with_later_columns(name, read_parquet(finished)), schema)
+                table = with_later_columns(name, read_parquet(finished))
+                if name == "runs":
+                    check_version(table, self.folder)
+                return checked(table, schema)
             except FileNotFoundError:
                 pass
             except pa.ArrowException as error:
@@ -124,13 +165,18 @@ def list_runs(root: Path | None = None) -> list[Run]:
     return [Run(folder) for _, _, folder in sorted(dated, reverse=True)]
 
 
-def _with_later_columns(name: str, table: pa.Table) -> pa.Table:
-    """Runs that were kept before a column existed have nulls there."""
-    for column in LATER.get(name, ()):
-        if column not in table.column_names:
-            kind = TABLES[name].field(column).type
-            table = table.append_column(column, pa.nulls(table.num_rows, kind))
-    return table
+def holds_runs(folder: Path) -> bool:
+    """Whether the folder is no run itself, but has runs in it."""
+    if _is_run(folder) or not folder.is_dir():
+        return False
+    return any(_is_run(inner) for inner in folder.iterdir())
+
+
+def _folder_named(name: str) -> Path:
+    """Of the run with this name or beginning, or a folder with runs in it."""
+    if name and holds_runs(Path(name)):
+        return Path(name)
+    return Run.find(name).folder
 
 
 def _is_run(folder: Path) -> bool:

@@ -5,7 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError, StorageError, nearest
+
+VERSION = 1  # of the tables: raised where an older d5ray could no longer read them rightly
+LATER = {"runs": ("series", "criteria", "graph", "schema_version")}  # columns that came after the first release
 
 # Words repeat in thousands of rows: they are stored once and referred to by number.
 WORD = pa.dictionary(pa.int32(), pa.utf8())
@@ -70,6 +73,7 @@ RUNS = pa.schema(
         pa.field("series", pa.utf8()),  # of which it is a part, see `d5ray.metrics.series`
         pa.field("criteria", pa.utf8()),  # JSON: what it is to reach, see `Criterion.described`
         pa.field("graph", pa.utf8()),  # JSON: who sends to whom, see `d5ray.distributed.topologies.drawn`
+        pa.field("schema_version", pa.int32()),  # of the tables; null: before it was recorded
     ]
 )
 
@@ -151,6 +155,27 @@ def table_of(name: str, rows: Iterable[Mapping[str, Any]] = ()) -> pa.Table:
         return checked(pa.Table.from_pylist(listed, schema=schema), schema)
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise ConfigurationError(f"A row does not fit the table {name!r}: {error}") from error
+
+
+def with_later_columns(name: str, table: pa.Table) -> pa.Table:
+    """Runs that were kept before a column existed have nulls there."""
+    for column in LATER.get(name, ()):
+        if column not in table.column_names:
+            kind = TABLES[name].field(column).type
+            table = table.append_column(column, pa.nulls(table.num_rows, kind))
+    return table
+
+
+def check_version(runs: pa.Table, folder: object) -> None:
+    """Raise `StorageError` for a run whose tables are of a newer version than this d5ray knows."""
+    if not {"schema_version", "d5ray_version"} <= set(runs.column_names):
+        return
+    for row in runs.select(["schema_version", "d5ray_version"]).to_pylist():
+        if (row["schema_version"] or 1) > VERSION:
+            raise StorageError(
+                f"{folder} was written by d5ray {row['d5ray_version']} in version {row['schema_version']} of "
+                f"its tables, this one reads up to version {VERSION}: install that d5ray or a newer one"
+            )
 
 
 def checked(data: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -6,7 +6,7 @@ Every run names its series in its own row.
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.files import read_parquet, storing, write_parquet
 from d5ray.metrics.folders import home
+from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.queries.source import Limits, Rows, Shelf, Source
 from d5ray.metrics.reader import Run, alive, list_runs
 from d5ray.metrics.schema import INSTANT, TABLES, VERDICTS, checked
 
@@ -38,8 +40,8 @@ SERIES = pa.schema(
 )
 
 
-class Series:
-    """A series on disk."""
+class Series(Asked):
+    """A series on disk. It is asked like a run: the rows are those of `tables`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,6 +49,11 @@ class Series:
 
     def __repr__(self) -> str:
         return f"Series({str(self.folder)!r})"
+
+    def _source(self, limits: Limits | None = None) -> Source:
+        from d5ray.metrics.queries.database import Database  # noqa: PLC0415 (loaded by those who ask)
+
+        return Database(_Joined(self), limits)
 
     @classmethod
     def is_one(cls, folder: Path) -> bool:
@@ -109,6 +116,29 @@ class Series:
         write_parquet(self.folder / "series.parquet", SERIES, [row])
         if verdicts is not None:
             write_parquet(self.folder / "verdicts.parquet", VERDICTS, [verdicts])
+
+
+@final
+class _Joined(Shelf):
+    """The joined tables of a series, read again when there are other runs."""
+
+    files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+        self._seen: object = None
+        self._rows: dict[str, Rows] = {}
+
+    def look(self) -> None:
+        row = self._series.row
+        seen = [row["runs"], row["status"], [run.name for run in self._series.counted()]]
+        if seen != self._seen:
+            self._rows = {name: Rows(held=table) for name, table in self._series.tables().items()}
+            self._seen = seen
+
+    def rows(self, table: str) -> Rows:
+        return self._rows[table]
 
 
 def joined(runs: Iterable[Mapping[str, pa.Table]]) -> dict[str, pa.Table]:

@@ -14,7 +14,7 @@ from d5ray.errors import ConfigurationError, StorageError, nearest
 from d5ray.metrics.files import StreamFile, read_parquet, read_stream, storing, write_parquet
 from d5ray.metrics.folders import check_writable, home, runs_root
 from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.schema import EVENTS, RUNS, SAMPLES, TABLES, checked, table_of
+from d5ray.metrics.schema import EVENTS, RUNS, SAMPLES, TABLES, VERSION, checked, table_of
 
 __all__ = ["Run", "RunWriter", "check_writable", "home", "list_runs", "runs_root"]
 
@@ -133,7 +133,7 @@ class RunWriter:
                 self._next[key] = part["seq"][-1].as_py() + 1
         for batch, _ in read_stream(self._path("events", "arrows")):
             self._events.update(_event_keys(batch))
-        row = {"status": "running"} | dict(run_row) | {"run_id": self.run_id}
+        row = {"status": "running", "schema_version": VERSION} | dict(run_row) | {"run_id": self.run_id}
         self.write_table("metrics", table_of("metrics", metrics))
         self.write_table("runs", table_of("runs", [row]))
 

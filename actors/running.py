@@ -1,0 +1,103 @@
+"""Runs that are going on in a Ray cluster, asked through their aggregators from anywhere in it"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, final
+
+import ray
+
+from d5ray.actors import session
+from d5ray.actors.calls import ActorDied, get
+from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
+from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.queries.source import Answer, Limits, Source
+from d5ray.metrics.reader import Run
+
+ACTOR_NAME = "MetricsAggregator"  # the actor's name, in the namespace of its run
+QUESTIONS, CONTROL = "questions", "control"  # its concurrency groups: neither holds up what agents send
+ANSWER_SECONDS = 120.0  # for a query and those before it, of which each has 30 s
+
+
+@final
+class RunningRun(Asked):
+    """A run that is going on, asked through its aggregator; a query sees what has been stored by then."""
+
+    def __init__(self, name: str, aggregator: Any) -> None:
+        self.name, self._aggregator = name, aggregator
+
+    def __repr__(self) -> str:
+        return f"RunningRun({self.name!r})"
+
+    def serve(self, bind: str = "0") -> Run:
+        """Let the run answer by Arrow Flight at PORT or HOST:PORT, for programs outside of the cluster.
+
+        Gives the run as such a program sees it; its folder has the address and the token in `flight.json`.
+        """
+        call = self._aggregator.serve.options(concurrency_group=CONTROL).remote(bind)
+        served = get([call], ANSWER_SECONDS, "serve queries")[0]
+        return Run(served["location"], token=served["token"])
+
+    def _source(self, limits: Limits | None = None) -> Source:
+        return _Aggregator(self.name, self._aggregator)
+
+
+@final
+class _Aggregator(Source):
+    def __init__(self, name: str, actor: Any) -> None:
+        self._name, self._actor = name, actor
+        self._by = uuid.uuid4().hex
+
+    @contextmanager
+    def ask(self, query: str) -> Iterator[Answer]:
+        try:
+            call = self._actor.ask.options(concurrency_group=QUESTIONS).remote(query, self._by)
+            table = get([call], ANSWER_SECONDS, "answer a query")[0]
+        except ActorDied:
+            raise StorageError(
+                f"the run {self._name} has ended, or its aggregator died: ask its folder, "
+                f"d5.Run({self._name!r})"
+            ) from None
+        yield Answer(table.schema, iter(table.to_batches()))
+
+    def interrupt(self) -> None:
+        with suppress(D5Error):
+            call = self._actor.interrupt.options(concurrency_group=CONTROL).remote(self._by)
+            get([call], ANSWER_SECONDS, "interrupt a query")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def running(name: str = "last", address: str | None = None) -> RunningRun:
+    """The run with this name, or beginning, that is going on in a Ray cluster; "last": the youngest.
+
+    address: of the cluster; by default the Ray that this program uses, RAY_ADDRESS, the one that the run's
+    folder names, or the one of this machine. Raises `ConfigurationError` where no such run is going on, and
+    `PlacementError` where no Ray answers.
+    """
+    if not ray.is_initialized() or address is not None:
+        where = address or os.environ.get("RAY_ADDRESS") or _address_of(name) or "auto"
+        session.connect(where, cpus=0, metadata={"asks": name}, quiet=True)
+    named = ray.util.list_named_actors(all_namespaces=True)
+    there = sorted(actor["namespace"] for actor in named if actor["name"] == ACTOR_NAME)
+    fitting = [run for run in there if run == name] or [run for run in there if run.startswith(name)]
+    if name == "last" and there:
+        fitting = [max(there, key=lambda run: run.rsplit("-", 3)[1:3])]
+    if len(fitting) > 1:
+        raise ConfigurationError(
+            f"Several running runs begin with {name!r}: {', '.join(fitting)}: write more"
+        )
+    if not fitting:
+        raise ConfigurationError(f"No run {name!r} is going on in this cluster: {nearest(name, there)}")
+    return RunningRun(fitting[0], ray.get_actor(ACTOR_NAME, namespace=fitting[0]))
+
+
+def _address_of(name: str) -> str | None:
+    """Where the run is going on, if its folder is on this machine."""
+    try:
+        row = Run.find(name).row
+    except D5Error:
+        return None
+    return row["ray_address"] if row["status"] == "running" else None

@@ -1,0 +1,90 @@
+"""What can be asked: the tables of a run or of several, wherever they are, and the rows that come back"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, final
+
+import pyarrow as pa
+
+
+@final
+@dataclass
+class Answer:
+    """The rows that a query gives, batch by batch as they are made."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+    def table(self) -> pa.Table:
+        """All of them."""
+        return pa.Table.from_batches(self.batches, self.schema)
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """What a query may take; None: as long as it likes, and as many threads as there are cores."""
+
+    memory: str = "50%"  # of the machine, or such as "1GB"
+    seconds: float | None = None
+    threads: int | None = None
+
+
+class Source(ABC):
+    """Answers queries, one at a time."""
+
+    @abstractmethod
+    def ask(self, query: str) -> AbstractContextManager[Answer]:
+        """What the query gives, while the context lasts.
+
+        Raises `ConfigurationError` for a wrong query, one that is refused, and one that takes too much or too
+        long; `StorageError` for a run that cannot be read or reached.
+        """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Let the query that another thread asks fail soon; harmless when there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections and files."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Where the rows of a table are: complete files, read as far as a query needs them, and the rest.
+
+    held: a pyarrow.Table, or a Dataset that is read as far as needed. Either may be missing.
+    """
+
+    files: tuple[str, ...] = ()
+    held: Any = None
+
+    def same(self, other: "Rows | None") -> bool:
+        """Whether nothing has changed."""
+        return other is not None and self.files == other.files and self.held is other.held
+
+
+class Shelf(ABC):
+    """The tables of runs as they are stored. `look` comes first; what it found stays until the next look."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """See what is there now; raises `StorageError` if it cannot be read."""
+
+    @property
+    @abstractmethod
+    def files(self) -> tuple[str, ...]:
+        """All complete files that `rows` may name."""
+
+    @abstractmethod
+    def rows(self, table: str) -> Rows:
+        """Where this table's rows are; the same object while nothing has changed."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> tuple[str, ...]:
+        """What could not be read, and so is missing."""

@@ -1,0 +1,232 @@
+"""The shell of `d5ray sql`: statements over several lines, completion, history; a pipe of statements alike"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any, final
+
+from rich.table import Table as Shown
+from rich.text import Text
+
+from d5ray.dashboards import terminal, written
+from d5ray.errors import ConfigurationError, D5Error, nearest
+from d5ray.metrics.folders import home
+from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.queries.source import Answer
+from d5ray.metrics.schema import TABLES
+from d5ray.metrics.store import list_runs
+from d5ray.metrics.summary import SUMMARY
+
+ROWS = 40  # of a result that are shown
+KNOWN = {**TABLES, "summary": SUMMARY}
+HELP = {
+    ".help": "this",
+    ".tables": "the tables, and how many rows each has",
+    ".schema TABLE": "the columns of a table, and their types",
+    ".runs": "the runs that there are",
+    ".use RUN": "ask another run, or a folder of runs",
+    ".rows N": "show at most so many rows of a result",
+    ".table, .json, .csv": "how results are shown from now on",
+    ".exit": "leave; so does Ctrl-D",
+}
+_PATIENCE = 2.0  # s for a query to end that was interrupted
+
+
+@final
+class Shell:
+    """Statements and commands to a run; `find` gives the run of a name for `.use`."""
+
+    def __init__(
+        self, run: Asked, find: Callable[[str], Asked], *, rows: int = ROWS, format: str = "table"
+    ) -> None:
+        self.run, self._find = run, find
+        self._limit, self._format = rows, format
+        self.left = False
+
+    def execute(self, text: str) -> None:
+        """A statement, with or without its semicolon, or a command such as `.tables`; raises `D5Error`."""
+        text = text.strip().rstrip(";").strip()
+        if text.startswith("."):
+            self._command(text)
+        elif text:
+            interruptible(self.run, lambda: self._statement(text))
+
+    def piped(self, stream: IO[str]) -> None:
+        """All statements of a text, separated by semicolons; the first error ends it."""
+        waiting = ""
+        for line in stream:
+            if not waiting.strip() and line.startswith("."):
+                self.execute(line)
+                continue
+            waiting += line
+            *whole, waiting = statements(waiting)
+            for statement in whole:
+                self.execute(statement)
+            if self.left:
+                return
+        self.execute(waiting)
+
+    def interactive(self) -> None:
+        """Ask until the user leaves."""
+        from d5ray.dashboards.prompt import session  # noqa: PLC0415 (only on a terminal)
+
+        prompt = session(home() / "sql_history", lambda: self.run)
+        terminal.err().print(f"{self.run!r}  .help for help, Ctrl-D to leave", style="dim", markup=False)
+        while not self.left:
+            try:
+                self.execute(prompt())
+            except KeyboardInterrupt:  # Ctrl-C: what was typed is dropped, or the query was ended
+                continue
+            except EOFError:
+                return
+            except D5Error as error:
+                terminal.err().print(str(error), style="red", markup=False)
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _statement(self, query: str) -> None:
+        begin = time.perf_counter()
+        if self._format in written.TEXT:
+            with self.run.ask(query) as answer:
+                written.write(answer, self._format, None)
+            return
+        with self.run.ask(query) as answer:
+            rows, more = _first(answer, self._limit)
+            names = answer.schema.names
+        show(names, rows)
+        count = f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
+        if more:
+            count = f"the first {len(rows):,} of {_count(self.run, query)} rows"
+        terminal.err().print(f"{count} in {time.perf_counter() - begin:.3f} s", style="dim")
+
+    def _command(self, text: str) -> None:
+        name, _, argument = text.partition(" ")
+        argument = argument.strip()
+        if name in (".exit", ".quit"):
+            self.left = True
+        elif name == ".help":
+            terminal.pairs(HELP)
+        elif name == ".tables":
+            interruptible(self.run, self._tables)
+        elif name == ".schema":
+            if argument not in KNOWN:
+                raise ConfigurationError(f"There is no table {argument!r}: {nearest(argument, KNOWN)}")
+            interruptible(self.run, lambda: self._statement(f"DESCRIBE {argument}"))
+        elif name == ".runs":
+            terminal.runs(list_runs())
+        elif name == ".use":
+            self.run = self._find(argument)
+            terminal.err().print(repr(self.run), style="dim", markup=False)
+        elif name == ".rows":
+            if not argument.isdigit() or not int(argument):
+                raise ConfigurationError(f".rows {argument}: give a whole number of at least 1")
+            self._limit = int(argument)
+        elif name in (".table", ".json", ".csv"):
+            self._format = name[1:]
+        else:
+            known = [word for line in HELP for word in line.replace(",", "").split() if word.startswith(".")]
+            raise ConfigurationError(f"There is no command {name!r}: {nearest(name, known)}")
+
+    def _tables(self) -> None:
+        rows = []
+        for name in TABLES:
+            found = self.run.sql(f"SELECT count(*) AS n FROM {name}")
+            rows.append([name, found["n"][0].as_py()])
+        show(["table", "rows"], [*rows, ["summary", None]])
+
+
+def statements(text: str) -> list[str]:
+    """The statements that a semicolon ends, and last what comes behind the last one.
+
+    >>> statements("select ';'; select 2")
+    ["select ';'", ' select 2']
+    """
+    import duckdb  # noqa: PLC0415 (loaded by those who ask)
+
+    data, begin, found = text.encode(), 0, []
+    for at, kind in duckdb.tokenize(text):
+        if kind == duckdb.token_type.operator and data[at : at + 1] == b";":
+            found.append(data[begin:at].decode())
+            begin = at + 1
+    return [*found, data[begin:].decode()]
+
+
+def show(names: list[str], rows: list[list[Any]]) -> None:
+    """Rows on standard output. Columns that do not fit are left out in the middle, and that is said."""
+    console = terminal.out()
+    cells = [[terminal.cell(value) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[at]) for row in cells)]) + 2 for at, name in enumerate(names)]
+    kept = _fitting(widths, console.width)
+    table = Shown(box=None, pad_edge=False, header_style="bold")
+    for at in kept:
+        numeric = any(isinstance(row[at], (int, float)) for row in rows if at is not None)
+        table.add_column("…" if at is None else Text(names[at]), justify="right" if numeric else "left",
+                         no_wrap=True, overflow="ellipsis")  # fmt: skip
+    for row in cells:
+        table.add_row(*("…" if at is None else Text(row[at]) for at in kept))
+    console.print(table)
+    if None in kept:
+        terminal.err().print(
+            f"{len(kept) - 1} of {len(names)} columns fit: select some, or .json, .csv", style="dim"
+        )
+
+
+def _fitting(widths: list[int], room: int) -> list[int | None]:
+    """The numbers of the columns to show, None where some are left out."""
+    if sum(widths) <= room or len(widths) < 3:
+        return list(range(len(widths)))
+    left, right, used = [0], [len(widths) - 1], widths[0] + widths[-1] + 3
+    for turn in range(1, len(widths) - 1):
+        at = left[-1] + 1 if turn % 2 else right[0] - 1
+        if used + widths[at] > room or at in left or at in right:
+            break
+        used += widths[at]
+        if turn % 2:
+            left.append(at)
+        else:
+            right.insert(0, at)
+    return [*left, None, *right]
+
+
+def _first(answer: Answer, limit: int) -> tuple[list[list[Any]], bool]:
+    """The first rows, and whether there are more."""
+    rows: list[list[Any]] = []
+    for batch in answer.batches:
+        rows += [list(row.values()) for row in batch.slice(0, limit + 1 - len(rows)).to_pylist()]
+        if len(rows) > limit:
+            return rows[:limit], True
+    return rows, False
+
+
+def _count(run: Asked, query: str) -> str:
+    try:
+        return f"{run.sql(f'SELECT count(*) AS n FROM ({query})')['n'][0].as_py():,}"
+    except D5Error:  # not every statement can stand in parentheses
+        return "many"
+
+
+def interruptible(run: Asked, ask: Callable[[], None]) -> None:
+    """Run it on a thread of its own, so that Ctrl-C ends the query and nothing else."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ask()
+        except BaseException as error:
+            failed.append(error)
+
+    source = run.source
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+    except KeyboardInterrupt:
+        source.interrupt()
+        thread.join(_PATIENCE)
+        if thread.is_alive():  # it goes on alone; the next query gets a connection of its own
+            run.close()
+        terminal.err().print("interrupted", style="yellow")
+        raise
+    if failed:
+        raise failed[0]

@@ -1,0 +1,133 @@
+"""`d5ray sql`: one query, a shell, statements from a pipe, or a server"""
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from d5ray.errors import ConfigurationError
+from d5ray.metrics import series
+from d5ray.metrics.folders import runs_root
+from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.store import Run
+
+MOST_ROWS = 1000  # of one query's result that are shown
+
+Where = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="A run or a series, a folder of runs, s3://…, grpc+tcp://HOST:PORT; all runs without it.",
+    ),
+]
+Query = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="QUERY", help="On samples, runs, metrics, environment, events, verdicts, summary."
+    ),
+]
+Format = Annotated[str, typer.Option("--format", help="table, csv, json, arrow or parquet.")]
+Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Where to write it.")]
+Rows = Annotated[int, typer.Option("--rows", help="Show at most so many rows.")]
+Token = Annotated[str | None, typer.Option("--token", help="Of a server, which printed it.")]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Ask a running run of this Ray cluster, HOST:PORT or 'auto'.")
+]
+Serve = Annotated[
+    str | None,
+    typer.Option(metavar="[HOST:]PORT", help="Answer queries by Arrow Flight, with a token, until Ctrl-C."),
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+
+
+def sql(
+    run: Where = None,
+    query: Query = None,
+    format: Format = "table",
+    output: Output = None,
+    rows: Rows = 0,
+    token: Token = None,
+    address: Address = None,
+    serve: Serve = None,
+    json: Json = False,
+) -> None:
+    """Query runs with SQL (DuckDB), also while they are going on. Without a query: a shell.
+
+    Statements may also come from a pipe, separated by semicolons.
+    """
+    from d5ray.dashboards import shell, written  # noqa: PLC0415 - quick for those who only want help
+
+    if rows < 0:
+        raise ConfigurationError(f"--rows {rows}: give a whole number of at least 1")
+    if serve is not None:
+        _serve(run, serve)
+        return
+    format = "json" if json else format
+    written.check(format, output)
+    if output is not None and query is None:
+        raise ConfigurationError(f"--output {output} needs a query: d5ray sql RUN QUERY --output {output}")
+    asked = _found(run, token, address)
+    if query is None:
+        talk = shell.Shell(
+            asked, lambda name: _found(name, token, address), rows=rows or shell.ROWS, format=format
+        )
+        if sys.stdin.isatty():
+            talk.interactive()
+        else:
+            talk.piped(sys.stdin)
+    else:
+        shell.interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
+
+
+def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int, json: bool) -> None:
+    from d5ray.dashboards import terminal, written  # noqa: PLC0415
+
+    if json and output is None:
+        terminal.as_json(asked.sql(query).to_pylist())
+    elif format == "table":
+        terminal.arrow(asked.sql(query).arrow, rows or MOST_ROWS)
+    else:
+        with asked.ask(query) as answer:
+            count = written.write(answer, format, output)
+        if output is not None:
+            terminal.err().print(f"{count:,} rows in {output}", style="dim", markup=False)
+
+
+def _found(name: str | None, token: str | None, address: str | None) -> Asked:
+    """What is to be asked; raises `ConfigurationError` for what is not there."""
+    if address is not None:
+        from d5ray.actors.running import running  # noqa: PLC0415 (Ray, for those who need it)
+
+        return running(name or "last", address)
+    if name is None:
+        root = runs_root()
+        if not root.is_dir() or not any(root.iterdir()):
+            raise ConfigurationError(f"there are no runs in {root} yet: d5ray run digits_lenet makes one")
+        return Run(root)
+    if "://" in name:
+        return Run(name, token=token)
+    if token is not None:
+        raise ConfigurationError("--token is for a server, grpc+tcp://HOST:PORT: leave it out here")
+    from d5ray.metrics.reader import holds_runs  # noqa: PLC0415
+
+    return Run(Path(name)) if name and holds_runs(Path(name)) else series.find(name)
+
+
+def _serve(name: str | None, bind: str) -> None:
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+
+    served = _found(name, None, None)
+    endpoint = served.served(bind)
+    ended = threading.Event()
+    try:
+        terminal.err().print(f"{served!r} at {endpoint.location}  token {endpoint.token}", markup=False)
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
+        while not ended.wait(1.0):
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        endpoint.stop()
