@@ -70,7 +70,8 @@ class Database(Source):
                     f"columns or rows, or aggregate them. {error}"
                 ) from error
             except duckdb.Error as error:
-                raise ConfigurationError(f"The query failed. {error}{self._missing()}") from error
+                text = self._with_place(error, query)
+                raise ConfigurationError(f"The query failed. {text}{self._missing()}") from error
             finally:
                 with suppress(duckdb.Error):
                     if self._connection is not None:
@@ -141,6 +142,17 @@ class Database(Source):
                 self._shown[name] = each
             connection.register("summary", summary_of(connection))
             self._summarised = rows
+
+    def _with_place(self, error: Exception, query: str) -> str:
+        """DuckDB's message with the place in the query, which an unknown name only has on another way."""
+        import duckdb  # noqa: PLC0415
+
+        if isinstance(error, (duckdb.BinderException, duckdb.CatalogException)) and self._connection is not None:
+            try:
+                self._connection.execute(query)
+            except duckdb.Error as placed:
+                return str(placed)
+        return str(error)
 
     def _missing(self) -> str:
         notes = self._shelf.notes

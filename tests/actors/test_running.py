@@ -1,0 +1,156 @@
+"""A run that is going on, asked through its aggregator and by Arrow Flight, against its own tables"""
+
+import json
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.errors import ConfigurationError, D5Error, StorageError
+
+MEDIANS = "SELECT metric, median(value) AS m, count(*) AS n FROM samples GROUP BY metric ORDER BY metric"
+SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[Any]:
+    """Two agents that have done some steps, and wait for more."""
+    experiment = d5.Experiment(
+        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=2, batch_size=24, seed=3,
+        cpus_per_agent=0.25, evaluate=False, monitor_seconds=0,
+    )  # fmt: skip
+    with d5.launch(experiment, flight="0", quiet=True) as group:
+        group.train(steps=30, progress=False)
+        yield group
+    d5.shutdown()
+
+
+def medians(group: Any) -> list[dict[str, Any]]:
+    """NumPy's, of the tables that the aggregator gives as a whole."""
+    samples = group.tables()["samples"]
+    names, values = np.array(samples["metric"].to_pylist()), samples["value"].to_numpy()
+    return [
+        {"metric": name, "m": np.median(values[names == name]), "n": int((names == name).sum())}
+        for name in sorted(set(names))
+    ]
+
+
+def test_the_aggregator_answers_what_the_tables_say(group: Any) -> None:
+    """By the run's name, its beginning, and "last"; each statement sees what is there then."""
+    run = d5.running(group.run_id)
+    expected = medians(group)
+    assert [row["n"] for row in expected] == [60] * len(expected)
+    assert run.sql(MEDIANS).to_pylist() == expected
+    assert d5.running("last").name == d5.running(group.run_id[:8]).name == group.run_id
+    group.train(steps=10, progress=False)
+    assert run.sql(MEDIANS).to_pylist() == medians(group)
+    assert {row["n"] for row in run.sql(MEDIANS).to_pylist()} == {80}
+    assert run.samples(metric="loss", rank=1, columns=["step"])["step"].to_pylist() == list(range(40))
+    assert group.run_id in run._repr_html_()
+
+
+def test_another_process_of_the_cluster_asks_it(group: Any) -> None:
+    """A program that only knows the cluster's address and the run's name."""
+    code = (
+        "import d5ray as d5, json, sys; "
+        "run = d5.running(sys.argv[1], sys.argv[2]); print(json.dumps(run.sql(sys.argv[3]).to_pylist())); "
+        "d5.shutdown()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, group.run_id, group.session.address, MEDIANS],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == medians(group)
+
+
+def test_a_question_does_not_hold_up_what_agents_send(group: Any) -> None:
+    """Ten steps are trained and stored while a query takes seconds; then it is interrupted."""
+    run, failed = d5.running(group.run_id), []
+
+    def ask() -> None:
+        try:
+            run.sql(SLOW)
+        except D5Error as error:
+            failed.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.5)
+    before = group.metrics().num_rows
+    group.train(steps=10, progress=False)
+    assert group.metrics().num_rows > before
+    assert thread.is_alive()
+    run.source.interrupt()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert failed == ["The query was interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("select nothing from samples", "LINE 1: select nothing"),
+        ("copy samples to '/tmp/x.csv'", "COPY is refused"),
+        ("select repeat('x', 1000000), range from range(200)", "larger than 64 MiB"),
+    ],
+)
+def test_a_wrong_question_is_one_clear_error(group: Any, query: str, message: str) -> None:
+    """As it is on a folder; and an answer is bounded."""
+    with pytest.raises(ConfigurationError, match=message):
+        d5.running(group.run_id).sql(query)
+
+
+def test_a_run_that_is_not_there_is_answered_with_the_nearest(group: Any) -> None:
+    """Of the runs that are going on in the cluster."""
+    with pytest.raises(ConfigurationError, match=f"did you mean '{group.run_id}'"):
+        d5.running(group.run_id[:-2] + "zz")
+
+
+def test_the_run_answers_by_flight_until_it_ends() -> None:
+    """The location and token are the group's and the folder's, for its owner alone; at the end both are gone."""
+    experiment = d5.Experiment(
+        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=1, batch_size=24, evaluate=False,
+        cpus_per_agent=0.25,
+    )  # fmt: skip
+    with d5.launch(experiment, flight="0", quiet=True) as group:
+        group.train(steps=5, progress=False)
+        kept = group.folder / "flight.json"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert json.loads(kept.read_text()) == group.flight
+        assert group.flight is not None
+        run = d5.Run(group.flight["location"], token=group.flight["token"])
+        assert run.sql("select count(*) n from samples where metric = 'loss'")["n"].to_pylist() == [5]
+        again = d5.running(group.run_id).serve()
+        assert again.sql("select status from runs")["status"].to_pylist() == ["running"]
+        running = d5.running(group.run_id)
+    assert not kept.exists()
+    begin = time.monotonic()
+    with pytest.raises(StorageError, match="the run may have ended"):
+        run.sql("select 1")
+    with pytest.raises(StorageError, match="has ended"):
+        running.sql("select 1")
+    assert time.monotonic() - begin < 10
+
+
+def test_an_address_that_cannot_be_served_is_said_before_anything_starts(home: Path) -> None:
+    """And no folder of a run is made."""
+    before = sorted((home / "runs").iterdir())
+    experiment = d5.Experiment(model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for bind, message in (("here", "give PORT, or HOST:PORT"), (str(port), "in use")):
+            with pytest.raises(ConfigurationError, match=message):
+                d5.launch(experiment, flight=bind)
+    assert sorted((home / "runs").iterdir()) == before
