@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-COLOURS = {"PASS": "#17803d", "FAIL": "#d1242f", "INCONCLUSIVE": "#9a6700"}
+COLOURS = {"PASS": "#218a43", "FAIL": "#e0343f", "INCONCLUSIVE": "#a47008"}
 LONGEST = 200  # characters of one cell
 _LINE = "border-bottom:1px solid rgba(128,128,128,0.35)"
 _CELL = "padding:2px 10px 2px 0;white-space:nowrap;vertical-align:top;background:none"
@@ -34,12 +34,13 @@ def text(value: object) -> Html:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[bool] = ()) -> Html:
-    """A table with a line of names; what is numeric stands at the right."""
+    """A table with a line of names, where there are any; what is numeric stands at the right."""
     right = [*numeric, *[False] * (len(names) - len(numeric))]
     sides = ["right" if each else "left" for each in right]
     head = "".join(
         f'<th style="{_CELL};{_LINE};text-align:{side};font-weight:600">{text(name)}</th>'
         for name, side in zip(names, sides, strict=True)
+        if any(names)
     )
     body = "".join(
         "<tr>"
@@ -66,10 +67,10 @@ def small(value: object) -> Html:
     return Html(f'<div style="font-size:12px;opacity:0.75">{text(value)}</div>') if value else Html()
 
 
-def word(verdict: str | None) -> Html:
-    """PASS, FAIL, INCONCLUSIVE in their colours, which both white and black can carry; others as they are."""
+def word(verdict: str | None, shown_as: str = "") -> Html:
+    """PASS, FAIL, INCONCLUSIVE in their colours, which white and black can carry; others as they are."""
     colour = COLOURS.get(verdict or "")
-    shown = text(verdict or "–")
+    shown = text(shown_as or verdict or "–")
     return Html(f'<b style="color:{colour}">{shown}</b>') if colour else shown
 
 

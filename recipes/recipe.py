@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from d5ray import markup
 from d5ray.canonical import canonical, digest
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
+from d5ray.metrics import shown
 from d5ray.metrics.definitions import Criterion, RunTables, Verdict, as_criterion
 from d5ray.recipes import settings
 from d5ray.recipes.fixed import Fixed
@@ -187,6 +189,16 @@ class Result:
 
     def __bool__(self) -> bool:
         return self.verdict == PASS
+
+    def _repr_html_(self) -> str:
+        reasons = dict.fromkeys(verdict.reason for verdict in self.verdicts if verdict.reason)
+        return markup.block(
+            markup.title(self.recipe.name, self.run_id, markup.word(self.verdict)),
+            markup.small(f"{self.status}: {self.reason}" if self.reason else ""),
+            shown.criteria([verdict.row for verdict in self.verdicts]),
+            *map(markup.small, reasons),
+            markup.small(self.folder),
+        )
 
 
 def judged(criteria: Iterable[Criterion], tables: RunTables, status: str) -> tuple[Verdict, ...]:

@@ -11,6 +11,7 @@ from d5ray.checks import check_count
 from d5ray.distributed.topologies.adjacency import Matrix, Table, adjacency_matrix, networkx_graph, two_sides
 from d5ray.distributed.topologies.layout import Point, circle
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, mixing_matrix
+from d5ray.distributed.topologies.notebook import MOST_AGENTS, described
 from d5ray.distributed.topologies.picture import MOST_EDGES, picture
 from d5ray.distributed.topologies.spectrum import rounds_to_consensus, spectral_gap
 from d5ray.errors import ConfigurationError
@@ -144,11 +145,14 @@ class Topology(ABC):
         few = sum(int(self.adjacency(round).sum()) for round in range(self.period)) <= MOST_EDGES
         return self.picture() if few else None
 
+    def _repr_html_(self) -> str:
+        return described(self, self._repr_svg_() if self.agents <= MOST_AGENTS else None)
+
     def __repr__(self) -> str:
-        described: Any = self
-        if not is_dataclass(described):
+        itself: Any = self
+        if not is_dataclass(itself):
             return super().__repr__()
-        shown = [field.name for field in fields(described) if field.init and field.repr]
+        shown = [field.name for field in fields(itself) if field.init and field.repr]
         given = [name for name in shown if name != "mixing" or self.mixing is not None]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
-from d5ray.metrics import series
+from d5ray.metrics import series, shown
 from d5ray.metrics.definitions import CATALOGUE, metric_named
 from d5ray.metrics.estimates import FEWEST_BLOCKS
 from d5ray.metrics.operators import OPERATOR_TIME, labelled, times_of_operators
@@ -57,6 +57,9 @@ class Comparison:
     incomparable: tuple[str, ...]
     notes: tuple[str, ...]
     differences: tuple[Difference, ...]
+
+    def _repr_html_(self) -> str:
+        return shown.comparison(self)
 
 
 def runs_named(text: str) -> list[Run]:

@@ -10,8 +10,10 @@ from typing import Any, ClassVar, Literal, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray import markup
 from d5ray.canonical import canonical
 from d5ray.errors import ConfigurationError
+from d5ray.metrics import shown
 from d5ray.metrics.statistics import Estimate
 
 RunTables = Mapping[str, pa.Table]  # from the table's name to the table, as `Run.tables()` returns it
@@ -173,6 +175,9 @@ class Verdict:
     def row(self) -> dict[str, Any]:
         """The verdict as one row for `table_of("verdicts", …)`."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return markup.block(shown.criteria([self.row]), markup.small(self.reason))
 
 
 def as_criterion(item: object) -> Criterion:

@@ -119,7 +119,7 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(group: Any) -> Non
 
 
 def test_the_run_answers_by_flight_until_it_ends() -> None:
-    """The location and token are the group's and the folder's, for its owner alone; at the end both are gone."""
+    """Its location and token are the group's and the folder's, for its owner alone, until the end."""
     experiment = d5.Experiment(
         model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=1, batch_size=24, evaluate=False,
         cpus_per_agent=0.25,

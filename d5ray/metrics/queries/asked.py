@@ -12,6 +12,7 @@ from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.metrics.queries.source import Answer, Limits, Source
 from d5ray.metrics.queries.table import Table
 from d5ray.metrics.schema import TABLES
+from d5ray.metrics.shown import criteria
 from d5ray.metrics.summary import SUMMARY
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 SERVED_SECONDS = 60.0
 MOST_SHOWN = 20  # runs in a notebook
 _RUNS = ("run_id", "recipe", "status", "verdict", "agents", "steps", "seed", "started")
-_VERDICTS = ("metric", "unit", "relation", "target", "value", "low", "high", "n", "sample_unit", "verdict")
 
 
 class Asked(ABC):
@@ -138,14 +138,14 @@ class Asked(ABC):
             row["started"] = f"{row['started']:%Y-%m-%d %H:%M:%S}" if row["started"] else "–"
         parts = [markup.table(_RUNS, [[row[name] for name in _RUNS] for row in runs])]
         if many["n"] == 1:
-            parts = [markup.title(runs[0]["run_id"], runs[0]["verdict"]), *parts]
-            verdicts = self.sql(f"SELECT {', '.join(_VERDICTS)} FROM verdicts").to_pylist()
-            if verdicts:
-                parts.append(verdicts_shown(verdicts))
+            parts.insert(0, markup.title(runs[0]["run_id"], runs[0]["verdict"]))
         else:
-            parts = [markup.title(f"{many['n']} runs"), *parts]
+            parts.insert(0, markup.title(f"{many['n']} runs"))
             if many["n"] > len(runs):
                 parts.append(markup.small(f"the latest {len(runs)} of {many['n']} runs are shown"))
+        joint = "" if many["n"] == 1 else " WHERE run_id = ''"
+        if verdicts := self.sql(f"SELECT * FROM verdicts{joint}").to_pylist():
+            parts.append(criteria(verdicts))
         parts.append(markup.small(f"{counts['samples']:,} samples · .sql(query) .samples() .summary()"))
         return markup.block(*parts)
 
@@ -160,28 +160,6 @@ class Asked(ABC):
                 raise ConfigurationError(
                     f"samples has no {column} {value!r}: {nearest(value, map(str, there))}"
                 )
-
-
-def verdicts_shown(rows: Iterable[dict[str, Any]]) -> markup.Html:
-    """Criteria with what was measured of them."""
-    names = ("criterion", "", "target", "measured", "95% interval", "n", "verdict")
-    lines = []
-    for row in rows:
-        interval = (
-            "" if row["low"] is None or row["high"] is None else f"[{row['low']:.4g}, {row['high']:.4g}]"
-        )
-        lines.append(
-            [
-                row["metric"] + ("" if row["unit"] == "1" else f" ({row['unit']})"),
-                "≥" if row["relation"] == ">=" else "≤",
-                f"{row['target']:.4g}",
-                "–" if row["value"] is None else f"{row['value']:.4g}",
-                interval,
-                f"{row['n']} {row['sample_unit'] or ''}" if row["n"] else "",
-                markup.word(row["verdict"]),
-            ]
-        )
-    return markup.table(names, lines, (False, False, True, True, True))
 
 
 def _check_column(table: str, column: str, names: Sequence[str]) -> None:

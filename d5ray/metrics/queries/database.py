@@ -4,7 +4,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
@@ -48,34 +48,28 @@ class Database(Source):
         self._summarised: dict[str, Rows] = {}
         self._told: set[str] = set()
         self._lock = threading.Lock()
+        self._asker = 0  # the thread whose turn it is
 
     @contextmanager
     def ask(self, query: str) -> Iterator[Answer]:
         import duckdb  # noqa: PLC0415 (loaded by those who ask)
 
-        with self._lock, _Bound(self, self._limits.seconds) as bound:
+        with self._turn(), _Bound(self, self._limits) as bound, ExitStack() as opened:
             try:
                 connection = self._readied(query)
                 refused.check(connection, query)
                 relation = connection.sql(query)
                 if relation is None:
                     raise ConfigurationError(f"The query {query!r} has no result: write a SELECT")
-                reader = relation.to_arrow_reader(BATCH_ROWS)
+                reader = opened.enter_context(relation.to_arrow_reader(BATCH_ROWS))
                 yield Answer(reader.schema, bound.read(reader))
             except duckdb.InterruptException as error:
                 raise bound.interrupted() from error
             except duckdb.OutOfMemoryException as error:
-                raise ConfigurationError(
-                    f"The query needs more memory than it may have ({self._limits.memory}): select fewer "
-                    f"columns or rows, or aggregate them. {error}"
-                ) from error
+                raise bound.too_much(error) from error
             except duckdb.Error as error:
                 text = self._with_place(error, query)
                 raise ConfigurationError(f"The query failed. {text}{self._missing()}") from error
-            finally:
-                with suppress(duckdb.Error):
-                    if self._connection is not None:
-                        self._connection.abort()
 
     def interrupt(self) -> None:
         if self._connection is not None:
@@ -85,6 +79,18 @@ class Database(Source):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One query at a time; a thread that still reads an answer would wait for itself."""
+        if self._asker == threading.get_ident():
+            raise ConfigurationError("Another answer is still being read: leave it before the next query")
+        with self._lock:
+            self._asker = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._asker = 0
 
     def _readied(self, query: str) -> "DuckDBPyConnection":
         try:
@@ -147,7 +153,8 @@ class Database(Source):
         """DuckDB's message with the place in the query, which an unknown name only has on another way."""
         import duckdb  # noqa: PLC0415
 
-        if isinstance(error, (duckdb.BinderException, duckdb.CatalogException)) and self._connection is not None:
+        named = isinstance(error, (duckdb.BinderException, duckdb.CatalogException))
+        if named and self._connection is not None:
             try:
                 self._connection.execute(query)
             except duckdb.Error as placed:
@@ -162,10 +169,9 @@ class Database(Source):
 class _Bound:
     """The time of one query: when it is over, the query is interrupted."""
 
-    def __init__(self, database: Database, seconds: float | None) -> None:
-        self._seconds, self._late = seconds, False
-        self._database = database
-        self._timer = None if seconds is None else threading.Timer(seconds, self._end)
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self._database, self._limits, self._late = database, limits, False
+        self._timer = None if limits.seconds is None else threading.Timer(limits.seconds, self._end)
 
     def __enter__(self) -> "_Bound":
         if self._timer is not None:
@@ -186,12 +192,20 @@ class _Bound:
             except OSError as error:  # what DuckDB's errors become on their way through Arrow
                 if "INTERRUPT" in str(error):
                     raise self.interrupted() from error
+                if "Out of Memory" in str(error):
+                    raise self.too_much(error) from error
                 raise ConfigurationError(f"The query failed. {error}") from error
+
+    def too_much(self, error: Exception) -> ConfigurationError:
+        return ConfigurationError(
+            f"The query needs more memory than it may have ({self._limits.memory}): select fewer columns or "
+            f"rows, or aggregate them. {error}"
+        )
 
     def interrupted(self) -> ConfigurationError:
         if self._late:
             return ConfigurationError(
-                f"The query was ended after {self._seconds:g} s: select less, or aggregate it"
+                f"The query was ended after {self._limits.seconds:g} s: select less, or aggregate it"
             )
         return ConfigurationError("The query was interrupted")
 

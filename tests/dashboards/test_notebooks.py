@@ -1,0 +1,147 @@
+"""What notebooks show: of runs, results, verdicts, comparisons, recipes' results and topologies"""
+
+import html.parser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import d5ray as d5
+from d5ray import markup
+from d5ray.metrics.comparison import Comparison, Difference
+from d5ray.metrics.definitions import Verdict
+from d5ray.metrics.queries.table import Table
+from d5ray.metrics.schema import table_of
+from d5ray.recipes.recipe import Recipe, Result
+from tests.metrics.small_runs import finished, written
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+class Page(html.parser.HTMLParser):
+    """The tags, their attributes, and the text of a page; every tag must be closed in its order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attributes]
+        self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attributes]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def shown(thing: Any) -> Page:
+    """The page of it, on which nothing is active."""
+    page = Page(thing._repr_html_())
+    assert not {"script", "img", "iframe", "link", "a", "style"} & set(page.tags)
+    assert not [name for name in page.attributes if name.startswith("on") or name in ("src", "href")]
+    return page
+
+
+def verdict(metric: str = "loss", word: Any = "PASS", reason: str = "") -> Verdict:
+    return Verdict("r", metric, "s", "<=", 1.0, 0.5, 0.4, 0.6, 7, "steps", word, reason)
+
+
+def test_a_run_shows_its_verdict(tmp_path: Path) -> None:
+    """Name, recipe, criteria with intervals, and how many samples."""
+    writer = written(tmp_path, "r", seed=1)
+    writer.write_table("verdicts", table_of("verdicts", [verdict().row]))
+    writer.update_run(status="completed", verdict="PASS")
+    writer.close()
+    page = shown(d5.Run(writer.folder))
+    for words in ("small", "completed", "loss (s)", "[0.4, 0.6]", "7 steps", "PASS", "400 samples"):
+        assert words in page.text
+    finished(tmp_path, "s", seed=2)
+    every = shown(d5.Run(tmp_path))
+    assert "2 runs" in every.text and "800 samples" in every.text
+    assert (
+        "no run" in shown(d5.Run(tmp_path / "nowhere")).text
+        or "not there" in shown(d5.Run(tmp_path / "n")).text
+    )
+
+
+def test_texts_from_a_run_are_texts(tmp_path: Path) -> None:
+    """A recipe, metric, reason or value that holds HTML is shown as it is written."""
+    writer = written(tmp_path, "r", seed=1, recipe=HOSTILE)
+    hostile = verdict(HOSTILE, "INCONCLUSIVE", HOSTILE)
+    writer.write_table("verdicts", table_of("verdicts", [hostile.row]))
+    writer.close()
+    run = d5.Run(writer.folder)
+    result = Result(
+        Recipe(HOSTILE, {"model": "lenet"}, {}, ()),
+        HOSTILE,
+        tmp_path,
+        HOSTILE,
+        (hostile,),
+        HOSTILE,
+        HOSTILE,
+        {},
+    )
+    difference = Difference(HOSTILE, HOSTILE, 1.0, 2.0, 2.0, 1.5, 2.5, 6, "worse", HOSTILE)
+    things = [
+        run,
+        run.sql("select recipe from runs"),
+        Table(pa.table({HOSTILE: [HOSTILE]})),
+        hostile,
+        result,
+        Comparison((HOSTILE,), (HOSTILE,), (), (HOSTILE,), (difference,)),
+        Comparison((HOSTILE,), (HOSTILE,), (HOSTILE,), (), ()),
+    ]
+    for thing in things:
+        assert HOSTILE in shown(thing).text.replace("  ", " "), type(thing)
+
+
+def test_a_large_result_shows_its_beginning() -> None:
+    """And how large it is."""
+    page = shown(Table(pa.table({"n": range(1_000_000)})))
+    assert "1,000,000 rows, the first 20 are shown" in page.text
+    assert page.tags.count("tr") == 21
+
+
+@pytest.mark.parametrize(
+    ("topology", "facts"),
+    [
+        (d5.Ring(6), ["agents 6", "degree 2", "undirected", "spectral gap 0.333"]),
+        (d5.Star(5), ["agents 5", "degree 1 to 4"]),
+        (d5.OnePeerExponential(8), ["directed", "rounds in turn 3", "spectral gap 1"]),
+        (d5.Complete(5000), ["agents 5000", "not computed beyond 512 agents"]),
+    ],
+)
+def test_a_topology_shows_its_picture_and_its_facts(topology: d5.Topology, facts: list[str]) -> None:
+    """Size, degree, spectral gap: of a large one only what takes no time."""
+    page = shown(topology)
+    words = " ".join(page.text.split())
+    for fact in facts:
+        assert fact in words
+    assert ("svg" in page.tags) == (topology.agents <= 512)
+
+
+def test_colours_can_be_read_on_light_and_dark_pages() -> None:
+    """A contrast of at least 4 to 1 with white and with nearly black (WCAG's formula)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for colour in markup.COLOURS.values():
+        assert 1.05 / (luminance(colour) + 0.05) > 4
+        assert (luminance(colour) + 0.05) / (luminance("#111111") + 0.05) > 4
