@@ -19,7 +19,6 @@ from d5ray.metrics.schema import TABLES, check_version, checked, with_later_colu
 _LONGEST_CLOCK_STEP = 60.0  # s; a process younger than that after its run began may still be the run's driver
 
 
-
 class Run(Asked):
     """A run, or all runs of a folder as one set of tables with their `run_id`, on disk or elsewhere.
 

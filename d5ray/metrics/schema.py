@@ -8,7 +8,9 @@ import pyarrow as pa
 from d5ray.errors import ConfigurationError, StorageError, nearest
 
 VERSION = 1  # of the tables: raised where an older d5ray could no longer read them rightly
-LATER = {"runs": ("series", "criteria", "graph", "schema_version")}  # columns that came after the first release
+LATER = {
+    "runs": ("series", "criteria", "graph", "schema_version")
+}  # columns that came after the first release
 
 # Words repeat in thousands of rows: they are stored once and referred to by number.
 WORD = pa.dictionary(pa.int32(), pa.utf8())
