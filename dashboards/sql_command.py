@@ -31,7 +31,7 @@ Query = Annotated[
 ]
 Format = Annotated[str, typer.Option("--format", help="table, csv, json, arrow or parquet.")]
 Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Where to write it.")]
-Rows = Annotated[int, typer.Option("--rows", help="Show at most so many rows.")]
+Rows = Annotated[int | None, typer.Option("--rows", metavar="N", help="Show at most so many rows.")]
 Token = Annotated[str | None, typer.Option("--token", help="Of a server, which printed it.")]
 Address = Annotated[
     str | None, typer.Option("--address", help="Ask a running run of this Ray cluster, HOST:PORT or 'auto'.")
@@ -48,7 +48,7 @@ def sql(
     query: Query = None,
     format: Format = "table",
     output: Output = None,
-    rows: Rows = 0,
+    rows: Rows = None,
     token: Token = None,
     address: Address = None,
     serve: Serve = None,
@@ -60,7 +60,7 @@ def sql(
     """
     from d5ray.dashboards import shell, written  # noqa: PLC0415 - quick for those who only want help
 
-    if rows < 0:
+    if rows is not None and rows < 1:
         raise ConfigurationError(f"--rows {rows}: give a whole number of at least 1")
     if serve is not None:
         _serve(run, serve)
@@ -82,7 +82,7 @@ def sql(
         shell.interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
 
 
-def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int, json: bool) -> None:
+def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int | None, json: bool) -> None:
     from d5ray.dashboards import terminal, written  # noqa: PLC0415
 
     if json and output is None:

@@ -15,6 +15,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators import inference, registry
 from d5ray.operators.node import Node
 from tests.conftest import d5ray
+from tests.metrics.small_runs import finished, values_of
 from tests.metrics.test_metrics_estimates import steps_of, tables
 from tests.readme_tree import BEGIN, END, REPOSITORY, tree
 
@@ -80,6 +81,15 @@ def test_the_metric_of_ones_own_is_a_metric() -> None:
     assert criterion.metric.reads() == ("step_time",)
     with pytest.raises(ConfigurationError, match="points the wrong way"):
         _ = criterion.metric >= 1
+
+
+def test_the_queries_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing of the README, on a run of known values."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    finished(tmp_path / "runs", "r", seed=1)
+    names: dict[str, Any] = {}
+    exec(README.partition("<!-- queries -->\n```python\n")[2].partition("\n```")[0], names)
+    assert names["rows"] == values_of(1).size
 
 
 def test_the_operators_of_ones_own_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,28 +87,16 @@ class StreamFile:
 def read_stream(path: Path) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Every complete batch of a stream file with the offset of its end; a cut-off end is no error."""
     with pa.OSFile(str(path)) as source:
-        yield from stream_from(source)
-
-
-def stream_from(source: pa.NativeFile, begin: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The same of an open file, from the offset of a batch's end on."""
-    try:
-        reader = pa.ipc.open_stream(source)
-        if begin:  # it has the schema now, and every batch its own dictionaries
-            source.seek(begin)
-        while True:
-            batch = reader.read_next_batch()
-            yield batch, source.tell()
-    except (StopIteration, pa.ArrowInvalid):
-        return
-    except OSError as error:
-        if error.errno is not None:  # the disk's error; that of a cut-off piece has no number
-            raise
-
-
-def begun(schema: pa.Schema) -> int:
-    """The bytes of a stream file in which there is nothing yet."""
-    return int(schema.serialize().size)
+        try:
+            reader = pa.ipc.open_stream(source)
+            while True:
+                batch = reader.read_next_batch()
+                yield batch, source.tell()
+        except (StopIteration, pa.ArrowInvalid):
+            return
+        except OSError as error:
+            if error.errno is not None:  # the disk's error; that of a cut-off piece has no number
+                raise
 
 
 def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.metrics.files import stream_from
 from d5ray.metrics.queries.database import Database
 from d5ray.metrics.schema import RUNS, TABLES, VERSION
 from d5ray.metrics.summary import summary
+from d5ray.metrics.views.growing import Growing
 from tests.metrics.object_store import object_store
 from tests.metrics.small_runs import METRICS, finished, record, values_of, written
 
@@ -73,20 +73,21 @@ def test_a_growing_run_is_read_on_and_the_set_up_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each statement sees what is there then, from one connection; only new batches are read."""
-    connections, read = [], []
-    connected = Database._connected
+    connections: list[int] = []
+    read: list[int] = []
+    connected, through = Database._connected, Growing.read
 
     def counted_connected(database: Database) -> Any:
         connections.append(1)
         return connected(database)
 
-    def counted(*arguments: Any) -> Any:
-        for batch, end in stream_from(*arguments):
-            read.append(batch.num_rows)
-            yield batch, end
+    def counted(stream: Growing) -> Any:
+        batches = through(stream)
+        read.extend(batch.num_rows for batch in batches)
+        return batches
 
     monkeypatch.setattr(Database, "_connected", counted_connected)
-    monkeypatch.setattr("d5ray.metrics.queries.stored.stream_from", counted)
+    monkeypatch.setattr(Growing, "read", counted)
     writer = written(tmp_path, "r", seed=1)
     run = d5.Run(writer.folder)
     count = "select count(*) n, sum(value) s from samples"

@@ -7,9 +7,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from d5ray.errors import StorageError
-from d5ray.metrics.files import begun, read_parquet_of, stream_from
+from d5ray.metrics.files import read_parquet_of
 from d5ray.metrics.queries.source import Rows, Shelf
 from d5ray.metrics.schema import TABLES, check_version, checked, with_later_columns
+from d5ray.metrics.views.growing import Growing
 
 LARGE = ("samples", "events")  # read from their files, as far as a query needs them
 ENDINGS = ("parquet", "arrows")
@@ -116,7 +117,7 @@ class _StoredRun:
         self._system, self._folder, self._local = files, folder, local
         self._there: Found = {}
         self._kept: dict[str, tuple[Any, Rows]] = {}
-        self._growing: dict[str, _Growing] = {}
+        self._growing: dict[str, _Stream] = {}
         self._unread: dict[str, str] = {}
 
     @property
@@ -149,7 +150,7 @@ class _StoredRun:
                 if growing not in self._there:
                     raise
         if growing in self._there:
-            stream = self._growing.setdefault(table, _Growing(self._system, self._path(growing), table))
+            stream = self._growing.setdefault(table, _Stream(self._system, self._path(growing), table))
             return stream.rows(self._there[growing].size, over=finished in self._there or not self._runs_on())
         return self._remembered("", table)
 
@@ -190,36 +191,33 @@ class _StoredRun:
 
 
 @final
-class _Growing:
-    """The complete batches of a stream that is being written, or was; each is read once."""
+class _Stream:
+    """All complete batches of a stream that is being written, or was, as one table; each is read once."""
 
     def __init__(self, files: fs.FileSystem, path: str, table: str) -> None:
         self._system, self._path, self._table = files, path, table
-        self._size = self._end = 0
-        self._rows = Rows(held=TABLES[table].empty_table())
         self.note = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._growing = Growing(self._path, TABLES[self._table], self._system)
+        self._size = 0
+        self._rows = Rows(held=TABLES[self._table].empty_table())
 
     def rows(self, size: int, *, over: bool) -> Rows:
         """What is there when the file has so many bytes. over: nobody writes it any more."""
+        if size < self._growing.offset:  # another run that is called the same
+            self._begin()
         if size != self._size:
-            if size < self._end:
-                self._end, self._rows = 0, Rows(held=TABLES[self._table].empty_table())
-            with self._system.open_input_file(self._path) as file:
-                read = list(stream_from(file, self._end))
-            if read:
-                try:
-                    added = checked(pa.Table.from_batches([batch for batch, _ in read]), TABLES[self._table])
-                except pa.ArrowException as error:
-                    raise _Unreadable(
-                        f"{self._path} does not fit the table {self._table!r}: {error}"
-                    ) from error
-                self._rows = Rows(held=pa.concat_tables([self._rows.held, added]).unify_dictionaries())
-                self._end = read[-1][1]
+            parts = [self._rows.held]
+            while batches := self._growing.read():
+                parts.append(pa.Table.from_batches(batches))
+            if len(parts) > 1:
+                self._rows = Rows(held=pa.concat_tables(parts).unify_dictionaries())
             self._size = size
-        cut = size - max(self._end, begun(TABLES[self._table]))
-        self.note = (
-            f"{self._path}: the last {cut} bytes are incomplete and left out" if over and cut > 0 else ""
-        )
+        cut = size - self._growing.offset
+        text = f"{self._path}: the last {cut} bytes are incomplete and left out"
+        self.note = text if over and cut > 0 else ""
         return self._rows
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import fs
 
 from d5ray.errors import StorageError
 
@@ -10,13 +11,22 @@ PIECE_BYTES = 2**26  # that are read at once
 
 
 class Growing:
-    """The batches of a stream file of a run, each given once; a file that is not there yet has none."""
+    """The batches of a stream file of a run, each given once; a file that is not there yet has none.
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._path, self._schema = path, schema
+    files: where the path is, by default on this machine.
+    """
+
+    def __init__(self, path: Path | str, schema: pa.Schema, files: fs.FileSystem | None = None) -> None:
+        self._path, self._schema = str(path), schema
+        self._files = files or fs.LocalFileSystem()
         self._header = b""
         self._offset = 0  # behind the last complete batch
         self._piece = PIECE_BYTES
+
+    @property
+    def offset(self) -> int:
+        """The bytes up to the end of the last batch that was given, or of the header."""
+        return self._offset
 
     def read(self) -> list[pa.RecordBatch]:
         """What is complete and new, at most some `PIECE_BYTES` of it; [] when there is nothing more.
@@ -24,17 +34,17 @@ class Growing:
         Raises `StorageError` for a stream whose columns are not those of this version.
         """
         try:
-            with self._path.open("rb") as file:
+            with self._files.open_input_file(self._path) as file:
                 return self._read(file)
         except FileNotFoundError:
             return []
 
-    def _read(self, file: object) -> list[pa.RecordBatch]:
+    def _read(self, file: pa.NativeFile) -> list[pa.RecordBatch]:
         if not self._header and not self._begun():
             return []
         while True:
-            file.seek(self._offset)  # type: ignore[attr-defined]
-            piece = file.read(self._piece)  # type: ignore[attr-defined]
+            file.seek(self._offset)
+            piece = file.read(self._piece)
             batches, taken = self._complete(piece)
             self._offset += taken
             if batches or len(piece) < self._piece:
@@ -43,7 +53,7 @@ class Growing:
 
     def _begun(self) -> bool:
         """Whether the file has its header, which is kept."""
-        with pa.OSFile(str(self._path)) as source:
+        with self._files.open_input_file(self._path) as source:
             try:
                 found = pa.ipc.open_stream(source).schema
             except (pa.ArrowInvalid, OSError):
