@@ -1,16 +1,48 @@
-"""The commands that show runs in other people's tools: `d5ray dashboard grafana`"""
+"""The command `d5ray dashboard`: the live page, and what other tools show"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-app = typer.Typer(help="Look at runs: Grafana's dashboards.", no_args_is_help=True)
+PAGE = "page"
 
 
-@app.callback()
-def dashboard() -> None:
-    """Look at runs in Grafana."""
+class _PageByDefault(TyperGroup):
+    """`d5ray dashboard RUN` is `d5ray dashboard page RUN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
+            args = [PAGE, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_PageByDefault, help="Look at runs in a browser. [RUN] alone opens the live page.")
+
+
+@app.command(PAGE)
+def page(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="[RUN]", help="A run's name, the beginning of one, its folder, or 'last'."),
+    ] = "last",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; others than this machine's own need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; 0: any free one.", min=0, max=65535)
+    ] = 8500,
+    token: Annotated[
+        str | None,
+        typer.Option(help="What a browser must know; by default a random one where one is needed."),
+    ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in this machine's browser.")] = False,
+) -> None:
+    """Show a run and all others under D5RAY_HOME on a page that follows them while they go on."""
+    from d5ray.dashboards.page import server  # noqa: PLC0415 - quick for those who only want help
+
+    server.serve(run, host=host, port=port, token=token, browser=browser)
 
 
 @app.command()

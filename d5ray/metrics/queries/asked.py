@@ -48,6 +48,11 @@ class Asked(ABC):
         return self._kept
 
     @final
+    def within(self, limits: Limits) -> Source:
+        """Something else that answers, within these limits, which the caller closes."""
+        return self._source(limits)
+
+    @final
     def ask(self, query: str) -> AbstractContextManager[Answer]:
         """The rows of a query batch by batch, for results that are larger than memory."""
         return self.source.ask(query)

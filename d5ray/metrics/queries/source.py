@@ -17,9 +17,16 @@ class Answer:
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
 
-    def table(self) -> pa.Table:
-        """All of them."""
-        return pa.Table.from_batches(self.batches, self.schema)
+    def table(self, most_rows: int | None = None) -> pa.Table:
+        """All of them, or the first ones."""
+        if most_rows is None:
+            return pa.Table.from_batches(self.batches, self.schema)
+        taken: list[pa.RecordBatch] = []
+        left = most_rows
+        while left > 0 and (batch := next(self.batches, None)) is not None:
+            taken.append(batch.slice(0, left))
+            left -= batch.num_rows
+        return pa.Table.from_batches(taken, self.schema)
 
 
 @final

@@ -1,0 +1,62 @@
+"""The charts of several runs side by side"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.looks import COLOURS, axis, empty, figure, plain
+from d5ray.dashboards.page.runs import Shown
+from d5ray.metrics.views import courses, figures
+
+
+def loss(shown: Shown, look: Look) -> dict[str, Any]:
+    """The mean training loss of each run's agents."""
+    return _courses(shown, look, "loss", 1.0, "training loss, mean of agents [1]")
+
+
+def accuracy(shown: Shown, look: Look) -> dict[str, Any]:
+    """The mean test accuracy of each run's agents."""
+    return _courses(shown, look, "test_accuracy", 100.0, "test accuracy, mean of agents [%]")
+
+
+def step_time(shown: Shown, look: Look) -> dict[str, Any]:
+    """The mean step time of each run's agents."""
+    return _courses(shown, look, "step_time", 1e3, "time of a step, mean of agents [ms]")
+
+
+def throughput(shown: Shown, look: Look) -> dict[str, Any]:
+    """Samples a second of each run."""
+    traces = []
+    for number, run in enumerate((shown, *look.others)):
+        table = run.ask(courses.throughput, **look.bounds)
+        traces.append(_line(run.name, number, table["x"].to_pylist(), table["rate"].to_pylist()))
+    return _figure(traces, look, "throughput [samples/s]")
+
+
+def rows(shown: Shown, others: Sequence[Shown]) -> list[dict[str, Any]]:
+    """A row of figures for each run."""
+    return [dict(run.ask(figures.figures)) for run in (shown, *others)]
+
+
+def _courses(shown: Shown, look: Look, metric: str, scale: float, title: str) -> dict[str, Any]:
+    traces = []
+    for number, run in enumerate((shown, *look.others)):
+        table = run.ask(courses.course, metric=metric, together=True, **look.bounds)
+        y = [None if value is None else value * scale for value in table["mean"].to_pylist()]
+        traces.append(_line(run.name, number, table["x"].to_pylist(), y))
+    return _figure(traces, look, title)
+
+
+def _line(name: str, number: int, x: list[Any], y: list[Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines+markers" if len(x) < 40 else "lines", "x": x, "y": y,
+        "name": plain(name), "line": {"color": COLOURS[number % len(COLOURS)], "width": 1.8},
+        "marker": {"size": 5}, "showlegend": True,
+        "hovertemplate": "%{y:.5~g} at %{x:,.6~g}<extra>%{fullData.name}</extra>",
+    }  # fmt: skip
+
+
+def _figure(traces: list[dict[str, Any]], look: Look, title: str) -> dict[str, Any]:
+    if not any(trace["x"] for trace in traces):
+        return empty("none of these runs has recorded it")
+    return figure(traces, look.x(), axis(title), showlegend=False)

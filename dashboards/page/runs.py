@@ -1,0 +1,131 @@
+"""The runs that the page has open: what was asked of one is kept until something new has come"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+import pyarrow as pa
+
+from d5ray.metrics.folders import runs_root
+from d5ray.metrics.reader import Run, list_runs
+from d5ray.metrics.views import courses, figures, steps, verdicts
+from d5ray.metrics.views.view import RunView
+
+MOST_OPEN = 8
+MOST_KEPT = 200  # answers of one run
+LOOK_SECONDS = 0.4  # that a look for new rows may take; what it does not reach comes with the next one
+JUDGE_SECONDS = 2.0  # between two verdicts of a run that goes on, at least
+LIST_SECONDS = 5.0  # for which the list of all runs is believed
+
+
+@final
+class Shown:
+    """One open run. Threads may share it."""
+
+    def __init__(self, run: Run) -> None:
+        self.view = RunView(run, LOOK_SECONDS)
+        self._kept: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._judged: tuple[float, float, int, pa.Table] | None = None  # when, for how long, version, verdict
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return self.view.name
+
+    def ask(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        """What a view's function says of this run."""
+        key, version = (function, tuple(sorted(arguments.items()))), self.view.version
+        with self._lock:
+            found = self._kept.get(key)
+        if found is not None and found[0] == version:
+            return found[1]
+        answer = function(self.view, **arguments)
+        with self._lock:
+            self._kept[key] = version, answer
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return answer
+
+    def refresh(self) -> int:
+        """Look for what is new; the version of what is known then."""
+        if self.view.running:
+            self.view.refresh(LOOK_SECONDS)
+        return self.view.version
+
+    def verdict(self) -> pa.Table:
+        """The verdict so far, which need not be of the last moment: judging may take a while."""
+        now, known = time.monotonic(), self._judged
+        if known is not None:
+            at, took, version, table = known
+            if version == self.view.version or now < at + max(JUDGE_SECONDS, 10 * took):
+                return table
+        version = self.view.version
+        table = verdicts.so_far(self.view)
+        end = time.monotonic()
+        self._judged = end, end - now, version, table
+        return table
+
+    def warm(self) -> None:
+        """Ask for what the first look needs, before somebody looks."""
+        self.ask(figures.figures)
+        for metric in ("loss", "test_accuracy"):
+            self.ask(courses.course, metric=metric)
+        self.ask(steps.parts)
+        self.ask(courses.throughput)
+        self.verdict()
+
+    def close(self) -> None:
+        """Give back its memory."""
+        self.view.close()
+
+
+@final
+class Runs:
+    """All runs of a folder, of which the last few that were looked at are open."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = runs_root() if root is None else root
+        self._open: OrderedDict[str, Shown] = OrderedDict()
+        self._lock = threading.Lock()
+        self._listed: tuple[float, list[dict[str, Any]]] = -LIST_SECONDS, []
+        self._elsewhere: dict[str, Path] = {}  # runs in folders of their own, by name
+
+    def found(self, name: str) -> str:
+        """The whole name of a run; see `Run.find`."""
+        run = Run.find(name, self.root)
+        if run.folder.resolve().parent != self.root.resolve():
+            self._elsewhere[run.name] = run.folder
+        return run.name
+
+    def get(self, name: str) -> Shown:
+        """An open run by its name; raises `ConfigurationError` or `StorageError` where there is none."""
+        with self._lock:
+            if name in self._open:
+                self._open.move_to_end(name)
+                return self._open[name]
+            shown = Shown(Run.find(self._elsewhere.get(name, Path(name)), self.root))
+            self._open[name] = shown
+            while len(self._open) > MOST_OPEN:
+                _, old = self._open.popitem(last=False)
+                old.close()
+            return shown
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all runs, the newest first."""
+        at, rows = self._listed
+        if time.monotonic() > at + LIST_SECONDS:
+            known = [Run(folder) for folder in self._elsewhere.values()]
+            rows = [{**run.row, "run_id": run.name} for run in [*known, *list_runs(self.root)]]
+            self._listed = time.monotonic(), rows
+        return rows
+
+    def close(self) -> None:
+        """Close all."""
+        with self._lock:
+            for shown in self._open.values():
+                shown.close()
+            self._open.clear()

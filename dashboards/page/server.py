@@ -1,0 +1,113 @@
+"""Serves the live page until it is interrupted"""
+
+import errno
+import logging
+import socket
+import threading
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from d5ray.dashboards import terminal
+from d5ray.dashboards.page.guard import Guard
+from d5ray.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from werkzeug.serving import BaseWSGIServer
+
+WARM_SECONDS = 60.0  # for what a first look needs to be asked for, at most
+
+
+def serve(
+    run: str = "last",
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8500,
+    token: str | None = None,
+    browser: bool = False,
+    root: Path | None = None,
+) -> None:
+    """Serve the page of a run, and of all others in `root` (by default `runs_root()`), until Ctrl-C.
+
+    Raises `ConfigurationError` for a run that does not exist, a port that is taken, an address that this
+    machine does not have, and where Dash is not installed; `StorageError` for a run that cannot be read.
+    """
+    made, address = prepared(run, host=host, port=port, token=token, root=root)
+    terminal.err().print(f"d5ray dashboard  {address}  (Ctrl-C ends it)", markup=False)
+    if browser:
+        webbrowser.open(address)
+    try:
+        made.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        made.server_close()
+
+
+def prepared(
+    run: str = "last",
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    root: Path | None = None,
+) -> "tuple[BaseWSGIServer, str]":
+    """The server, which listens, and the address to open; see `serve`. Who calls `serve_forever` ends it."""
+    guard = Guard(host, token)
+    if find_spec("dash") is None:
+        raise ConfigurationError(
+            "the live page needs Dash, which is not installed: pip install 'd5ray[dashboard]'"
+        )
+    from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415 - comes with Dash
+
+    from d5ray.dashboards.page.app import made_for  # noqa: PLC0415
+    from d5ray.dashboards.page.runs import Runs  # noqa: PLC0415
+
+    runs = Runs(root)
+    shown = runs.get(runs.found(run))
+    sock = _listening(host, port)
+    app = made_for(runs, shown.name)
+    guard.watch(app.server, app.csp_hashes())
+
+    class Quiet(WSGIRequestHandler):
+        """Says nothing about every request."""
+
+        def log(self, type: str, message: str, *args: object) -> None:
+            pass
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    number = int(sock.getsockname()[1])
+    made = make_server(host, number, app.server, threaded=True, request_handler=Quiet, fd=sock.detach())
+    made.daemon_threads = True  # type: ignore[attr-defined]
+    threading.Thread(target=shown.warm, name="d5ray-dashboard-warm", daemon=True).start()
+    named = f"[{host}]" if ":" in host else host
+    if host in ("0.0.0.0", "::"):
+        named = socket.getfqdn()
+    return made, f"http://{named}:{number}/" + (f"?token={guard.token}" if guard.token else "")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there; `ConfigurationError` says why that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"port {port} of {host} is taken, perhaps by another `d5ray dashboard`: look there, or give "
+                f"another one, --port {port + 1}, or --port 0 for any that is free"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise ConfigurationError(
+                f"port {port} is not for every user: give one from 1024 on, such as --port 8500"
+            ) from None
+        raise ConfigurationError(
+            f"this machine cannot listen on {host} ({error.strerror or error}): give one of its own "
+            "addresses, 127.0.0.1 for itself alone, 0.0.0.0 for all"
+        ) from None
+    return found

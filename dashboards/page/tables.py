@@ -1,0 +1,130 @@
+"""The tables of the page: text stays text, numbers stand below each other"""
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from dash import html
+
+from d5ray.dashboards.numbers import number, size
+from d5ray.metrics.definitions import Verdict
+
+Component = Any
+MOST_TEXT = 300  # characters of a cell
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], **more: Any) -> Component:
+    """A table of rows. columns: from what a row calls it to what stands above it."""
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in columns.values()]))
+    body = [
+        html.Tr([_cell(row.get(name)) for name in columns], className=row.get("class", "")) for row in rows
+    ]
+    return html.Div(html.Table([head, html.Tbody(body)]), className="table", **more)
+
+
+def of_arrow(found: pa.Table) -> Component:
+    """An answer to a query."""
+    return table(found.to_pylist(), {name: name for name in found.schema.names}, tabIndex=0)
+
+
+def verdicts(found: pa.Table) -> Component:
+    """A card for each criterion."""
+    cards = []
+    for row in found.to_pylist():
+        verdict = Verdict(**row)
+        unit = "" if verdict.unit == "1" else f" {verdict.unit}"
+        relation = "≥" if verdict.relation == ">=" else "≤"
+        value = "–" if verdict.value is None else number(verdict.value).replace("inf", "> budget")
+        interval = ""
+        if verdict.low is not None and verdict.high is not None:
+            interval = f"95 % [{number(verdict.low)}, {number(verdict.high)}]"
+        cards.append(
+            html.Div(
+                [
+                    html.Div([badge(verdict.verdict), html.Span(verdict.metric, className="name")]),
+                    html.Div(
+                        [html.Strong(value + unit), html.Span(f"{relation} {number(verdict.target)}{unit}")]
+                    ),
+                    html.Div(" · ".join(filter(None, (interval, _counted(verdict)))), className="faint"),
+                    html.Div(verdict.reason or "", className="faint"),
+                ],
+                className=f"card criterion {verdict.verdict.lower()}",
+            )
+        )
+    return html.Div(cards, className="cards", id="criteria")
+
+
+def badge(word: str) -> Component:
+    """A verdict or a status."""
+    return html.Span(word, className=f"badge {word.lower()}")
+
+
+def stat(title: str, value: str, unit: str = "") -> Component:
+    """One figure of a run."""
+    shown = [html.Strong(value), *([html.Span(f" {unit}")] if unit and value != "–" else [])]
+    return html.Div([html.Div(title, className="faint"), html.Div(shown)], className="card stat")
+
+
+def stats(found: Mapping[str, Any]) -> Component:
+    """A run in a few figures."""
+    step = found["step_time"]
+    accuracy = found["test_accuracy"]
+    return html.Div(
+        [
+            stat("steps", _or_dash(found["steps"], "{:,}".format)),
+            stat("time", _or_dash(found["seconds"], duration)),
+            stat("loss", _or_dash(found["loss"], number)),
+            stat("test accuracy", _or_dash(accuracy, lambda value: f"{100 * value:.2f}"), "%"),
+            stat("step time, median", _or_dash(step, lambda value: f"{1e3 * value:.3g}"), "ms"),
+            stat("samples/s", _or_dash(found["samples_per_second"], number)),
+            stat("sent by all", _or_dash(found["bytes_sent"], size)),
+            stat("rows", _or_dash(found["rows"], "{:,}".format)),
+        ],
+        className="cards stats",
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(0.25), duration(75.0), duration(7322.0)
+    ('0.25 s', '1 min 15 s', '2 h 2 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _or_dash(value: Any, shown: Any) -> str:
+    return "–" if value is None or (isinstance(value, float) and math.isnan(value)) else str(shown(value))
+
+
+def _counted(verdict: Verdict) -> str:
+    return f"n = {verdict.n} {verdict.sample_unit}" if verdict.n else ""
+
+
+def _cell(value: Any) -> Component:
+    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return html.Td(value if _is_component(value) else _text(value), className="number" if numeric else "")
+
+
+def _is_component(value: Any) -> bool:
+    return hasattr(value, "_namespace")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, datetime.datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    text = str(value)
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
