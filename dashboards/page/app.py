@@ -78,7 +78,7 @@ class _Place:
 
     def look(self, values: list[Any], ids: list[dict[str, str]], bounds: list[float] | None) -> Look:
         """What the viewer has chosen."""
-        chosen = {each["name"]: value for each, value in zip(ids, values, strict=True)}
+        chosen = {each["choice"]: value for each, value in zip(ids, values, strict=True)}
         low, high = bounds or (None, None)
         return Look(
             over="seconds" if chosen.get(sections.OVER) == "seconds" else "step",
@@ -139,7 +139,7 @@ def _follow(app: Dash, place: _Place) -> None:
 
 
 def _draw(app: Dash, place: _Place) -> None:
-    choices = Input({"type": "choice", "name": ALL}, "value"), State({"type": "choice", "name": ALL}, "id")
+    choices = Input({"choice": ALL}, "value"), State({"choice": ALL}, "id")
 
     @app.callback(
         Output({"type": "chart", "name": MATCH}, "figure"), Output({"type": "range", "name": MATCH}, "data"),
@@ -152,11 +152,11 @@ def _draw(app: Dash, place: _Place) -> None:
         bounds: list[float] | None, chart: dict[str, str], search: str | None,
     ) -> Any:  # fmt: skip
         name, cause = chart["name"], ctx.triggered_id
-        if isinstance(cause, dict) and cause["type"] == "chart":
+        if isinstance(cause, dict) and "type" in cause:
             if name in sections.STILL or (changed := _zoomed(moved)) is None:
                 raise PreventUpdate
             bounds = changed or None
-        elif isinstance(cause, dict) and cause["name"] == sections.OVER:
+        elif isinstance(cause, dict) and cause["choice"] == sections.OVER:
             bounds = None
         try:
             return sections.drawn(name, place.shown(search), place.look(values, ids, bounds)), bounds

@@ -38,7 +38,8 @@ def labelled(name: str, unit: str) -> str:
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis with its title."""
     return {
-        "title": {"text": title, "font": {"size": 12}, "standoff": 8}, "automargin": False, "zeroline": False,
+        "title": {"text": plain(title), "font": {"size": 12}, "standoff": 8}, "automargin": False,
+        "zeroline": False,
         "gridwidth": 1, "ticks": "", "tickfont": {"size": 11}, "showline": False, **more,
     }  # fmt: skip
 

@@ -361,7 +361,8 @@ def select(name: str, title: str, options: list[str], value: str) -> Component:
 
 
 def _choice(name: str) -> dict[str, str]:
-    return {"type": "choice", "name": name}
+    """Its id has another key than charts have: who has a key in common is taken to belong together."""
+    return {"choice": name}
 
 
 def _dropdown(name: str, title: str, options: list[Any]) -> Component:
