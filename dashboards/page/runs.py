@@ -1,5 +1,6 @@
 """The runs that the page has open: what was asked of one is kept until something new has come"""
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -11,13 +12,16 @@ import pyarrow as pa
 
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.views import courses, figures, steps, verdicts
+from d5ray.metrics.views import courses, figures, links, steps, verdicts
 from d5ray.metrics.views.view import RunView
 
+WHOLE: dict[str, Any] = {"over": "step", "low": None, "high": None}  # as the page asks at first
 MOST_OPEN = 8
 MOST_KEPT = 200  # answers of one run
 LOOK_SECONDS = 0.4  # that a look for new rows may take; what it does not reach comes with the next one
 JUDGE_SECONDS = 2.0  # between two verdicts of a run that goes on, at least
+REST = 4.0  # times what the last answers took, before a run that goes on is asked again
+LONG = 100_000  # rows from which on it pays to prepare something
 LIST_SECONDS = 5.0  # for which the list of all runs is believed
 
 
@@ -28,7 +32,8 @@ class Shown:
     def __init__(self, run: Run) -> None:
         self.view = RunView(run, LOOK_SECONDS)
         self._kept: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._busy, self._rest = 0.0, 0.0
         self._judged: tuple[float, float, int, pa.Table] | None = None  # when, for how long, version, verdict
 
     @property
@@ -37,23 +42,31 @@ class Shown:
         return self.view.name
 
     def ask(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """What a view's function says of this run."""
-        key, version = (function, tuple(sorted(arguments.items()))), self.view.version
+        """What a view's function says of this run; who asks the same meanwhile gets the same answer."""
+        key = function, tuple(sorted(arguments.items()))
         with self._lock:
+            version = self.view.version
             found = self._kept.get(key)
-        if found is not None and found[0] == version:
-            return found[1]
-        answer = function(self.view, **arguments)
-        with self._lock:
+            if found is not None and found[0] == version:
+                return found[1]
+            begin = time.monotonic()
+            answer = function(self.view, **arguments)
+            self._busy += time.monotonic() - begin
             self._kept[key] = version, answer
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return answer
 
     def refresh(self) -> int:
-        """Look for what is new; the version of what is known then."""
-        if self.view.running:
-            self.view.refresh(LOOK_SECONDS)
+        """Look for what is new; the version of what is known then.
+
+        A run goes on while it is looked at: drawing it may take a share of one core, and no more.
+        """
+        now = time.monotonic()
+        if self.view.running and now >= self._rest:
+            with self._lock:
+                self.view.refresh(LOOK_SECONDS)
+                self._rest, self._busy = now + REST * self._busy, 0.0
         return self.view.version
 
     def verdict(self) -> pa.Table:
@@ -70,13 +83,24 @@ class Shown:
         return table
 
     def warm(self) -> None:
-        """Ask for what the first look needs, before somebody looks."""
-        self.ask(figures.figures)
-        for metric in ("loss", "test_accuracy"):
-            self.ask(courses.course, metric=metric)
-        self.ask(steps.parts)
-        self.ask(courses.throughput)
-        self.verdict()
+        """Ask for what is looked at first, before somebody does; harmless where it cannot be."""
+        try:
+            self.ask(courses.course, metric="loss", **WHOLE)
+            rows = self.ask(figures.figures)["rows"] or 0
+            self.ask(courses.throughput, **WHOLE)
+            self.ask(courses.course, metric="test_accuracy", **WHOLE)
+            self.ask(steps.parts, **WHOLE)
+            self.verdict()
+            if rows >= LONG:
+                steps.prepare(self.view)
+            for function in (courses.metrics, links.actors, links.edges):
+                self.ask(function)
+            over_time = {**WHOLE, "over": "seconds"}
+            self.ask(courses.course, metric="step_time", **WHOLE)
+            self.ask(courses.course, metric="loss", **over_time)
+            self.ask(courses.throughput, **over_time)
+        except Exception as error:  # a closed connection, or a run that cannot be read: whoever asks is told
+            logging.getLogger(__name__).debug("not warmed: %s", error)
 
     def close(self) -> None:
         """Give back its memory."""

@@ -9,6 +9,8 @@ TIMES = ("data_time", "forward_time", "backward_time", "exchange_time", "update_
 WAITS = ("server_wait_time", "window_wait_time", "letter_wait_time")
 PARTS = ("data", "forward", "backward", "exchange", "wait", "update", "record", "other")  # in their order
 
+READY = "ready_steps"
+
 _METRICS = ", ".join(f"'{name}'" for name in ("step_time", *TIMES, *WAITS))
 _WAITS = ", ".join(f"'{name}'" for name in WAITS)
 _TOTALS = ", ".join(
@@ -48,7 +50,45 @@ WITH chosen AS (
     FROM wide LEFT JOIN waits USING (rank, stretch) WHERE steps > 0
 )
 """
+# The same from rows that were put together before, one for each step of an agent: see `prepare`.
+_READY = f"""
+WITH parts AS (
+    SELECT rank, floor((x - $low) / $width) AS stretch, max(x) AS x, count(*) AS steps, min(began) AS began,
+        max(ended) AS ended, {", ".join(f"sum({name}) AS {name}" for name in PARTS)}
+    FROM (SELECT *, {{x}} AS x FROM {READY}) WHERE x BETWEEN $low AND $high GROUP BY rank, stretch
+)
+"""
+_READY_X = {"step": "CAST(number AS DOUBLE)", "seconds": "(ended - $origin) / 1e9"}
+_ONE_STEP = f"""
+WITH rows AS (
+    SELECT metric, rank, attempt, step AS number, value, epoch_ns(t_wall) AS ended FROM samples
+    WHERE metric IN ({_METRICS}) AND scope = 'agent' AND value IS NOT NULL
+), wide AS (
+    SELECT rank, attempt, number, max(ended) FILTER (metric = 'step_time') AS ended,
+        {
+    ", ".join(
+        f"coalesce(max(value) FILTER (metric = '{name}_time'), 0) AS {name}"
+        for name in ("step", "data", "forward", "backward", "exchange", "update", "record")
+    )
+}, sum(value) FILTER (metric IN ({_WAITS})) AS told
+    FROM rows GROUP BY rank, attempt, number
+), quickest AS (SELECT number, min(exchange) AS least FROM wide GROUP BY number)
+SELECT rank, number, ended, ended - CAST(step * 1e9 AS BIGINT) AS began, data, forward, backward,
+    greatest(0, least(exchange, coalesce(told, exchange - quickest.least))) AS wait,
+    exchange - wait AS exchange, update, record,
+    greatest(0, step - data - forward - backward - wide.exchange - update - record) AS other
+FROM wide JOIN quickest USING (number) WHERE ended IS NOT NULL
+"""
 _MEANS = ", ".join(f"sum({name}) / sum(steps) AS {name}" for name in PARTS)
+
+
+def prepare(view: RunView) -> None:
+    """Put the rows of a finished run together, one for each step of an agent: what asks for parts is quicker.
+
+    In memory, about 100 B a step and agent.
+    """
+    if not view.running:
+        view.make(READY, _ONE_STEP)
 
 
 def parts(
@@ -99,8 +139,9 @@ def _asked(
     view: RunView, query: str, over: Over, points: int, low: float | None, high: float | None
 ) -> pa.Table:
     begin, end = extent(view, "step_time", over).within(low, high)
+    given = _READY.format(x=_READY_X[over]) if view.has(READY) else _SUMS.format(x=X[over])
     return view.ask(
-        f"{_SUMS.format(x=X[over])} {query}",
+        f"{given} {query}",
         origin=view.origin,
         low=begin,
         high=end,

@@ -42,6 +42,7 @@ class RunView:
         self._finished: set[str] = set()
         self._stamp: tuple[float, ...] = ()
         self._origin: int | None = None
+        self._made: set[str] = set()
         self._connection = duckdb.connect(":memory:")
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
@@ -111,6 +112,20 @@ class RunView:
         """The first row of the answer; {} where there is none."""
         rows = self.ask(query, **parameters).slice(0, 1).to_pylist()
         return rows[0] if rows else {}
+
+    def make(self, name: str, query: str) -> None:
+        """Keep the answer to a query of d5ray's own as a table, for as long as the view is open.
+
+        Others may ask meanwhile; of a run that goes on the table would soon be out of date.
+        """
+        with self._connection.cursor() as cursor:
+            cursor.execute("USE kept")
+            cursor.execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
+        self._made.add(name)
+
+    def has(self, name: str) -> bool:
+        """Whether a table was made."""
+        return name in self._made
 
     def close(self) -> None:
         """Give back the memory."""
