@@ -7,12 +7,14 @@ from urllib.parse import parse_qs, quote
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from d5ray.dashboards.page import samples, sections, tables
+from d5ray.dashboards.page import sections, sql, tables
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Runs, Shown
 from d5ray.errors import D5Error
+from d5ray.metrics.views import rows
 
 FOLLOW_MS = 1000  # between two looks for new rows
+TITLES = {"t_wall": "time (UTC)"}  # of columns that are called otherwise
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -54,6 +56,7 @@ def _layout() -> Any:
             ),
             html.Nav(id="navigation"),
             html.Main(id="content"),
+            dcc.Graph(id="ahead", style={"display": "none"}),  # loads what draws, while the rest is made
         ]
     )
 
@@ -98,8 +101,8 @@ def _route(app: Dash, place: _Place) -> None:
     )  # fmt: skip
     def show(search: str | None) -> Any:
         name, view = place.name(search), place.view(search)
-        rows = place.runs.rows()
-        options = [{"label": _listed(row), "value": row["run_id"], "search": row["run_id"]} for row in rows]
+        known = place.runs.rows()
+        options = [{"label": _listed(row), "value": row["run_id"], "search": row["run_id"]} for row in known]
         links = sections.navigation(name, view)
         try:
             if view not in sections.VIEWS:
@@ -192,16 +195,19 @@ def _browse(app: Dash, place: _Place) -> None:
         last: int | None, _newer: int, _older: int, number: int, search: str | None,
     ) -> Any:  # fmt: skip
         number = {"newer": max(0, number - 1), "older": number + 1}.get(str(ctx.triggered_id), 0)
-        chosen = samples.Filter(metric, rank, phase, text or "", first, last)
+        chosen = rows.Filter(metric, rank, phase, text or "", first, last)
         try:
-            found, rows = samples.page(place.shown(search), chosen, number)
+            shown = place.shown(search)
+            known = shown.ask(rows.span, chosen=chosen)
+            found = rows.page(shown.view, chosen, number, known)
         except D5Error as error:
             return _error(str(error)), "", 0
         if not found.num_rows and number:
             raise PreventUpdate
-        begin = number * samples.PAGE_ROWS
-        told = f"{begin + 1:,} to {begin + found.num_rows:,} of {rows:,}" if rows else "no rows fit"
-        return tables.table(found.to_pylist(), samples.COLUMNS), told, number
+        begin, total = number * rows.PAGE_ROWS, known["n"]
+        told = f"{begin + 1:,} to {begin + found.num_rows:,} of {total:,}" if total else "no rows fit"
+        titles = {name: TITLES.get(name, name) for name in rows.COLUMNS}
+        return tables.table(found.to_pylist(), titles), told, number
 
     @app.callback(
         Output("answer", "children"), Output("told", "children"), Input("ask", "n_clicks"),
@@ -211,7 +217,7 @@ def _browse(app: Dash, place: _Place) -> None:
         if not clicks:
             raise PreventUpdate
         try:
-            found, told = samples.answer(place.shown(search), text or "")
+            found, told = sql.answer(place.shown(search), text or "")
         except D5Error as error:
             return _error(str(error)), ""
         return (_error(told), "") if found is None else (tables.of_arrow(found), told)

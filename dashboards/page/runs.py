@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.views import courses, figures, links, steps, verdicts
+from d5ray.metrics.views import courses, figures, links, rows, steps, verdicts
 from d5ray.metrics.views.view import RunView
 
 WHOLE: dict[str, Any] = {"over": "step", "low": None, "high": None}  # as the page asks at first
@@ -86,15 +86,18 @@ class Shown:
         """Ask for what is looked at first, before somebody does; harmless where it cannot be."""
         try:
             self.ask(courses.course, metric="loss", **WHOLE)
-            rows = self.ask(figures.figures)["rows"] or 0
+            length = self.ask(figures.figures)["rows"] or 0
             self.ask(courses.throughput, **WHOLE)
             self.ask(courses.course, metric="test_accuracy", **WHOLE)
             self.ask(steps.parts, **WHOLE)
             self.verdict()
-            if rows >= LONG:
+            if length >= LONG:
                 steps.prepare(self.view)
             for function in (courses.metrics, links.actors, links.edges):
                 self.ask(function)
+            for column in ("metric", "rank", "phase"):
+                self.ask(rows.distinct, column=column)
+            self.ask(rows.span, chosen=rows.Filter())
             over_time = {**WHOLE, "over": "seconds"}
             self.ask(courses.course, metric="step_time", **WHOLE)
             self.ask(courses.course, metric="loss", **over_time)
@@ -140,12 +143,12 @@ class Runs:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all runs, the newest first."""
-        at, rows = self._listed
+        at, found = self._listed
         if time.monotonic() > at + LIST_SECONDS:
             known = [Run(folder) for folder in self._elsewhere.values()]
-            rows = [{**run.row, "run_id": run.name} for run in [*known, *list_runs(self.root)]]
-            self._listed = time.monotonic(), rows
-        return rows
+            found = [{**run.row, "run_id": run.name} for run in [*known, *list_runs(self.root)]]
+            self._listed = time.monotonic(), found
+        return found
 
     def close(self) -> None:
         """Close all."""

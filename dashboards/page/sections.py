@@ -7,12 +7,12 @@ from urllib.parse import quote
 from dash import dcc, html
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.page import beside, charts, samples, tables, timeline, topology
+from d5ray.dashboards.page import beside, charts, tables, timeline, topology
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.looks import CONFIG, empty
 from d5ray.dashboards.page.runs import Runs, Shown
 from d5ray.errors import D5Error
-from d5ray.metrics.views import courses, figures, happenings, links
+from d5ray.metrics.views import courses, figures, happenings, links, rows
 
 Component = Any
 View = Callable[[Runs, Shown], list[Component]]
@@ -147,7 +147,7 @@ def compare(runs: Runs, shown: Shown) -> list[Component]:
 
 def data(runs: Runs, shown: Shown) -> list[Component]:
     """The rows themselves: filtered, and by SQL."""
-    words = samples.words(shown)
+    words = {name: shown.ask(rows.distinct, column=name) for name in ("metric", "rank", "phase")}
     return [
         html.Section(
             [

@@ -10,12 +10,13 @@ from d5ray.metrics.views import happenings
 NAMES = {"compute": "compute", "communicate": "communicate", "wait": "wait for others", "rest": "rest",
          "serve": "serve requests"}  # fmt: skip
 MOST_ACTORS = 40
+MOST_BARS = 2400
 HEIGHT = 34  # px of an actor's row
 
 
 def timeline(shown: Shown, look: Look) -> dict[str, Any]:
     """A row of bars for each agent and server. look: over seconds, whatever it says."""
-    rows = shown.ask(happenings.timeline, low=look.low, high=look.high).to_pylist()
+    rows = shown.ask(happenings.timeline, low=look.low, high=look.high, most=MOST_BARS).to_pylist()
     if not rows:
         return empty("no training steps are recorded in this time")
     actors = list(dict.fromkeys(row["actor"] for row in rows))[:MOST_ACTORS]
