@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.queries.asked import Asked
 
 
-def sql(
-    run: "Asked", query: str, *, most_rows: int | None = None, seconds: float | None = None
-) -> pa.Table:
+def sql(run: "Asked", query: str, *, most_rows: int | None = None, seconds: float | None = None) -> pa.Table:
     """What `query` selects from samples, runs, metrics, environment, events and verdicts of `run`.
 
     `summary` has a row for each metric, scope and phase: n, median, ci_lo, ci_hi, p95, cv, outliers, …

@@ -75,7 +75,8 @@ class RunView:
                 "SELECT least((SELECT min(epoch_ns(t_wall)) FROM samples), "
                 "(SELECT min(epoch_ns(t_wall) - CAST(value * 1e9 AS BIGINT)) FROM samples "
                 "WHERE metric = 'step_time' AND isfinite(value)), "
-                "(SELECT min(epoch_ns(t_wall)) FROM events)) AS earliest"
+                "(SELECT min(epoch_ns(t_wall) - CAST(coalesce(duration, 0) * 1e9 AS BIGINT)) FROM events)) "
+                "AS earliest"
             )
             self._origin = found["earliest"]
         return self._origin or 0
