@@ -4,7 +4,8 @@
 
 LeNet on the digits by one agent, and by two that exchange at every step. In every fresh set of processes the
 agents train with their mirror's thread and without it in turn, forwards and backwards; what is compared are
-mean steps, since the mirror looks once a second. The processor's time of that thread is measured beside it.
+mean steps of turns side by side, since the mirror looks once a second. The processor's time of that thread is
+measured beside it.
 """
 
 import d5ray as d5

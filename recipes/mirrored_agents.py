@@ -25,7 +25,7 @@ class MirroredAgents(Contender[StepTimes]):
     """d5ray's agents, in turns of the job's steps; turns: of each side, forwards, backwards, and so on."""
 
     processes: int
-    turns: int = 6
+    turns: int = 8
 
     @property
     def name(self) -> str:

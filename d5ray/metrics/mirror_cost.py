@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
+
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.side_by_side import time_of, time_ratio
+from d5ray.metrics.side_by_side import over_processes, rows_of, scope_of, time_of
 from d5ray.metrics.statistics import Estimate
 
 TURN_TIME: Final = "turn_step_time"  # the mean over the steps of a turn
@@ -17,7 +19,8 @@ WITH, WITHOUT = "with mirror", "without"  # the sides
 class MirrorTimeRatio(Metric):
     """How many times as long a step takes with the mirror as without; both in one process, in turn.
 
-    Means, not medians, within a turn: the mirror looks once a second, and most steps know nothing of it.
+    Means, not medians, within a turn: the mirror looks once a second, and most steps know nothing of it. Each
+    turn is compared with the one beside it, since the machine changes its speed meanwhile.
     """
 
     contender: str
@@ -26,11 +29,23 @@ class MirrorTimeRatio(Metric):
     unit = "1"
     direction = "min"
     kind = "ratio"
-    aggregation = "mean over a turn, median over turns, median of the log-ratio over pairs in fresh processes"
+    aggregation = "mean over a turn, median of the ratios of turns side by side, median over fresh processes"
     description = "a step's time while Ray's metrics show the agents, over its time without"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, TURN_TIME, *(f"{self.contender} {side}" for side in (WITH, WITHOUT)))
+        above, below = (_turns(run, scope_of(self.contender, side)) for side in (WITH, WITHOUT))
+        ratios: dict[int, list[float]] = {}
+        for (process, turn), seconds in above.items():
+            if (process, turn) in below:
+                ratios.setdefault(process, []).append(seconds / below[process, turn])
+        medians = {process: float(np.median(found)) for process, found in ratios.items()}
+        return over_processes(run, medians, self.contender)
+
+
+def _turns(run: RunTables, scope: str) -> dict[tuple[int, int], float]:
+    """The mean step of every process's every turn."""
+    columns = (rows_of(run, TURN_TIME, scope)[name].to_pylist() for name in ("rep", "step", "value"))
+    return {(rep, step): value for rep, step, value in zip(*columns, strict=True)}
 
 
 @final
