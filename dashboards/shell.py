@@ -214,17 +214,17 @@ def interruptible(run: Asked, ask: Callable[[], None]) -> None:
             ask()
         except BaseException as error:
             failed.append(error)
+        finally:
+            done.set()
 
-    source = run.source
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    source, done = run.source, threading.Event()  # joining a thread and Ctrl-C do not go together in 3.11
+    threading.Thread(target=work, daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(0.1)
+        while not done.wait(0.1):
+            pass
     except KeyboardInterrupt:
         source.interrupt()
-        thread.join(_PATIENCE)
-        if thread.is_alive():  # it goes on alone; the next query gets a connection of its own
+        if not done.wait(_PATIENCE):  # it goes on alone; the next query gets a connection of its own
             run.close()
         terminal.err().print("interrupted", style="yellow")
         raise

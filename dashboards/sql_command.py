@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from d5ray.metrics.folders import runs_root
 from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.store import Run
 
+INTERRUPTED = 2  # the exit code after Ctrl-C, as of a run
 MOST_ROWS = 1000  # of one query's result that are shown
 
 Where = Annotated[
@@ -70,16 +72,15 @@ def sql(
     if output is not None and query is None:
         raise ConfigurationError(f"--output {output} needs a query: d5ray sql RUN QUERY --output {output}")
     asked = _found(run, token, address)
-    if query is None:
-        talk = shell.Shell(
-            asked, lambda name: _found(name, token, address), rows=rows or shell.ROWS, format=format
-        )
-        if sys.stdin.isatty():
-            talk.interactive()
+    try:
+        if query is None:
+            found = partial(_found, token=token, address=address)
+            talk = shell.Shell(asked, found, rows=rows or shell.ROWS, format=format)
+            talk.interactive() if sys.stdin.isatty() else talk.piped(sys.stdin)
         else:
-            talk.piped(sys.stdin)
-    else:
-        shell.interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
+            shell.interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int | None, json: bool) -> None:

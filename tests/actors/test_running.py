@@ -18,7 +18,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError, D5Error, StorageError
 
 MEDIANS = "SELECT metric, median(value) AS m, count(*) AS n FROM samples GROUP BY metric ORDER BY metric"
-SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
+SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c"
 
 
 @pytest.fixture(scope="module")

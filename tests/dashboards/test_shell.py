@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from d5ray.dashboards import prompt, shell
 from d5ray.errors import ConfigurationError, D5Error
 from tests.conftest import d5ray, started
 from tests.metrics.small_runs import finished, values_of
+
+FOREVER = "select count(*) from range(1000000) a, range(1000000) b, range(1000000) c"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,7 @@ def test_the_shell_on_a_terminal(terminal: Any, root: Path) -> None:
     terminal.expect(r"1 row in 0\.\d+ s")
     terminal.send("selec 1;\r")
     terminal.expect("LINE 1: selec 1")
-    terminal.send("select count(*) from range(1000000) a, range(1000000) b;\r")
+    terminal.send(f"{FOREVER};\r")
     time.sleep(0.5)
     terminal.sendintr()
     terminal.expect("interrupted")
@@ -176,6 +179,15 @@ def test_a_wrong_command_is_one_clear_error(arguments: tuple[str, ...], message:
     assert isinstance(done.exception, D5Error), done
     assert message in str(done.exception)
     assert done.stdout == ""
+
+
+def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
+    """Soon, with one line that says so, and nothing left."""
+    with started("sql", "first", FOREVER, env={"D5RAY_HOME": str(root)}) as command:
+        time.sleep(3)
+        command.process.send_signal(signal.SIGINT)
+        out, err = command.process.communicate(timeout=10)
+    assert (command.process.returncode, out, err.strip()) == (2, "", "interrupted")
 
 
 def test_a_folder_is_served_until_it_is_told_to_end(root: Path) -> None:

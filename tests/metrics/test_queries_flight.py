@@ -19,7 +19,7 @@ from d5ray.metrics.queries.flight import AT_ONCE, FlightEndpoint
 from d5ray.metrics.queries.source import Limits
 from tests.metrics.small_runs import finished
 
-FOREVER = "select count(*) from range(1000000) a, range(1000000) b"
+FOREVER = "select count(*) from range(1000000) a, range(1000000) b, range(1000000) c"
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,10 @@ def test_a_query_has_bounded_memory_and_time(tmp_path: Path, monkeypatch: pytest
         database.ask("select range, repeat('x', 100) t from range(2000000) order by t, range desc") as answer,
     ):
         answer.table()
-    for query in ("select count(*) from range(1000000) a, range(1000000) b", "select sleep_ms(60000)"):
+    for query in (
+        "select count(*) from range(1000000) a, range(1000000) b, range(1000000) c",
+        "select sleep_ms(60000)",
+    ):
         with pytest.raises(ConfigurationError, match=r"ended after 0\.5 s"), database.ask(query) as answer:
             answer.table()
     with database.ask("select count(*) n from samples") as answer:

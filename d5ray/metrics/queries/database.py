@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError, StorageError
+from d5ray.errors import ConfigurationError, StorageError, first_line
 from d5ray.metrics.queries import refused
 from d5ray.metrics.queries.source import Answer, Limits, Rows, Shelf, Source
 from d5ray.metrics.queries.summaries import summary_of
@@ -199,7 +199,7 @@ class _Bound:
     def too_much(self, error: Exception) -> ConfigurationError:
         return ConfigurationError(
             f"The query needs more memory than it may have ({self._limits.memory}): select fewer columns or "
-            f"rows, or aggregate them. {error}"
+            f"rows, or aggregate them. {first_line(error)}"
         )
 
     def interrupted(self) -> ConfigurationError:
