@@ -25,7 +25,7 @@ import d5ray as d5
 from d5ray.__main__ import app
 from d5ray.dashboards import prompt, shell
 from d5ray.errors import ConfigurationError, D5Error
-from tests.conftest import d5ray, started
+from tests.conftest import d5ray, started, wait_until
 from tests.metrics.small_runs import finished, values_of
 
 FOREVER = "select count(*) from range(1000000) a, range(1000000) b, range(1000000) c"
@@ -184,7 +184,9 @@ def test_a_wrong_command_is_one_clear_error(arguments: tuple[str, ...], message:
 def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
     """Soon, with one line that says so, and nothing left."""
     with started("sql", "first", FOREVER, env={"D5RAY_HOME": str(root)}) as command:
-        time.sleep(3)
+        maps = Path(f"/proc/{command.process.pid}/maps")
+        wait_until(lambda: "_duckdb" in maps.read_text(), 60)  # it has begun to ask
+        time.sleep(1)
         command.process.send_signal(signal.SIGINT)
         out, err = command.process.communicate(timeout=10)
     assert (command.process.returncode, out, err.strip()) == (2, "", "interrupted")
