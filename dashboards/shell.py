@@ -29,7 +29,7 @@ HELP = {
     ".table, .json, .csv": "how results are shown from now on",
     ".exit": "leave; so does Ctrl-D",
 }
-_PATIENCE = 2.0  # s for a query to end that was interrupted
+_PATIENCE = 5.0  # s for a query to end that was interrupted
 
 
 @final
@@ -223,8 +223,11 @@ def interruptible(run: Asked, ask: Callable[[], None]) -> None:
         while not done.wait(0.1):
             pass
     except KeyboardInterrupt:
+        end = time.monotonic() + _PATIENCE
         source.interrupt()
-        if not done.wait(_PATIENCE):  # it goes on alone; the next query gets a connection of its own
+        while not done.wait(0.1) and time.monotonic() < end:
+            source.interrupt()  # again: before it has begun a query cannot be interrupted
+        if not done.is_set():  # it goes on alone; the next query gets a connection of its own
             run.close()
         terminal.err().print("interrupted", style="yellow")
         raise
