@@ -61,7 +61,7 @@ def measured(
                         stdin=subprocess.PIPE,
                         stdout=log,
                         stderr=log,
-                        env=_environment(),
+                        env=environment(),
                         start_new_session=True,  # Ctrl-C is for the driver, which ends them
                     )
                 )
@@ -86,7 +86,8 @@ def _program(folder: Path) -> Command:
     return [sys.executable, "-m", "d5ray.recipes.member", str(folder)]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of a process that is measured: this code, and one thread for numerical libraries."""
     assert d5ray.__file__ is not None
     here = str(Path(d5ray.__file__).parent.parent)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
