@@ -18,7 +18,7 @@ def of(runs: Sequence[Run]) -> Facts:
     facts: Facts = {}
     for run in runs:
         nodes = facts.setdefault(run.name, {})
-        for row in run.tables()["environment"].to_pylist():
+        for row in run.tables(without=("samples", "events"))["environment"].to_pylist():
             nodes.setdefault(row["node"], {})[row["key"]] = row["value"]
     return facts
 

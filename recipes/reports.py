@@ -24,6 +24,7 @@ from d5ray.metrics.schema import table_of
 from d5ray.metrics.store import Run, RunWriter
 from d5ray.recipes import processes
 from d5ray.recipes.contenders import Contender, Series
+from d5ray.recipes.recipe import overall
 from d5ray.recipes.side_by_side import SideBySide
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ def written(root: Path, number: int, steps: int, agents: int) -> Run:
     run = Run(root / name)
     judged = [criterion.judge(run.tables()) for criterion in (TestAccuracy() >= 0.5, StepTime() <= 1.0)]
     writer.write_table("verdicts", table_of("verdicts", [each.row for each in judged]))
-    writer.update_run(status="completed", steps=steps, ended=started, verdict="PASS")
+    word = overall(judged, "completed")
+    writer.update_run(status="completed", steps=steps, ended=started, verdict=word)
     return run
 
 

@@ -210,7 +210,7 @@ def _machines(runs: Sequence[Run]) -> list[str]:
     found: list[dict[str, str]] = []  # by run: of a fact, all its nodes' values
     for run in runs:
         values: dict[str, set[str]] = {}
-        for row in run.tables()["environment"].to_pylist():
+        for row in run.tables(without=("samples", "events"))["environment"].to_pylist():
             values.setdefault(row["key"], set()).add(row["value"])
         found.append({key: " and ".join(sorted(of)) for key, of in values.items()})
     keys = set().union(*found)

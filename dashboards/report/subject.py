@@ -27,6 +27,7 @@ IMPORTANT: Final = (
     "communicator", "executor", "slow",
 )  # fmt: skip
 MOST_DIFFERENCES: Final = 4  # told in the name of a setting
+KEPT_ROWS: Final = 400_000  # of a run, so that a metric that several others are made of is read once
 MOST_CHARACTERS: Final = 40
 
 
@@ -39,6 +40,7 @@ class Member:
         self.view = RunView(run)
         self.row = self.view.row
         self._estimates: dict[str, Estimate] = {}
+        self._kept: dict[str, pa.Table] = {}
 
     @cached_property
     def described(self) -> dict[str, Any]:
@@ -57,8 +59,19 @@ class Member:
 
     def tables(self, metrics: Iterable[str]) -> dict[str, pa.Table]:
         """The tables with the rows of these metrics alone, in the store's own types."""
-        samples = self.view.ask(f"SELECT * FROM samples WHERE metric IN ({listed(metrics)})")
-        return {"samples": checked(samples, TABLES["samples"]).unify_dictionaries(), **self._small}
+        rows = [self._rows(name) for name in metrics] or [TABLES["samples"].empty_table()]
+        return {"samples": pa.concat_tables(rows).unify_dictionaries(), **self._small}
+
+    def _rows(self, metric: str) -> pa.Table:
+        """The rows of one metric; the last ones that were asked for are kept."""
+        if metric in self._kept:
+            return self._kept[metric]
+        asked = self.view.ask("SELECT * FROM samples WHERE metric = $metric", metric=metric)
+        rows = checked(asked, TABLES["samples"])
+        self._kept[metric] = rows
+        while len(self._kept) > 1 and sum(table.num_rows for table in self._kept.values()) > KEPT_ROWS:
+            del self._kept[next(iter(self._kept))]
+        return rows
 
     @cached_property
     def _small(self) -> dict[str, pa.Table]:
@@ -120,11 +133,12 @@ class Setting:
         return self._estimates[metric.label]
 
     def _together(self, metric: Metric) -> Estimate:
-        there = [member for member in self.members if set(metric.reads()) <= member.measured.keys()]
-        if len(there) < 2 or not metric.reads():  # without, it looks at events, which are each run's own
-            found = [member.estimate(metric) for member in self.members]
-            values = {at: each.value for at, each in enumerate(found) if each.value is not None}
-            return over_runs(list(values.values())) if len(values) > 1 else found[next(iter(values), 0)]
+        found = [member.estimate(metric) for member in self.members]
+        values = {at: each.value for at, each in enumerate(found) if each.value is not None}
+        if len(values) < 2:
+            return found[next(iter(values), 0)]
+        if not metric.reads():  # it looks at events, which are each run's own
+            return over_runs(list(values.values()))
         return metric.estimate(self.tables(metric.reads()))
 
     def tables(self, metrics: Iterable[str]) -> dict[str, pa.Table]:

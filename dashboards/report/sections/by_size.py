@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
-from d5ray.dashboards.numbers import number
+from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Table
 from d5ray.dashboards.report.quantities import spread, told
@@ -48,10 +48,10 @@ def found_by_size(member: Member) -> list[BySize]:
     times: dict[str, dict[float, Estimate]] = {}
     for scope in contenders(tables, ALLREDUCE_TIME):
         name, agents, at = Scope.of(scope)
-        size = bytes_of(at)
-        if size is not None:
+        length = bytes_of(at)
+        if length is not None:
             contender = f"{name}[{agents}]"
-            times.setdefault(contender, {})[size] = time_of(tables, ALLREDUCE_TIME, contender, at)
+            times.setdefault(contender, {})[length] = time_of(tables, ALLREDUCE_TIME, contender, at)
     return [
         BySize(name, dict(sorted(of.items())), *fit(list(of), [each.value or np.nan for each in of.values()]))
         for name, of in times.items()
@@ -90,9 +90,10 @@ def _drawn(found: Sequence[BySize]) -> "Drawing":
             x = np.geomspace(sizes[0], sizes[-1], 60)
             axes.plot(x, (each.latency + each.seconds_per_byte * x) * 1e3, color=looks.colour, linewidth=0.9,
                       linestyle=looks.dashes)  # fmt: skip
-        style.logarithmic(axes, "x", *_ends(size for each in found for size in each.times))
+        style.logarithmic(axes, "x", *_ends(length for each in found for length in each.times))
         taken = (time.value for each in found for time in each.times.values())
         style.logarithmic(axes, "y", *_ends(1e3 * value for value in taken if value))
+        axes.xaxis.set_major_formatter(lambda value, _: size(value))
         axes.set_xlabel("size of the array (B)")
         axes.set_ylabel("time of an allreduce (ms)")
         style.legend(figure, axes, names)

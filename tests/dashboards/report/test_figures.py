@@ -1,0 +1,138 @@
+"""Claims about figures whose data are planted: what is drawn is where it belongs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from d5ray.dashboards.operators import Measured
+from d5ray.dashboards.report import style
+from d5ray.dashboards.report.quantities import spread, told, unit_of
+from d5ray.dashboards.report.sections import by_size, rooflines, verdict
+from d5ray.dashboards.report.sections.studies import converted
+from d5ray.dashboards.report.subject import Subject, subject_of
+from d5ray.metrics.criteria import Verdict
+from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.store import RunWriter
+
+LINKS = {"shared_memory[2]": (1e-5, 1e-10), "gloo[2]": (3e-4, 6e-10)}  # α in s, β in s/B
+SIZES = {"4 B": 4, "64 kB": 64e3, "1 MB": 1e6, "10 MB": 1e7}
+
+
+@contextmanager
+def allreduces(root: Path) -> Iterator[Subject]:
+    """Two contenders, whose times follow a latency and a bandwidth exactly."""
+    writer = RunWriter(root, "sizes")
+    writer.open({"recipe": "allreduce_speed", "agents": 2, "started": datetime.now(UTC)})
+    recorder = Recorder(run_id="sizes", agent="a", rank=0, node="n", send=writer.append)
+    recorder.declare("allreduce_time", "s")
+    for rep in range(6):
+        for name, (latency, per_byte) in LINKS.items():
+            for size, n in SIZES.items():
+                seconds = latency + per_byte * n
+                scope = f"{name} {size}"
+                recorder.record("allreduce_time", seconds, step=0, rep=rep, phase="run", scope=scope)
+    recorder.flush()
+    writer.update_run(status="completed")
+    writer.close()
+    found = subject_of([str(root / "sizes")])
+    yield found
+    found.close()
+
+
+def test_latency_and_bandwidth_are_those_of_the_links(tmp_path: Path) -> None:
+    with allreduces(tmp_path) as subject:
+        found = {each.name: each for each in by_size.found_by_size(subject.members[0])}
+        for name, (latency, per_byte) in LINKS.items():
+            assert found[name].latency == pytest.approx(latency, rel=1e-3)
+            assert found[name].seconds_per_byte == pytest.approx(per_byte, rel=1e-3)
+        figure, table = by_size.blocks_of(subject)
+        assert table.rows[0] == ("shared_memory[2]", "10 µs", "10 GB/s")  # type: ignore[union-attr]
+        (axes,) = figure.draw().axes  # type: ignore[union-attr]
+    drawn = [line for line in axes.lines if np.size(line.get_xdata()) == 60]  # the fits
+    for line, (latency, per_byte) in zip(drawn, LINKS.values(), strict=True):
+        x, y = (np.asarray(data, float) for data in line.get_data())
+        assert y == pytest.approx((latency + per_byte * x) * 1e3, rel=1e-3)
+
+
+def test_marks_of_a_roofline_stand_at_their_rates_below_the_roof() -> None:
+    """A roof of 100 GFLOP/s and 10 GB/s; an operator's interval is that of its time, turned round."""
+    gemm = Measured("gemm", "gemm", "torch", 1e-4, 0.9e-4, 2e-4, 6, 8.0, 4e10, 5e9, 0.5, "B/s")
+    conv = Measured("conv", "conv", "numpy", 1e-3, None, None, 1, 50.0, 9e10, 2e9, 0.9, "FLOP/s")
+    (axes,) = rooflines._drawn([gemm, conv], 1e11, 1e10).axes
+    (roof,) = [line for line in axes.lines if np.size(line.get_xdata()) == 3]
+    assert np.asarray(roof.get_ydata())[1:] == pytest.approx([1e11, 1e11])
+    assert np.asarray(roof.get_xdata())[1] == 10.0
+    marks = {
+        tuple(map(float, line.get_xydata()[0])) for container in axes.containers for line in container[:1]
+    }
+    assert marks == {(8.0, 4e10), (50.0, 9e10)}
+    (bar,) = axes.containers[0][2]
+    assert bar.get_segments()[0][:, 1] == pytest.approx([2e10, 4e10 / 0.9])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "target", "expected"),
+    [
+        (0.9, 0.8, 1.2, 1.0, (0.9, 0.8, 1.2)),
+        (2.0, None, None, 4.0, (0.5, 0.5, 0.5)),
+        (2.0, 1.0, np.inf, 4.0, (0.5, 0.25, 0.5)),
+        (None, None, None, 1.0, None),
+        (1.0, 0.5, 2.0, 0.0, None),
+        (np.inf, 1.0, np.inf, 1.0, None),
+    ],
+)
+def test_a_criterion_stands_at_its_value_over_the_target(
+    value: float | None, low: float | None, high: float | None, target: float,
+    expected: tuple[float, float, float] | None,
+) -> None:  # fmt: skip
+    """Where no finite ratio says anything it is not drawn; the table has it."""
+    made = Verdict("", "m", "1", "<=", target, value, low, high, 6, "runs", "PASS", "")
+    assert verdict.position(made) == expected
+
+
+def test_error_bars_end_where_the_interval_ends() -> None:
+    found = [Estimate(2.0, 1.5, 4.0), Estimate(3.0), Estimate(None)]
+    values, around = spread(found, 0.5)
+    assert values[:2].tolist() == [4.0, 6.0] and np.isnan(values[2])
+    assert around[:, :2].tolist() == [[1.0, 0.0], [4.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("found", "unit", "text"),
+    [
+        (Estimate(2.5e-7, 2e-7, 3e-7), "s", "250 ns [200, 300]"),
+        (Estimate(39_350_240.0), "B", "39.35 MB"),
+        (Estimate(20094.5, 19000.0, 21000.0), "1/s", "20,094 /s [19,000, 21,000]"),
+        (Estimate(0.0), "s", "0 s"),
+        (Estimate(None), "s", "–"),
+    ],
+)
+def test_a_value_and_its_interval_have_one_unit(found: Estimate, unit: str, text: str) -> None:
+    assert told(found, unit) == text
+
+
+def test_a_unit_suits_most_of_the_values() -> None:
+    assert unit_of("s", [0.002, 0.5, 0.003]).name == "ms"
+
+
+def test_a_table_of_the_terminal_keeps_its_title_its_cells_and_its_sides() -> None:
+    shown = RichTable("who", "time")
+    shown.columns[1].justify = "right"
+    shown.add_row(Text("d5ray[2]"), "1.5")
+    found = converted(Group(Text("steps"), shown), "run: ")
+    assert (found.title, found.header, list(found.rows), found.numeric) == (
+        "run: steps", ("who", "time"), [("d5ray[2]", "1.5")], frozenset({1}),
+    )  # fmt: skip
+
+
+def test_legends_with_long_names_stand_below() -> None:
+    assert style.legend_height(["a", "b"]) == 0
+    assert style.legend_height(["a" * 40, "b"]) > style.legend_height(["a" * 25, "b"]) > 0
