@@ -8,6 +8,7 @@ from d5ray.dashboards.numbers import count
 from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Section, Table
 from d5ray.dashboards.report.quantities import unit_of
+from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.comparison import BAD, GOOD, METRICS, TOLERANCE, Comparison, Difference, compare
 
@@ -29,19 +30,23 @@ def section(subject: Subject) -> Section | None:
     first, *others = subject.settings
     blocks: list[Block] = [Note(f"What the others are held against: {first.label}.")]
     for place, other in enumerate(others[:MOST_COMPARED], 1):
-        blocks += _against(first, other, place)
+        blocks += _against(first, other, place, other_rate(subject).name)
     if len(others) > MOST_COMPARED:
         left = count(len(others) - MOST_COMPARED, "more setting")
         blocks.append(Note(f"{left} not compared: name fewer runs."))
     return Section("comparison", "Comparison", tuple(blocks))
 
 
-def _against(first: Setting, other: Setting, place: int) -> list[Block]:
+def _against(first: Setting, other: Setting, place: int, without: str) -> list[Block]:
     sides = [[m for m in setting.members if m.row["status"] == COMPLETED] for setting in (first, other)]
     for setting, side in zip((first, other), sides, strict=True):
         if not side:
             return [Note(f"{other.label}: not compared, no run of {setting.label} is completed.")]
-    known = {member.name: member.values for side in sides for member in side}
+    known = {
+        member.name: {name: value for name, value in member.values.items() if name != without}
+        for side in sides
+        for member in side
+    }
     below, above = ([member.run for member in side] for side in sides)
     found = compare(below, above, TOLERANCE, METRICS, known)
     if found.incomparable:

@@ -227,7 +227,7 @@ def _around_one(axes: "Axes", ratios: Sequence[float]) -> None:
 
 def _key_figures(subject: Subject) -> Table:
     """What was measured, setting by setting, with intervals; of many settings each has a line."""
-    metrics = [CATALOGUE[name]() for name in KEY_FIGURES if CATALOGUE[name] is not _other_rate(subject)]
+    metrics = [CATALOGUE[name]() for name in KEY_FIGURES if CATALOGUE[name] is not other_rate(subject)]
     columns = [
         (setting.label, [told(setting.estimate(metric), metric.unit) for metric in metrics])
         for setting in subject.settings
@@ -246,7 +246,7 @@ def _key_figures(subject: Subject) -> Table:
     return Table(title, header, rows if kept else [], frozenset(range(1, len(header))))
 
 
-def _other_rate(subject: Subject) -> type[Metric]:
+def other_rate(subject: Subject) -> type[Metric]:
     """The rate of samples that says nothing here: agents wait for each other at every step, or never."""
     alone = all("staleness" in m.measured or "window_wait_time" in m.measured for m in subject.members)
     return Throughput if alone else AsynchronousThroughput
