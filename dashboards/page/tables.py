@@ -17,7 +17,12 @@ MOST_TEXT = 300  # characters of a cell
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], **more: Any) -> Component:
     """A table of rows. columns: from what a row calls it to what stands above it."""
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in columns.values()]))
+    numbers = {name for name in columns if any(_is_number(row.get(name)) for row in rows)}
+    heads = [
+        html.Th(title, scope="col", className="number" if name in numbers else "")
+        for name, title in columns.items()
+    ]
+    head = html.Thead(html.Tr(heads))
     body = [
         html.Tr([_cell(row.get(name)) for name in columns], className=row.get("class", "")) for row in rows
     ]
@@ -109,8 +114,12 @@ def _counted(verdict: Verdict) -> str:
 
 
 def _cell(value: Any) -> Component:
-    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return html.Td(value if _is_component(value) else _text(value), className="number" if numeric else "")
+    kind = "number" if _is_number(value) else ""
+    return html.Td(value if _is_component(value) else _text(value), className=kind)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_component(value: Any) -> bool:

@@ -12,7 +12,7 @@ from d5ray.metrics.views import links
 
 SERVER = "ParameterServer"
 MOST_IN_ROW = 12  # agents beside each other, with servers below them
-LABELLED = 12  # links at most whose bytes stand on them
+LABELLED = 8  # links at most whose bytes stand on them
 WIDTHS = (1.0, 2.0, 3.5, 5.0)  # px, of links by their share of the busiest one's bytes
 HUES = {
     "consensus_distance": "distance from the mean [1]",

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
 from d5ray.metrics.schema import table_of
+from d5ray.metrics.store import Run
 from tests.dashboards.made_runs import Made
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -241,6 +244,8 @@ def test_runs_stand_side_by_side(page: str, look: Open) -> None:
         option = tab.tab.locator(".dash-dropdown-content label", has_text=name)
         if not option.locator("input").is_checked():
             option.click()
+        tab.until(lambda option=option: option.locator("input").is_checked())
+        tab.until(lambda name=name: tab.points("beside_loss", name))
     tab.tab.keyboard.press("Escape")
     for name in ("servers", "gossip", "long"):
         tab.until(lambda name=name: tab.points("beside_loss", name))
@@ -409,3 +414,34 @@ def test_nothing_comes_from_elsewhere(page: str, look: Open) -> None:
     tab.turn("data")
     assert len(tab.asked) > 10
     assert {url.split("/")[2] for url in tab.asked if url.startswith("http")} == {page.split("/")[2]}
+
+
+@pytest.mark.slow
+def test_a_run_on_ray_is_followed(tmp_path: Path, look: Open) -> None:
+    """A real training of two agents: its steps are seen to grow, its verdict to come, and its topology."""
+    environment = os.environ | {"D5RAY_HOME": str(tmp_path)}
+    settings = ("agents=2", "communicator=gloo")
+    command = [sys.executable, "-m", "d5ray", "run", "digits_lenet", "--json"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    with (tmp_path / "log").open("wb") as log:
+        run = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + 120
+        while not list((tmp_path / "runs").glob("*/samples.arrows")):
+            assert run.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        with serving(tmp_path / "runs", "last") as address:
+            tab = look(address)
+            tab.show()
+            seen = {tab.until(lambda: (now := tab.stat("steps")) != "–" and now)}
+            tab.until(lambda: len(seen.add(tab.stat("steps")) or seen) >= 3)  # type: ignore[func-returns-value]
+            assert "so far" in tab.tab.locator("[id*=verdict] h2").inner_text()
+            assert run.wait(240) in (0, 1, 2)
+            tab.until(lambda: "completed" in tab.tab.locator("#state").inner_text())
+            word = Run.find("last", tmp_path / "runs").row["verdict"]
+            assert word in tab.tab.locator("#state").inner_text()
+            tab.turn("topology")
+            assert tab.tab.locator("[data-chart='graph'] .annotation-text").count() == 1
+    finally:
+        run.terminate()
+        run.wait(60)
