@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from d5ray.dashboards.page import sections, sql, tables
+from d5ray.dashboards.page import blocks, drawings, live, sections, sql, tables
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Runs, Shown
 from d5ray.errors import D5Error
@@ -84,7 +84,7 @@ class _Place:
         chosen = {each["choice"]: value for each, value in zip(ids, values, strict=True)}
         low, high = bounds or (None, None)
         return Look(
-            over="seconds" if chosen.get(sections.OVER) == "seconds" else "step",
+            over="seconds" if chosen.get(blocks.OVER) == "seconds" else "step",
             low=low,
             high=high,
             metric=chosen.get("metric") or "",
@@ -156,13 +156,13 @@ def _draw(app: Dash, place: _Place) -> None:
     ) -> Any:  # fmt: skip
         name, cause = chart["name"], ctx.triggered_id
         if isinstance(cause, dict) and "type" in cause:
-            if name in sections.STILL or (changed := _zoomed(moved)) is None:
+            if name in drawings.STILL or (changed := _zoomed(moved)) is None:
                 raise PreventUpdate
             bounds = changed or None
-        elif isinstance(cause, dict) and cause["choice"] == sections.OVER:
+        elif isinstance(cause, dict) and cause["choice"] == blocks.OVER:
             bounds = None
         try:
-            return sections.drawn(name, place.shown(search), place.look(values, ids, bounds)), bounds
+            return drawings.drawn(name, place.shown(search), place.look(values, ids, bounds)), bounds
         except D5Error:
             raise PreventUpdate from None
 
@@ -177,7 +177,7 @@ def _draw(app: Dash, place: _Place) -> None:
         if ctx.triggered_id != "tick" and part["name"] != "beside":
             raise PreventUpdate
         try:
-            return sections.LIVE[part["name"]](place.shown(search), place.look(values, ids, None))
+            return live.LIVE[part["name"]](place.shown(search), place.look(values, ids, None))
         except D5Error as error:
             return _error(str(error))
 

@@ -1,0 +1,93 @@
+"""The parts of the page beside its charts that change while a run goes on"""
+
+from collections.abc import Callable
+from typing import Any
+
+from dash import html
+
+from d5ray.dashboards.numbers import number, size
+from d5ray.dashboards.page import beside, tables, topology
+from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.runs import Shown
+from d5ray.metrics.views import figures, happenings, links
+
+Component = Any
+MOST_EVENTS = 200
+
+
+def live(name: str, shown: Shown, look: Look | None = None) -> Component:
+    """A part that is made anew when something has come."""
+    return html.Div(LIVE[name](shown, look or Look()), id={"type": "live", "name": name}, className="live")
+
+
+def _stats(shown: Shown, look: Look) -> Component:
+    return tables.stats(shown.ask(figures.figures))
+
+
+def _verdict(shown: Shown, look: Look) -> Component:
+    found = shown.verdict()
+    if not found.num_rows:
+        return html.P(
+            "This run has no criteria: it comes from no recipe, or from an older version.", className="faint"
+        )
+    title = "Verdict" if shown.view.row["verdict"] else "Verdict so far"
+    word = shown.view.row["verdict"] or ""
+    return html.Section(
+        [html.H2([title, " ", *([tables.badge(word)] if word else [])]), tables.verdicts(found)]
+    )
+
+
+def _traffic(shown: Shown, look: Look) -> Component:
+    found = shown.ask(links.edges).to_pylist()
+    if not found:
+        return html.P("Nothing is known of this run's links.", className="faint")
+    rows = sorted(found, key=lambda row: -row["bytes"])[:MOST_EVENTS]
+    for row in rows:
+        row["sender"], row["receiver"] = topology.called(row["sender"]), topology.called(row["receiver"])
+        row["amount"], row["how"] = (
+            size(row["bytes"]),
+            "counted" if row["counted"] else "equal parts of what was sent",
+        )
+    return tables.table(rows, {"sender": "from", "receiver": "to", "amount": "amount", "how": "known by"})
+
+
+def _events(shown: Shown, look: Look) -> Component:
+    rows = shown.ask(happenings.events).to_pylist()[::-1][:MOST_EVENTS]
+    if not rows:
+        return html.P("Nothing has happened besides the steps.", className="faint")
+    for row in rows:
+        row["at"] = f"{row['seconds']:.3f}"
+        row["class"] = "failure" if row["failure"] else ""
+        row["kind"] = f"✕ {row['name']}" if row["failure"] else row["name"]
+        row["took"] = None if row["duration"] is None else f"{row['duration']:.4g}"
+    columns = {"at": "time [s]", "kind": "event", "agent": "of", "rank": "rank", "step": "step",
+               "took": "took [s]", "detail": "detail"}  # fmt: skip
+    return tables.table(rows, columns)
+
+
+def _beside(shown: Shown, look: Look) -> Component:
+    rows = beside.rows(shown, look.others)
+    for at, row in enumerate(rows):
+        row["name"] = html.Span([html.I(className=f"dot c{at % 7}"), row["run"]])
+        row["accuracy"] = None if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
+        row["ms"] = None if row["step_time"] is None else f"{1e3 * row['step_time']:.3g}"
+        row["rate"] = None if row["samples_per_second"] is None else number(row["samples_per_second"])
+        row["sent"] = None if row["bytes_sent"] is None else size(row["bytes_sent"])
+        row["took"] = None if row["seconds"] is None else tables.duration(row["seconds"])
+    columns = {
+        "name": "run", "status": "status", "verdict": "verdict", "agents": "agents", "steps": "steps",
+        "took": "time",
+        "loss": "loss", "accuracy": "accuracy [%]", "ms": "step [ms]", "rate": "samples/s", "sent": "sent",
+    }  # fmt: skip
+    hashes = {row["recipe_hash"] or "" for row in rows}
+    note = (
+        "What is FIXED in their recipes is the same: they can be compared, see d5ray compare for a verdict."
+        if len(hashes) == 1 and hashes != {""}
+        else "What is FIXED in them differs, or they come from no recipe: causes may be several."
+    )
+    return html.Section([tables.table(rows, columns), html.P(note, className="faint")], className="panel")
+
+
+LIVE: dict[str, Callable[[Shown, Look], Component]] = {
+    "stats": _stats, "verdict": _verdict, "traffic": _traffic, "events": _events, "beside": _beside,
+}  # fmt: skip
