@@ -22,7 +22,10 @@ SIDES: Final = (WITH, WITHOUT)
 @final
 @dataclass(frozen=True)
 class MirroredAgents(Contender[StepTimes]):
-    """d5ray's agents, in turns of the job's steps; turns: of each side, forwards, backwards, and so on."""
+    """d5ray's agents, in turns of the job's steps, which must last longer than the second between two looks.
+
+    turns: of each side, forwards, then backwards, and so on.
+    """
 
     processes: int
     turns: int = 8

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+import ray
 from prometheus_client.parser import text_string_to_metric_families
 
 import d5ray as d5
@@ -15,6 +16,7 @@ from d5ray.actors import session
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.metrics import mirrored as m
 from d5ray.metrics.recorder import Recorder
+from tests.actors.test_launch import experiment
 from tests.conftest import Head, wait_until
 
 FORGOTTEN = 2.0  # s, after which Ray forgets a gauge of this head
@@ -67,7 +69,7 @@ def test_a_gauge_stays_as_long_as_the_mirror_and_a_counter_is_exact(joined: Head
         m.STEP_TIME.exposed: 0.375,
     }  # fmt: skip
     wait_until(lambda: shown(joined, "stays").keys() == expected.keys(), 20)
-    end = time.monotonic() + 2 * FORGOTTEN
+    end = time.monotonic() + 1.5 * FORGOTTEN
     while time.monotonic() < end:
         found = shown(joined, "stays")
         assert {name: found[name] for name in expected if name != m.STEP_TIME.exposed} == {
@@ -119,6 +121,26 @@ def test_it_can_be_turned_off(joined: Head) -> None:
     assert shown(joined, "off") == {}
     on.close()
     off.close()
+
+
+@pytest.mark.slow
+def test_an_experiment_can_turn_it_off(joined: Head) -> None:
+    """Every actor has the mirror's thread, or none has."""
+    for seconds, expected in ((0.5, 1), (0.0, 0)):
+        wanted = experiment(
+            distributed=d5.ASGD(), servers=d5.Servers(shards=1), mirror_seconds=seconds, monitor_seconds=0
+        )
+        with d5.launch(wanted, address=joined.address, quiet=True) as group:
+            group.train(steps=3, progress=False)
+            server = ray.get_actor("ParameterServer(shard=0)", namespace=group.run_id)
+            actors = [*group.agents, group.aggregator, server]
+            found = ray.get([actor.__ray_call__.remote(mirrors) for actor in actors], timeout=60)
+            assert found == [expected] * 4
+            assert mirrors(None) == expected  # the coordinator's, in this process
+
+
+def mirrors(_actor: object) -> int:
+    return sum(thread.name == "d5ray-mirror" for thread in threading.enumerate())
 
 
 def test_without_ray_there_is_nothing_to_show() -> None:

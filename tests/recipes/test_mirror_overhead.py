@@ -64,8 +64,9 @@ def test_the_recipe_is_well_formed() -> None:
 @pytest.mark.slow
 def test_agents_are_measured_with_and_without_their_mirror(tmp_path: Path) -> None:
     """Two turns of each side; the mirror's thread took time, and less than a twentieth."""
+    job = replace(JOB, steps=4000)  # some seconds, in which the mirror looks
     try:
-        found = {series.at: series for series in JOB.contenders()[0].measure(JOB, tmp_path)}
+        found = {series.at: series for series in job.contenders()[0].measure(job, tmp_path)}
     finally:
         d5.shutdown()
     assert {len(found[side].values) for side in (WITH, WITHOUT)} == {2}
