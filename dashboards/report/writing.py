@@ -1,10 +1,10 @@
 """Writes a report where it is wanted: the ending of the path says what is made"""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from d5ray.dashboards.output import replacing
 from d5ray.dashboards.report import style
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.document import Report
@@ -12,7 +12,6 @@ from d5ray.dashboards.report.markdown import file_name, markdown
 from d5ray.dashboards.report.page import page
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.files import storing
 
 PAGES: Final = (".html", ".htm")
 TEXTS: Final = (".md", ".markdown")
@@ -62,13 +61,7 @@ def _figures(report: Report, folder: Path) -> list[Path]:
 
 
 def _written(file: Path, content: str | bytes) -> Path:
-    """The file appears when it is complete."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with storing(file):
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with replacing(file) as temporary:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
     return file

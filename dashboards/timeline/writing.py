@@ -2,13 +2,13 @@
 
 import gzip
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, final
 
+from d5ray.dashboards.output import replacing
 from d5ray.dashboards.timeline import agents, operations, steps
 from d5ray.dashboards.timeline.clocks import Clocks, Recorder
 from d5ray.dashboards.timeline.messages import Messages
@@ -16,7 +16,6 @@ from d5ray.dashboards.timeline.needed import needed_in
 from d5ray.dashboards.timeline.trace import Trace
 from d5ray.dashboards.timeline.tracks import Tracks
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.files import storing
 from d5ray.metrics.reader import Run
 from d5ray.metrics.views.view import RunView
 
@@ -129,20 +128,15 @@ def _meet(view: RunView) -> bool:
 
 @contextmanager
 def _text(file: Path) -> Iterator[IO[str]]:
-    """The file's text, which takes the file's place when it is complete."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with storing(file):
-        try:
-            if file.suffix == ".gz":  # without a time and a name in it: the same run gives the same file
-                with (
-                    temporary.open("wb") as raw,
-                    gzip.GzipFile("", "wb", compresslevel=5, fileobj=raw, mtime=0) as packed,
-                    io.TextIOWrapper(packed, encoding="utf-8") as text,
-                ):
-                    yield text
-            else:
-                with temporary.open("w", encoding="utf-8") as text:
-                    yield text
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+    """The file's text; a compressed one has no time and no name in it: the same run gives the same file."""
+    with replacing(file) as temporary:
+        if file.suffix == ".gz":
+            with (
+                temporary.open("wb") as raw,
+                gzip.GzipFile("", "wb", compresslevel=5, fileobj=raw, mtime=0) as packed,
+                io.TextIOWrapper(packed, encoding="utf-8") as text,
+            ):
+                yield text
+        else:
+            with temporary.open("w", encoding="utf-8") as text:
+                yield text
