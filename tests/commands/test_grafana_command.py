@@ -171,13 +171,14 @@ OF_SERVERS = (
 
 
 def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
-    head: Head, prometheus: Prometheus
+    head: Head, prometheus: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training with allreduce, operators, one with servers in which an agent is killed, a loss of NaN.
 
     Counters come to the sums of the record.
     """
     queries = Queries(prometheus)
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))  # what is known of the network is kept there
     host = platform.node()
     cost.keep([cost.Network(name, 1e-5, 1e-9, (host, host), "") for name in ("shared_memory", "gloo")])
     session.connect(head.address, cpus=1, metadata={}, quiet=True)

@@ -53,7 +53,7 @@ def test_the_main_job_passes_and_its_tables_hold_what_the_verdict_says(by_name: 
     assert (
         rows.pop("test_accuracy") == rows.pop("test_loss") == rows.pop("evaluation_time") == epochs * agents
     )
-    assert len(rows) == 13
+    assert len(rows) == 13, sorted(rows)
     assert set(rows.values()) == {steps * agents}
     counted = sql(run, f"select (select count(*) {of_agents}) own, count(*) whole from samples").to_pylist()
     own = 13 * steps * agents + 3 * epochs * agents

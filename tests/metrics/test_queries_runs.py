@@ -93,9 +93,9 @@ def test_a_growing_run_is_read_on_and_the_set_up_is_kept(
     count = "select count(*) n, sum(value) s from samples"
     for attempt in range(4):
         expected = sum(values_of(seed).sum() for seed in range(1, attempt + 2))
-        (found,) = run.sql(count).to_pylist()
-        assert (found["n"], found["s"]) == (400 * (attempt + 1), pytest.approx(expected))
-        assert run.sql(count).to_pylist() == [found]
+        for _ in range(2):  # by several threads, which add up in any order
+            (found,) = run.sql(count).to_pylist()
+            assert (found["n"], found["s"]) == (400 * (attempt + 1), pytest.approx(expected))
         record(writer, values_of(attempt + 2), attempt=attempt + 1)
     assert (len(connections), sum(read)) == (1, 1600)
     writer.close()
