@@ -7,14 +7,13 @@ from urllib.parse import parse_qs, quote
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from d5ray.dashboards.page import blocks, drawings, live, sections, sql, tables
+from d5ray.dashboards.page import blocks, drawings, live, samples, sections, sql, tables
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Runs, Shown
 from d5ray.errors import D5Error
 from d5ray.metrics.views import rows
 
 FOLLOW_MS = 1000  # between two looks for new rows
-TITLES = {"t_wall": "time (UTC)"}  # of columns that are called otherwise
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -110,6 +109,7 @@ def _route(app: Dash, place: _Place) -> None:
             shown = place.shown(search)
             shown.refresh()
             content = sections.VIEWS[view][1](place.runs, shown)
+            shown.seen.set()
             return content, links, options, name, not shown.view.running, _state(shown)
         except D5Error as error:
             return _error(str(error)), links, options, None, True, ""
@@ -197,17 +197,12 @@ def _browse(app: Dash, place: _Place) -> None:
         number = {"newer": max(0, number - 1), "older": number + 1}.get(str(ctx.triggered_id), 0)
         chosen = rows.Filter(metric, rank, phase, text or "", first, last)
         try:
-            shown = place.shown(search)
-            known = shown.ask(rows.span, chosen=chosen)
-            found = rows.page(shown.view, chosen, number, known)
+            found = samples.listed(place.shown(search), chosen, number)
         except D5Error as error:
             return _error(str(error)), "", 0
-        if not found.num_rows and number:
+        if found is None:
             raise PreventUpdate
-        begin, total = number * rows.PAGE_ROWS, known["n"]
-        told = f"{begin + 1:,} to {begin + found.num_rows:,} of {total:,}" if total else "no rows fit"
-        titles = {name: TITLES.get(name, name) for name in rows.COLUMNS}
-        return tables.table(found.to_pylist(), titles), told, number
+        return *found, number
 
     @app.callback(
         Output("answer", "children"), Output("told", "children"), Input("ask", "n_clicks"),

@@ -21,6 +21,9 @@ MOST_KEPT = 200  # answers of one run
 LOOK_SECONDS = 0.4  # that a look for new rows may take; what it does not reach comes with the next one
 JUDGE_SECONDS = 2.0  # between two verdicts of a run that goes on, at least
 REST = 4.0  # times what the last answers took, before a run that goes on is asked again
+SEEN_SECONDS = 60.0  # until what a viewer may ask for next is prepared, though nobody has looked yet
+DRAWN_SECONDS = 1.0  # that a browser has for drawing the first view, before that takes a core
+END_SECONDS = 5.0  # for that to end when the run is closed
 LONG = 100_000  # rows from which on it pays to prepare something
 LIST_SECONDS = 5.0  # for which the list of all runs is believed
 
@@ -34,6 +37,9 @@ class Shown:
         self._kept: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
         self._lock = threading.RLock()
         self._busy, self._rest = 0.0, 0.0
+        self.seen = threading.Event()  # by somebody
+        self._closed = threading.Event()
+        self._warming: threading.Thread | None = None
         self._judged: tuple[float, float, int, pa.Table] | None = None  # when, for how long, version, verdict
 
     @property
@@ -83,7 +89,11 @@ class Shown:
         return table
 
     def warm(self) -> None:
-        """Ask for what is looked at first, before somebody does; harmless where it cannot be."""
+        """Ask for what is looked at first, before somebody does, in a thread that ends with `close`."""
+        self._warming = threading.Thread(target=self._warm, name="d5ray-dashboard-warm", daemon=True)
+        self._warming.start()
+
+    def _warm(self) -> None:
         try:
             self.ask(courses.course, metric="loss", **WHOLE)
             length = self.ask(figures.figures)["rows"] or 0
@@ -91,6 +101,9 @@ class Shown:
             self.ask(courses.course, metric="test_accuracy", **WHOLE)
             self.ask(steps.parts, **WHOLE)
             self.verdict()
+            self.seen.wait(SEEN_SECONDS)
+            if self._closed.wait(DRAWN_SECONDS):
+                return
             if length >= LONG:
                 steps.prepare(self.view)
             for function in (courses.metrics, links.actors, links.edges):
@@ -107,7 +120,11 @@ class Shown:
 
     def close(self) -> None:
         """Give back its memory."""
+        self._closed.set()
+        self.seen.set()
         self.view.close()
+        if self._warming is not None:
+            self._warming.join(END_SECONDS)
 
 
 @final

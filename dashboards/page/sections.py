@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from dash import dcc, html
 
-from d5ray.dashboards.page import timeline, topology
+from d5ray.dashboards.page import samples, timeline, topology
 from d5ray.dashboards.page.blocks import choice, dropdown, field, over, panel, radio, select
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.live import live
@@ -138,6 +138,7 @@ def compare(runs: Runs, shown: Shown) -> list[Component]:
 def data(runs: Runs, shown: Shown) -> list[Component]:
     """The rows themselves: filtered, and by SQL."""
     words = {name: shown.ask(rows.distinct, column=name) for name in ("metric", "rank", "phase")}
+    first, told = samples.listed(shown, rows.Filter(), 0) or (None, "")
     return [
         html.Section(
             [
@@ -153,11 +154,11 @@ def data(runs: Runs, shown: Shown) -> list[Component]:
                     ],
                     className="filters",
                 ),
-                html.Div(id="samples", className="rows"),
+                html.Div(first, id="samples", className="rows"),
                 html.Div(
                     [
                         html.Button("← newer", id="newer", n_clicks=0),
-                        html.Span(id="place", className="faint"),
+                        html.Span(told, id="place", className="faint"),
                         html.Button("older →", id="older", n_clicks=0),
                     ],
                     className="pager",

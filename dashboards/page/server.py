@@ -3,7 +3,6 @@
 import errno
 import logging
 import socket
-import threading
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,8 +14,6 @@ from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from werkzeug.serving import BaseWSGIServer
-
-WARM_SECONDS = 60.0  # for what a first look needs to be asked for, at most
 
 
 def serve(
@@ -80,7 +77,14 @@ def prepared(
     number = int(sock.getsockname()[1])
     made = make_server(host, number, app.server, threaded=True, request_handler=Quiet, fd=sock.detach())
     made.daemon_threads = True  # type: ignore[attr-defined]
-    threading.Thread(target=shown.warm, name="d5ray-dashboard-warm", daemon=True).start()
+    closed = made.server_close
+
+    def close() -> None:
+        closed()
+        runs.close()
+
+    made.server_close = close  # type: ignore[method-assign]
+    shown.warm()
     named = f"[{host}]" if ":" in host else host
     if host in ("0.0.0.0", "::"):
         named = socket.getfqdn()
