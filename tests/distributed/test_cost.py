@@ -50,26 +50,36 @@ def test_a_prediction_is_linear() -> None:
 
 @pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
 def test_what_was_measured_predicts_an_exchange(groups: Former, backend: str) -> None:
-    """Within a factor of five, on a machine that may be busy: exchanges of 500 kB with one neighbour."""
+    """Within a factor of five, 500 kB with one neighbour: the median exchange, as what was measured is one.
+
+    What else the machine does may change between the two, so that one of five attempts must hold.
+    """
     group = groups.form(backend, Ring(2))
-    measured = on_all(group, cost.measure)
-    sizes = [size for size, _ in measured[0]]
-    assert sizes == list(cost.SIZES)
-    latency, per_byte = cost.fit(sizes, [max(pair) for pair in zip(*_seconds(measured), strict=True)])
-    network = Network(backend, latency, per_byte, ("here",), "now")
 
-    def exchange(communicator: Communicator) -> tuple[float, float]:
+    def network() -> Network:
+        measured = on_all(group, cost.measure)
+        sizes = [size for size, _ in measured[0]]
+        assert sizes == list(cost.SIZES)
+        latency, per_byte = cost.fit(sizes, [max(pair) for pair in zip(*_seconds(measured), strict=True)])
+        return Network(backend, latency, per_byte, ("here",), "now")
+
+    def exchange(communicator: Communicator) -> tuple[float, float, float]:
         array = np.zeros(500_000, dtype=np.uint8)
-        communicator.neighbor_exchange(array)
-        before = replace(communicator.traffic)
+        taken = []
         for _ in range(20):
+            communicator.barrier()
+            before = replace(communicator.traffic)
             communicator.neighbor_exchange(array)
-        after = communicator.traffic
+            after = communicator.traffic
+            taken.append((after.nanoseconds - before.nanoseconds) * 1e-9)
         rounds, received = after.rounds - before.rounds, after.bytes_received - before.bytes_received
-        return network.predict(rounds, received), (after.nanoseconds - before.nanoseconds) * 1e-9
+        return rounds, received, float(np.median(taken))
 
-    for predicted, taken in on_all(group, exchange):
-        assert taken / 5 < predicted < taken * 5
+    ratios: list[float] = []
+    while not ratios or (len(ratios) < 10 and not all(1 / 5 < ratio < 5 for ratio in ratios[-2:])):
+        known = network()
+        ratios += [taken / known.predict(*of_exchange) for *of_exchange, taken in on_all(group, exchange)]
+    assert all(1 / 5 < ratio < 5 for ratio in ratios[-2:]), ratios
 
 
 def test_networks_are_kept_for_their_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
