@@ -13,6 +13,7 @@ from d5ray.errors import ConfigurationError, StorageError, first_line
 from d5ray.metrics.queries import refused
 from d5ray.metrics.queries.source import Answer, Limits, Rows, Shelf, Source
 from d5ray.metrics.queries.summaries import summary_of
+from d5ray.metrics.query import quoted
 from d5ray.metrics.schema import TABLES
 from d5ray.metrics.summary import SUMMARY
 
@@ -130,7 +131,7 @@ class Database(Source):
         self._shown, self._summarised = dict.fromkeys(TABLES), {}
         for name, schema in (*TABLES.items(), ("summary", SUMMARY)):
             connection.register(name, schema.empty_table())  # until a query names it
-        allowed = ", ".join(map(_quoted, self._files))
+        allowed = ", ".join(map(quoted, self._files))
         connection.execute(f"SET memory_limit = '{self._limits.memory}'")
         if self._limits.threads is not None:
             connection.execute(f"SET threads = {self._limits.threads}")
@@ -222,15 +223,10 @@ def _show(connection: "DuckDBPyConnection", name: str, rows: Rows) -> None:
         connection.register(name, held)
         return
     columns = ", ".join(f'"{column}"' for column in TABLES[name].names)
-    files = ", ".join(map(_quoted, rows.files))
+    files = ", ".join(map(quoted, rows.files))
     both = f"SELECT {columns} FROM read_parquet([{files}])"
     if rows.held is not None:
         connection.register(stored.strip('"'), rows.held)
         both += f" UNION ALL SELECT {columns} FROM {stored}"
     connection.unregister(name)
     connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {both}")
-
-
-def _quoted(file: str) -> str:
-    text = file.replace("'", "''")
-    return f"'{text}'"
