@@ -83,8 +83,14 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
 
 
 def shutdown() -> None:
-    """Disconnect; an embedded Ray ends, with all its processes and its folder. Harmless when nothing runs."""
+    """Disconnect; an embedded Ray ends, with all its processes and its folder. Harmless when nothing runs.
+
+    A start that was interrupted and is still under way goes on making processes and files: its own end, or
+    that of this process, ends them.
+    """
     global _session, _embedded
+    if _starter is not None and _starter.under_way:
+        return
     if ray.is_initialized():
         ray.shutdown()
     _session = None

@@ -41,6 +41,11 @@ class Starter:
         """Ray has ended."""
         self._over.set()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a start that was interrupted has not come to its end yet."""
+        return self._abandoned and not self._started.is_set()
+
     def settle(self) -> None:
         """Wait for a start that was interrupted; raises `PlacementError` if it does not come to its end."""
         if self._abandoned:

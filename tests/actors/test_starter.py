@@ -74,8 +74,10 @@ def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
         starter.run()
     assert time.monotonic() - begin < 2
     assert order == []
+    waiting = [starter.under_way]
     threading.Timer(0.2, go_on.set).start()
     starter.settle()
+    assert [*waiting, starter.under_way] == [True, False]
     assert order == ["started", "ended"]
 
 

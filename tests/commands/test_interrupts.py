@@ -66,7 +66,10 @@ def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Pat
     assert [each.name for each in series.runs] == [run.name]
 
 
-@pytest.mark.parametrize("seconds", [0.4, 2.0, 4.0])
+@pytest.mark.parametrize(
+    "seconds",
+    [0.4, 2.0, 4.0, *(pytest.param(each / 10, marks=pytest.mark.slow) for each in range(10, 40, 3))],
+)
 def test_ctrl_c_while_it_starts_ends_within_5_seconds_without_a_run(seconds: float, tmp_path: Path) -> None:
     """Interrupted before the first step: exit code 2 (or, while Python itself starts, its own), no folder."""
     with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
