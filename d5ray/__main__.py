@@ -46,16 +46,18 @@ def runs(json: command.Json = False) -> None:
     """The runs kept under D5RAY_HOME, newest first, and the series that runs are parts of."""
     from d5ray.dashboards import series as series_shown  # noqa: PLC0415
     from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.reader import looked_for  # noqa: PLC0415
     from d5ray.metrics.series import list_series  # noqa: PLC0415
-    from d5ray.metrics.store import list_runs  # noqa: PLC0415
 
-    found = list_runs()
+    found, unread = looked_for()
     if json:
         terminal.as_json([run.row for run in found])
-        return
-    terminal.runs(found)
-    if several := list_series():
-        series_shown.listed(several)
+    else:
+        terminal.runs(found)
+        if several := list_series():
+            series_shown.listed(several)
+    for reason in unread:
+        terminal.err().print(f"! {reason}", markup=False)
 
 
 @app.command()

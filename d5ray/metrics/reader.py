@@ -1,6 +1,5 @@
 """The reader of a run's folder: while it is written, after a crash, and when it is finished."""
 
-import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +11,10 @@ import pyarrow as pa
 from d5ray.errors import ConfigurationError, StorageError, nearest
 from d5ray.metrics.files import read_parquet, read_stream
 from d5ray.metrics.folders import runs_root
+from d5ray.metrics.living import row_of
 from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.queries.source import Limits, Source
 from d5ray.metrics.schema import TABLES, check_version, checked, with_later_columns
-
-_LONGEST_CLOCK_STEP = 60.0  # s; a process younger than that after its run began may still be the run's driver
 
 
 class Run(Asked):
@@ -97,12 +95,7 @@ class Run(Asked):
             raise StorageError(
                 f"{self.folder} is not a run: runs.parquet has {table.num_rows} rows instead of 1"
             )
-        # as datetime has no nanoseconds
-        for name in ("started", "ended"):
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, table[name].cast(pa.timestamp("us", "UTC"), safe=False))
-        row: dict[str, Any] = table.to_pylist()[0]
-        return alive(row)
+        return row_of(table)
 
     def tables(self, without: Iterable[str] = ()) -> dict[str, pa.Table]:
         """All tables by name; of a run that is being written, or died, everything that was stored."""
@@ -149,19 +142,22 @@ class Run(Asked):
 
 
 def list_runs(root: Path | None = None) -> list[Run]:
-    """The runs in `root` (by default `runs_root()`), the newest first; other folders are passed over."""
+    """The runs in `root` (by default `runs_root()`), the newest first; what cannot be read is passed over."""
+    return looked_for(root)[0]
+
+
+def looked_for(root: Path | None = None) -> tuple[list[Run], list[str]]:
+    """The runs in `root` (by default `runs_root()`), the newest first; why others cannot be read."""
     root = runs_root() if root is None else root
-    if not root.is_dir():
-        return []
-    dated = []
-    for folder in root.iterdir():
+    dated, unread = [], []
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if _is_run(folder):
             try:
                 started = Run(folder).row["started"] or datetime.min.replace(tzinfo=UTC)
-            except StorageError:
-                continue
-            dated.append((started, folder.name, folder))
-    return [Run(folder) for _, _, folder in sorted(dated, reverse=True)]
+                dated.append((started, folder.name, folder))
+            except StorageError as error:
+                unread.append(str(error))
+    return [Run(folder) for _, _, folder in sorted(dated, reverse=True)], unread
 
 
 def holds_runs(folder: Path) -> bool:
@@ -180,26 +176,3 @@ def _folder_named(name: str) -> Path:
 
 def _is_run(folder: Path) -> bool:
     return (folder / "runs.parquet").is_file()
-
-
-def alive(row: dict[str, Any]) -> dict[str, Any]:
-    """The row; its status is "died" where it still says "running" and its driver is gone from this host."""
-    if row["status"] == "running" and row["host"] == platform.node() and _is_gone(row):
-        row["status"] = "died"
-    return row
-
-
-def _is_gone(row: dict[str, Any]) -> bool:
-    """Whether the driver that the row names has ended; its number may belong to a younger process now."""
-    import psutil  # noqa: PLC0415 (agents that only record never need it)
-
-    if row["driver_pid"] is None:
-        return False
-    try:
-        process = psutil.Process(row["driver_pid"])
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return True
-        started = row["started"]
-        return started is not None and process.create_time() > started.timestamp() + _LONGEST_CLOCK_STEP
-    except psutil.NoSuchProcess:
-        return True

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.files import read_parquet, storing, write_parquet
 from d5ray.metrics.folders import home
+from d5ray.metrics.living import row_of
 from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.queries.source import Limits, Rows, Shelf, Source
-from d5ray.metrics.reader import Run, alive, list_runs
+from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.schema import INSTANT, TABLES, VERDICTS, checked
 
 COUNTED = ("completed", "nan_loss")  # the status of runs that are judged
@@ -72,10 +73,7 @@ class Series(Asked):
             raise StorageError(f"{file} does not fit a series: {error}") from error
         if table.num_rows != 1:
             raise StorageError(f"{file} has {table.num_rows} rows instead of 1")
-        for name in ("started", "ended"):
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, table[name].cast(pa.timestamp("us", "UTC"), safe=False))
-        return alive(table.to_pylist()[0])
+        return row_of(table)
 
     @property
     def runs_root(self) -> Path:

@@ -1,11 +1,14 @@
 """Wrong input of the command line: one clear error, exit code 3, nothing left, no half-written run."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
+from d5ray.metrics.schema import VERSION
 from tests.conftest import d5ray
+from tests.metrics.small_runs import finished
 
 RECIPE = """
 import d5ray as d5
@@ -146,3 +149,18 @@ def test_a_corrupt_data_file_is_refused(tmp_path: Path, empty_home: Path) -> Non
     assert "-ubyte.gz" in done.err
     assert not list(empty_home.glob("runs/*"))
     assert not done.left()
+
+
+def test_a_run_that_cannot_be_read_is_named_beside_the_others(empty_home: Path) -> None:
+    """In the list of all runs: one of a newer version, and one that is one half, with the reasons."""
+    finished(empty_home / "runs", "good", seed=1)
+    finished(empty_home / "runs", "newer", seed=2, schema_version=VERSION + 1, d5ray_version="9.0")
+    half = finished(empty_home / "runs", "half", seed=3) / "runs.parquet"
+    half.write_bytes(half.read_bytes()[:100])
+    done = d5ray("runs", "--json", env={"D5RAY_HOME": str(empty_home)})
+    assert done.code == 0
+    assert [row["run_id"] for row in json.loads(done.out)] == ["good"]
+    told = done.err.replace("\n", " ").split("! ")[1:]
+    assert len(told) == 2
+    assert "half" in told[0] and "runs.parquet" in told[0]
+    assert "written by d5ray 9.0" in told[1] and "install" in told[1]

@@ -2,6 +2,9 @@
 
 import os
 import pickle
+import platform
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,21 @@ def test_a_growing_run_is_read_on_and_the_set_up_is_kept(
     assert run.sql(count)["n"].to_pylist() == [2000]
     assert run.sql(count)["n"].to_pylist() == [2000]
     assert len(connections) == 2
+
+
+def test_a_run_whose_driver_is_gone_has_died_in_sql_too(tmp_path: Path) -> None:
+    """Alone, in a folder with others, and from the moment on at which the driver has ended."""
+    driver = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    row: dict[str, Any] = {"driver_pid": driver.pid, "host": platform.node(), "status": "running"}
+    writer = written(tmp_path / "runs", "left", seed=1, **row)
+    finished(tmp_path / "runs", "whole", seed=2)
+    alone, every = d5.Run(tmp_path / "runs" / "left"), d5.Run(tmp_path / "runs")
+    status = "select run_id, status from runs order by 1"
+    assert [each["status"] for each in every.sql(status).to_pylist()] == ["running", "completed"]
+    driver.communicate(b"\n", timeout=30)
+    for run, expected in ((alone, ["died"]), (every, ["died", "completed"]), (alone, ["died"])):
+        assert [each["status"] for each in run.sql(status).to_pylist()] == expected
+    writer.leave()
 
 
 def test_samples_are_filtered_as_numpy_does(root: Path) -> None:

@@ -8,6 +8,7 @@ from pyarrow import fs
 
 from d5ray.errors import StorageError
 from d5ray.metrics.files import read_parquet_of
+from d5ray.metrics.living import with_status
 from d5ray.metrics.queries.source import Rows, Shelf
 from d5ray.metrics.schema import TABLES, check_version, checked, with_later_columns
 from d5ray.metrics.views.growing import Growing
@@ -144,7 +145,8 @@ class _StoredRun:
         finished, growing = f"{table}.parquet", f"{table}.arrows"
         if finished in self._there:
             try:
-                return self._remembered(finished, table)
+                found = self._remembered(finished, table)
+                return self._living(found) if table == "runs" else found
             except _Unreadable as error:
                 self._unread[table] = str(error)
                 if growing not in self._there:
@@ -161,6 +163,13 @@ class _StoredRun:
         if kept is None or kept[0] != seen:
             kept = self._kept[table] = (seen, self._read(file, table) if file else Rows())
         return kept[1]
+
+    def _living(self, found: Rows) -> Rows:
+        """The run's row, which says "running" no more when the run's driver is gone from this host."""
+        if not self._local or (held := with_status(found.held)) is found.held:
+            return found
+        self._kept["runs"] = self._kept["runs"][0], Rows(held=held)
+        return self._kept["runs"][1]
 
     def _read(self, file: str, table: str) -> Rows:
         import pyarrow.dataset as ds  # noqa: PLC0415 (loaded by those who ask)

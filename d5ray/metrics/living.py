@@ -1,0 +1,49 @@
+"""The row of a run or series as people read it: times as datetime, and "died" where its driver is gone"""
+
+import platform
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_LONGEST_CLOCK_STEP = 60.0  # s; a process younger than that after its run began may still be the run's driver
+
+
+def row_of(table: pa.Table) -> dict[str, Any]:
+    """The first row, times as datetime in UTC.
+
+    The status is "died" where the row still says "running" and its driver is gone from this host.
+    """
+    for name in ("started", "ended"):  # as datetime has no nanoseconds
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table[name].cast(pa.timestamp("us", "UTC"), safe=False))
+    row: dict[str, Any] = table.slice(0, 1).to_pylist()[0]
+    if row["status"] == "running" and row["host"] == platform.node() and _is_gone(row):
+        row["status"] = "died"
+    return row
+
+
+def with_status(table: pa.Table) -> pa.Table:
+    """The table `runs` of one run with the status that `row_of` tells; the same table where it is that."""
+    if table.num_rows != 1 or pc.any(pc.not_equal(table["status"], "running")).as_py():
+        return table
+    found, place = row_of(table)["status"], table.schema.get_field_index("status")
+    if found == "running":
+        return table
+    return table.set_column(place, table.schema.field(place), pa.array([found]).cast(table["status"].type))
+
+
+def _is_gone(row: dict[str, Any]) -> bool:
+    """Whether the driver that the row names has ended; its number may belong to a younger process now."""
+    import psutil  # noqa: PLC0415 (agents that only record never need it)
+
+    if row["driver_pid"] is None:
+        return False
+    try:
+        process = psutil.Process(row["driver_pid"])
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        started = row["started"]
+        return started is not None and process.create_time() > started.timestamp() + _LONGEST_CLOCK_STEP
+    except psutil.NoSuchProcess:
+        return True
