@@ -98,6 +98,29 @@ def exchanged(where: str) -> Chart:
     )
 
 
+def loss(title: str, where: str) -> Chart:
+    """Whether it learns."""
+    return of_ranks(
+        title,
+        "Of the latest training batch of each agent. A gap is a loss that is no number.",
+        gauge("run, rank", "max", m.LOSS, where),
+        "loss (1)",
+        lowest=None,
+    )
+
+
+def accuracy(where: str) -> Chart:
+    """What it has learned."""
+    return of_ranks(
+        "Test accuracy",
+        "Share of the test set that is classified correctly, at the latest evaluation.",
+        gauge("run, rank", "max", m.ACCURACY, where),
+        "share of the test set",
+        "percentunit",
+        highest=1.0,
+    )
+
+
 def waiting(where: str) -> Chart:
     """What agents wait for."""
     return Chart(
