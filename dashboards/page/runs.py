@@ -10,8 +10,10 @@ from typing import Any, final
 
 import pyarrow as pa
 
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.reader import Run, list_runs
+from d5ray.metrics.series import Series, find
 from d5ray.metrics.views import courses, figures, links, rows, steps, verdicts
 from d5ray.metrics.views.view import RunView
 
@@ -22,7 +24,7 @@ LOOK_SECONDS = 0.4  # that a look for new rows may take; what it does not reach 
 JUDGE_SECONDS = 2.0  # between two verdicts of a run that goes on, at least
 REST = 4.0  # times what the last answers took, before a run that goes on is asked again
 SEEN_SECONDS = 60.0  # until what a viewer may ask for next is prepared, though nobody has looked yet
-DRAWN_SECONDS = 1.0  # that a browser has for drawing the first view, before that takes a core
+DRAWN_SECONDS = 2.5  # that a browser has for drawing the first view, before that takes a core
 END_SECONDS = 5.0  # for that to end when the run is closed
 LONG = 100_000  # rows from which on it pays to prepare something
 LIST_SECONDS = 5.0  # for which the list of all runs is believed
@@ -139,8 +141,8 @@ class Runs:
         self._elsewhere: dict[str, Path] = {}  # runs in folders of their own, by name
 
     def found(self, name: str) -> str:
-        """The whole name of a run; see `Run.find`."""
-        run = Run.find(name, self.root)
+        """The whole name of a run, see `Run.find`; of a series that of its last complete run."""
+        run = Run.find(name, self.root) if self.root != runs_root() else _alone(find(name))
         if run.folder.resolve().parent != self.root.resolve():
             self._elsewhere[run.name] = run.folder
         return run.name
@@ -173,3 +175,13 @@ class Runs:
             for shown in self._open.values():
                 shown.close()
             self._open.clear()
+
+
+def _alone(found: Run | Series) -> Run:
+    if isinstance(found, Run):
+        return found
+    if not (runs := found.counted()):
+        raise ConfigurationError(
+            f"The series {found.name} has no complete run yet: give one of its runs, which d5ray runs lists"
+        )
+    return runs[-1]

@@ -15,6 +15,7 @@ from d5ray.metrics.views import courses, links, rows
 
 Component = Any
 View = Callable[[Runs, Shown], list[Component]]
+MOST_BESIDE = 5  # runs of the same series that are compared before others are chosen
 
 
 def overview(runs: Runs, shown: Shown) -> list[Component]:
@@ -111,15 +112,18 @@ def events(runs: Runs, shown: Shown) -> list[Component]:
 
 def compare(runs: Runs, shown: Shown) -> list[Component]:
     """Several runs side by side."""
-    names = [row["run_id"] for row in runs.rows() if row["run_id"] != shown.name]
+    known = {row["run_id"]: row["series"] for row in runs.rows() if row["run_id"] != shown.name}
+    series = shown.view.row["series"]
+    names = list(known)
+    first = [name for name in names if series and known[name] == series][:MOST_BESIDE] or names[:1]
     chosen = html.Label(
         [
             html.Span("Beside it", className="faint"),
-            dcc.Dropdown(names, names[:1], multi=True, id=choice("others"), placeholder="other runs"),
+            dcc.Dropdown(names, first, multi=True, id=choice("others"), placeholder="other runs"),
         ],
         className="choice wide",
     )
-    look = Look(others=tuple(runs.get(name) for name in names[:1]))
+    look = Look(others=tuple(runs.get(name) for name in first))
     return [
         html.Div([chosen, over()], className="bar"),
         live("beside", shown, look),

@@ -20,7 +20,9 @@ import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.schema import table_of
+from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
 from tests.dashboards.made_runs import Made
 
@@ -254,6 +256,31 @@ def test_runs_stand_side_by_side(page: str, look: Open) -> None:
     tab.tab.locator("#run").click()
     tab.tab.locator(".dash-dropdown-content label", has_text="gossip").click()
     tab.until(lambda: "run=gossip" in tab.tab.url and "view=compare" in tab.tab.url)
+
+
+def test_the_runs_of_a_series_stand_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Open
+) -> None:
+    """`d5ray dashboard SERIES` opens its last complete run, which is compared with the others of it alone."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    for name, series in (("first", "both"), ("second", "both"), ("third", "both"), ("stranger", None)):
+        made = Made(tmp_path / "runs", name, agents=1, steps=20, series=series)
+        made.write(20)
+        made.close()
+    names = ["first", "second", "third"]
+    kept = Series(tmp_path / "series" / "both")
+    kept.write({"purpose": "seeds", "runs": [], "status": "running"})
+    with pytest.raises(ConfigurationError, match="both has no complete run yet"):
+        server.prepared("both")
+    kept.write({"purpose": "seeds", "runs": names, "status": "completed"})
+    with serving(tmp_path / "runs", "both") as address:
+        tab = look(address)
+        tab.show()
+        assert "third" in tab.tab.locator("header").inner_text()
+        tab.turn("compare")
+        for name in names:
+            tab.until(lambda name=name: tab.points("beside_loss", name))
+        assert "stranger" not in tab.tab.locator("main").inner_text()
 
 
 def test_topology_shows_servers_staleness_and_traffic(page: str, look: Open) -> None:
