@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from d5ray.networks.network import Network
 
 Array = np.ndarray[Any, Any]
+Kind = tuple[str, tuple[int, ...]]  # the name of the type of its elements, and its shape
 
 
 def check_names(network: "Network", given: Mapping[str, object]) -> None:
@@ -40,33 +41,40 @@ def check_values(network: "Network", given: Mapping[str, Array]) -> None:
 
     Where shapes share the name of an open size, such as "batch", the arrays must agree on it.
     """
-    sizes: dict[str, tuple[int, str]] = {}
     for name, value in given.items():
-        _check_value(name, value, network.inputs[name], sizes)
+        if not isinstance(value, np.ndarray):
+            raise ConfigurationError(
+                f"the input {name!r} is a {type(value).__name__}, expected a NumPy array "
+                f"{network.inputs[name]}: convert it with numpy.asarray"
+            )
+    check_kinds(network, {name: (str(value.dtype), value.shape) for name, value in given.items()})
 
 
-def _check_value(
-    name: str, value: object, expected: TensorDescriptor, sizes: dict[str, tuple[int, str]]
+def check_kinds(network: "Network", given: Mapping[str, Kind]) -> None:
+    """The same for arrays of any framework, by the names of their types and their shapes."""
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, kind in given.items():
+        _check_kind(name, kind, network.inputs[name], sizes)
+
+
+def _check_kind(
+    name: str, kind: Kind, expected: TensorDescriptor, sizes: dict[str, tuple[int, str]]
 ) -> None:
-    if not isinstance(value, np.ndarray):
-        raise ConfigurationError(
-            f"the input {name!r} is a {type(value).__name__}, expected a NumPy array {expected}: convert it "
-            "with numpy.asarray"
-        )
-    found = f"{value.dtype} {value.shape}"
-    if value.dtype != expected.dtype:
+    dtype, shape = kind
+    found = f"{dtype} {shape}"
+    if dtype != str(expected.dtype):
         raise ConfigurationError(
             f"the input {name!r} is {found}, expected {expected}: convert it with "
             f".astype({str(expected.dtype)!r})"
         )
     if expected.shape is None:
         return
-    if value.ndim != len(expected.shape):
+    if len(shape) != len(expected.shape):
         raise ConfigurationError(
             f"the input {name!r} is {found}, expected {expected}: it needs {len(expected.shape)} axes, and "
-            f"has {value.ndim}"
+            f"has {len(shape)}"
         )
-    for axis, (size, wanted) in enumerate(zip(value.shape, expected.shape, strict=True)):
+    for axis, (size, wanted) in enumerate(zip(shape, expected.shape, strict=True)):
         if isinstance(wanted, int) and size != wanted:
             raise ConfigurationError(
                 f"the input {name!r} is {found}, expected {expected}: axis {axis} has {size} elements, and "

@@ -1,0 +1,1 @@
+"""A network in stages: cut into pieces by hand or balanced, each of which an executor of its own computes"""

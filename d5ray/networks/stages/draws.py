@@ -1,0 +1,49 @@
+"""Draws: the seeds of what a network draws at random, which no cut of the network changes"""
+
+from hashlib import blake2b
+from typing import final
+
+import numpy as np
+
+SEEDS = 2**63
+
+
+@final
+class Draws:
+    """A seed for each node of each micro-batch: of (seed, replica, pass, micro-batch, the node's name).
+
+    passes: how many have begun since `draw_from`.
+    """
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.begun = 0  # counted, so that a generator knows when it begins anew
+        self._source = self._micro_batch = b""
+        self.draw_from(0, 0)
+
+    def draw_from(self, seed: int, replica: int) -> None:
+        """Begin anew, from the first pass on."""
+        self.passes = 0
+        self._source = f"{seed}/{replica}".encode()
+        self.begin(0)
+
+    def begin_pass(self) -> None:
+        self.passes += 1
+
+    def begin(self, micro: int) -> None:
+        """What is drawn from now on is this micro-batch's; also where it is computed a second time."""
+        self.begun += 1
+        self._micro_batch = b"%s/%d/%d/" % (self._source, self.passes, micro)
+
+    def seed_of(self, node: str) -> int:
+        """Below 2^63."""
+        digest = blake2b(self._micro_batch + node.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") % SEEDS
+
+    def state(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """Which pass it is, as bytes (8,)."""
+        return np.array([self.passes], np.int64).view(np.uint8)
+
+    def go_on_from(self, state: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:
+        """Draw as after the passes of this state."""
+        self.passes = int(np.array(state).view(np.int64)[0])
