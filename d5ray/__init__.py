@@ -225,6 +225,11 @@ if TYPE_CHECKING:
     from d5ray.networks.microbatch.transform import microbatched as microbatched
     from d5ray.networks.microbatch.workspace_division import WorkspaceDivision as WorkspaceDivision
     from d5ray.networks.network import Network as Network
+    from d5ray.networks.stages.balanced import Balanced as Balanced
+    from d5ray.networks.stages.costs import counted_costs as counted_costs
+    from d5ray.networks.stages.costs import operator_costs as operator_costs
+    from d5ray.networks.stages.cut import Cut as Cut
+    from d5ray.networks.stages.cutting import pieces as pieces
     from d5ray.operators.compiled.compiling import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
     from d5ray.operators.custom_operator import CustomOp as CustomOp
@@ -467,6 +472,11 @@ _NAMES = {
     "PowersOfTwo": "d5ray.networks.microbatch.sizes",
     "Undivided": "d5ray.networks.microbatch.sizes",
     "microbatched": "d5ray.networks.microbatch.transform",
+    "Balanced": "d5ray.networks.stages.balanced",
+    "Cut": "d5ray.networks.stages.cut",
+    "counted_costs": "d5ray.networks.stages.costs",
+    "operator_costs": "d5ray.networks.stages.costs",
+    "pieces": "d5ray.networks.stages.cutting",
     "WorkspaceDivision": "d5ray.networks.microbatch.workspace_division",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",
     "run_recipe": "d5ray.recipes.recipe",

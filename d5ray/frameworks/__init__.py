@@ -8,6 +8,7 @@ from d5ray.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
     from d5ray.networks.executor import Executor
+    from d5ray.networks.stages.piece_executor import PieceExecutor
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy")
 
@@ -20,4 +21,15 @@ def executor_by_name(name: str) -> "Callable[..., Executor]":
     if name not in FRAMEWORKS:
         raise ConfigurationError(f"executor is {name!r}, which is no framework: {nearest(name, FRAMEWORKS)}")
     made: Callable[..., Executor] = import_module(f"d5ray.frameworks.{name}").from_model
+    return made
+
+
+def piece_executor_by_name(name: str) -> "Callable[..., PieceExecutor]":
+    """What makes the executor of pieces under this framework: called with pieces, device, recompute.
+
+    Imports no framework. Raises `ConfigurationError` with the nearest name if there is no such framework.
+    """
+    if name not in FRAMEWORKS:
+        raise ConfigurationError(f"there is no framework {name!r}: {nearest(name, FRAMEWORKS)}")
+    made: Callable[..., PieceExecutor] = import_module(f"d5ray.frameworks.{name}").from_pieces
     return made

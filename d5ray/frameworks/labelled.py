@@ -7,8 +7,9 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.flat_arrays import FlatArrays
 from d5ray.networks.buckets import OnReady
-from d5ray.networks.executor import Allocate, Evaluation, Executor, Slot
+from d5ray.networks.executor import Allocate, Evaluation, Executor
 from d5ray.networks.labelled import LabelledNetwork
 from d5ray.networks.network import Network
 from d5ray.networks.shapes import Shape
@@ -47,20 +48,18 @@ class LabelledExecutor(Executor):
         self, executor: Bindable, labelled: LabelledNetwork, loss: Loss, library: ArrayLibrary
     ) -> None:
         self.inner, self.labelled, self.loss = executor, labelled, loss
-        self._library = library
         network = labelled.network
-        self.slots = _slots({name: network.parameters[name] for name in executor.trained})
-        self._state_slots = _slots(network.state_values)
-        if not self.slots:
+        trained = {name: network.parameters[name] for name in executor.trained}
+        if not trained:
             raise ConfigurationError(
                 "the network has no parameters to train: give it at least one node with weights"
             )
-        values = _flat(network.parameters, self.slots, "parameters")
         self._type = network.inputs[labelled.inputs].dtype
-        self._lay_into(library.put(values), library.put(np.zeros_like(values)))
-        self.untrained = library.put(_flat(network.state_values, self._state_slots, "state", values.dtype))
+        self._arrays = FlatArrays(trained, network.state_values, library, self._type)
+        self.slots, self.untrained = self._arrays.slots, self._arrays.untrained
         self.counters = ()
-        executor.bind_state(_views(self.untrained, self._state_slots))
+        self._bind()
+        executor.bind_state(self._arrays.state_views)
 
     def inference(self, inputs: Array) -> Array:
         found = self.inner.inference({self.labelled.inputs: self._input(inputs)})
@@ -105,11 +104,10 @@ class LabelledExecutor(Executor):
         return Evaluation(loss=total / len(labels), accuracy=right / labels.size)
 
     def numpy_parameters(self) -> Array:
-        return np.array(self._library.get(self.parameters))
+        return self._arrays.numpy_parameters()
 
     def named_state(self) -> dict[str, Array]:
-        flat = self._library.get(self.untrained)
-        return {name: np.array(view) for name, view in _views(flat, self._state_slots).items()}
+        return self._arrays.named_state()
 
     def random_state(self) -> Array:
         return np.array([self.inner.passes()], np.int64).view(np.uint8)
@@ -118,25 +116,16 @@ class LabelledExecutor(Executor):
         self.inner.go_on_from(int(np.array(state).view(np.int64)[0]))
 
     def use_buffers(self, allocate: Allocate) -> None:
-        if not isinstance(self.parameters, np.ndarray):
-            return  # on a GPU
-        values, gradients = self.parameters.copy(), self.gradients.copy()  # the new memory may be the old
-        kind = values.dtype
-        first, second = (_over(allocate(len(values), kind.name), len(values), kind) for _ in range(2))
-        if np.may_share_memory(first, second):
-            raise ConfigurationError(
-                "allocate gave overlapping memory for parameters and gradients: it must give each its own"
-            )
-        first[...], second[...] = values, gradients
-        self._lay_into(first, second)
+        if self._arrays.use(allocate):
+            self._bind()
 
     def draw_from(self, seed: int, rank: int) -> None:
         first = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
         self.inner.draw_from(first)
 
-    def _lay_into(self, parameters: Any, gradients: Any) -> None:
-        self.parameters, self.gradients = parameters, gradients
-        self.inner.bind(_views(parameters, self.slots), _views(gradients, self.slots))
+    def _bind(self) -> None:
+        self.parameters, self.gradients = self._arrays.parameters, self._arrays.gradients
+        self.inner.bind(self._arrays.parameter_views, self._arrays.gradient_views)
 
     def _input(self, inputs: Array) -> Array:
         return inputs if inputs.dtype == self._type else inputs.astype(self._type)
@@ -157,51 +146,3 @@ def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> Labell
 
 def _labels(labels: Array) -> Array:
     return labels if labels.dtype == np.int64 else labels.astype(np.int64)
-
-
-def _slots(values: Mapping[str, Array]) -> tuple[Slot, ...]:
-    made: list[Slot] = []
-    offset = 0
-    for name, value in values.items():
-        made.append(Slot(name, offset, value.shape))
-        offset += value.size
-    return tuple(made)
-
-
-def _flat(
-    values: Mapping[str, Array], slots: tuple[Slot, ...], what: str, default: Any = np.float32
-) -> Array:
-    """A flat copy (n,) of these tensors, which are of one type."""
-    kinds = {values[slot.name].dtype for slot in slots}
-    if len(kinds) > 1:
-        raise ConfigurationError(
-            f"the network's {what} are of several types ({', '.join(sorted(map(str, kinds)))}), but the flat "
-            "buffer needs one: convert the model"
-        )
-    if not slots:
-        return np.empty(0, default)
-    return np.concatenate([values[slot.name].reshape(-1) for slot in slots])
-
-
-def _views(flat: Any, slots: tuple[Slot, ...]) -> dict[str, Any]:
-    return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in slots}
-
-
-def _over(memory: object, count: int, kind: "np.dtype[Any]") -> Array:
-    """The memory that was allocated, as an array (count,) of this type."""
-    usable = (
-        isinstance(memory, np.ndarray)
-        and memory.shape == (count,)
-        and memory.itemsize == kind.itemsize
-        and memory.flags.c_contiguous
-        and memory.flags.writeable
-        and memory.ctypes.data % kind.itemsize == 0
-    )
-    if not usable:
-        found = f"{memory.dtype} {memory.shape}" if isinstance(memory, np.ndarray) else type(memory).__name__
-        raise ConfigurationError(
-            f"allocate gave {found}: it must give a writable, contiguous and aligned NumPy array of {count} "
-            f"elements of {kind.itemsize} bytes"
-        )
-    assert isinstance(memory, np.ndarray)
-    return memory.view(kind)

@@ -223,7 +223,7 @@ class GraphExecutor(ABC):
         return any(name in self._trained for name, _ in self.network.gradient(loss))
 
     def _draws(self, made: Plan) -> bool:
-        return any(node.type in DRAWING or node.domain for _, node in made.nodes)
+        return any(draws(node) for _, node in made.nodes)
 
     def _drawing(self, run: Run) -> Run:
         def drawing(inputs: Arrays) -> dict[str, Array]:
@@ -260,6 +260,11 @@ class GraphExecutor(ABC):
             if self._held.get(name) is not value:
                 self._load(name, value)
         self._held = values
+
+
+def draws(node: Node) -> bool:
+    """Whether a node draws at random, or may do so, being of the user's own."""
+    return node.type in DRAWING or bool(node.domain)
 
 
 def check_loss(network: Network, loss: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.frameworks import framework_of
-from d5ray.networks.graph import edits, inference
+from d5ray.networks.graph import edits, inference, parts
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order, suggestion
 from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.kinds import check_state, state_of
@@ -394,6 +394,20 @@ class Network:
         """A network of its own with the same nodes; the values are shared until one is replaced."""
         other = type(self)()
         other._state = Inferred(self._settled(), self._state.descriptors)
+        return other
+
+    def part(self, nodes: Iterable[Node | str], outputs: Iterable[str], name: str = "") -> "Network":
+        """A network of its own of these nodes, in the order in which they are given, and these outputs.
+
+        What they read of other nodes becomes an input; parameters, constants and state that they read are
+        its own, their values shared until one is replaced.
+        """
+        graph = self._settled()
+        own = [self._own(node) for node in nodes]
+        known = self._state.descriptors
+        other = type(self)()
+        made = parts.part(graph, known, own, tuple(outputs), name or graph.name)
+        other._state = Inferred(made, {each: known[each] for each in made.tensors() if each in known})
         return other
 
     @property

@@ -1,9 +1,27 @@
 """Where the operators that draw at random get their numbers: generators of TensorFlow's"""
 
-from typing import Any
+from typing import Any, final
 
 from d5ray.operators.site import Site
 from d5ray.ops.tensorflow.library import tf
+
+
+@final
+class SeededNumbers:
+    """Stands for a generator; what is drawn follows from a tensor, a seed (2,) int64, given before it."""
+
+    def __init__(self) -> None:
+        self._seed: Any = None
+
+    def begin(self, seed: Any) -> None:
+        """Draw from this seed on."""
+        self._seed = seed
+
+    def uniform(self, shape: Any, minval: float = 0.0, maxval: float = 1.0, dtype: Any = tf.float32) -> Any:
+        return tf.random.stateless_uniform(shape, self._seed, minval, maxval, dtype)
+
+    def normal(self, shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = tf.float32) -> Any:
+        return tf.random.stateless_normal(shape, self._seed, mean, stddev, dtype)
 
 
 def generator(site: Site) -> Any:
@@ -11,8 +29,11 @@ def generator(site: Site) -> Any:
 
     It begins with the node's attribute `seed`; without one, with a number that `site.random` draws, unless
     that is a generator of TensorFlow's itself; and where there is neither, with what the machine has by
-    chance. The numbers are not those that NumPy or PyTorch draw from the same seed.
+    chance. The numbers are not those that NumPy or PyTorch draw from the same seed. `SeededNumbers` are
+    taken as they are, whatever the node's seed.
     """
+    if isinstance(site.random, SeededNumbers):
+        return site.random
     seed = site.attribute("seed")
     with tf.init_scope():
         if seed is not None:

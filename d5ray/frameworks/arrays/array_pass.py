@@ -58,10 +58,9 @@ class ArrayPass:
                 values[place] = None
         return tape
 
-    def backward(self, tape: list[Taped], loss: int, seed: Array, on_gradient: OnGradient) -> None:
-        """From the gradient of the loss; on_gradient(parameter, gradient) as soon as one is complete."""
+    def backward(self, tape: list[Taped], gradients: dict[int, Array], on_gradient: OnGradient) -> None:
+        """From the gradients at some places; on_gradient(source, gradient) as soon as one is complete."""
         xp, call = self._xp, self._backward
-        gradients: dict[int, Array] = {loss: seed}
         own: set[int] = set()  # places whose gradient is an array of ours, which may be added to
         while tape:
             step, given, made = tape.pop()

@@ -63,9 +63,9 @@ class ArrayExecutor(GraphExecutor):
             made,
             places,
             framework=self.framework,
-            loss=loss,
-            trained=self._trained,
-            random=self._random,
+            roots=None if loss is None else (loss,),
+            sources=self._trained,
+            random=lambda _: self._random,
         )
         sources = tuple((name, places[name]) for name in sorted(made.read) if name in self._values)
         given = tuple((name, places[name]) for name in made.inputs)
@@ -111,7 +111,7 @@ class ArrayExecutor(GraphExecutor):
                 values.clear()
                 middle = perf_counter_ns()  # the outputs were waited for
                 self._gradients.clear()
-                passed.backward(tape, loss_place, seed, self._take)
+                passed.backward(tape, {loss_place: seed}, self._take)
                 for old, value in new:
                     self._replace(old, value)
                 library.synchronize()

@@ -1,6 +1,6 @@
 """The steps of a pass over arrays: which operator reads and writes what, decided once"""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -20,7 +20,7 @@ class Step:
     """One operator of a pass; tensors are known by their places in a list.
 
     frees: what nothing reads after this step. wants: for every input the place to which its gradient goes,
-    or LEFT_OUT. complete: the parameters whose gradients are complete when this step has run backwards.
+    or LEFT_OUT. complete: the sources whose gradients are complete when this step has run backwards.
     """
 
     node: Node
@@ -58,15 +58,19 @@ def steps(
     places: Places,
     *,
     framework: str,
-    loss: str | None,
-    trained: Iterable[str],
-    random: Any,
+    roots: Sequence[str] | None,
+    sources: Sequence[str],
+    random: Callable[[Node], Any],
 ) -> tuple[Step, ...]:
-    """The steps of a plan, differentiated where that leads from the loss to a trained parameter."""
-    sites = [network.site(node, evaluating=loss is None, random=random) for _, node in made.nodes]
+    """The steps of a plan, differentiated where that leads from a root, such as the loss, to a source.
+
+    roots: None where the network is evaluated, and nothing is differentiated. sources: such as the trained
+    parameters. random: what a node draws from.
+    """
+    sites = [network.site(node, evaluating=roots is None, random=random(node)) for _, node in made.nodes]
     operators = [implementation(framework, site) for site in sites]
-    moving = _moving(made, operators, loss, trained)
-    first_readers = _first_readers(made, moving, trained)
+    moving = {} if roots is None else _moving(made, operators, roots, sources)
+    first_readers = _first_readers(made, moving, sources)
     return tuple(
         Step(
             node,
@@ -88,19 +92,17 @@ def steps(
 
 
 def _moving(
-    made: Plan, operators: list[ArrayOperator], loss: str | None, trained: Iterable[str]
+    made: Plan, operators: list[ArrayOperator], roots: Sequence[str], sources: Sequence[str]
 ) -> dict[str, set[int]]:
     """The tensors whose gradients are computed, each with the nodes that contribute to it."""
-    if loss is None:
-        return {}
     smooth = [
         (index, node)
         for (index, node), operator in zip(made.nodes, operators, strict=True)
         if not isinstance(operator, WithoutGradient)
     ]
-    leading = needed([node for _, node in smooth], [loss])
+    leading = needed([node for _, node in smooth], roots)
     on_the_way = [smooth[place] for place, _ in leading]
-    depend = depending(on_the_way, trained)
+    depend = depending(on_the_way, sources)
     found: dict[str, set[int]] = {}
     for index, node in on_the_way:
         if depend.isdisjoint(node.outputs):
@@ -112,11 +114,11 @@ def _moving(
 
 
 def _first_readers(
-    made: Plan, moving: dict[str, set[int]], trained: Iterable[str]
+    made: Plan, moving: dict[str, set[int]], sources: Sequence[str]
 ) -> dict[int, tuple[str, ...]]:
-    """For the node that contributes last, in the backward order, the parameters that it completes."""
+    """For the node that contributes last, in the backward order, the sources that it completes."""
     found: dict[int, tuple[str, ...]] = {}
-    for name in trained:
+    for name in sources:
         if name in moving:
             first = min(moving[name])
             found[first] = (*found.get(first, ()), name)

@@ -10,9 +10,11 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.arrays.executor import ArrayExecutor
+    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
     from d5ray.frameworks.labelled import LabelledExecutor
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
+    from d5ray.networks.stages.piece import Piece
     from d5ray.ops.custom.arrays import ArrayOperation
 
 
@@ -50,6 +52,19 @@ def from_onnx(
 
     library = CuPy(device)
     return ArrayExecutor(as_network(network), library, device, events, trained=trained, seed=seed)
+
+
+def from_pieces(
+    pieces: "Sequence[Piece]",
+    device: Device = GPUDevice(),  # noqa: B008 - frozen data
+    *,
+    recompute: bool = False,
+) -> "ArrayPieceExecutor":
+    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
+    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415
+
+    return ArrayPieceExecutor(pieces, CuPy(device), recompute=recompute)
 
 
 def from_model(

@@ -11,9 +11,11 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.arrays.executor import ArrayExecutor
+    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
     from d5ray.frameworks.labelled import LabelledExecutor
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
+    from d5ray.networks.stages.piece import Piece
     from d5ray.ops.custom.arrays import ArrayOperation
 
 
@@ -47,6 +49,20 @@ def from_onnx(
 
     _check_device(device)
     return ArrayExecutor(as_network(network), NumPy(), CPUDevice(), events, trained=trained, seed=seed)
+
+
+def from_pieces(
+    pieces: "Sequence[Piece]",
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    *,
+    recompute: bool = False,
+) -> "ArrayPieceExecutor":
+    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
+    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
+
+    _check_device(device)
+    return ArrayPieceExecutor(pieces, NumPy(), recompute=recompute)
 
 
 def from_model(

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from d5ray.frameworks.labelled import LabelledExecutor
     from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
     from d5ray.frameworks.tensorflow.native_executor import KerasNativeExecutor
+    from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
+    from d5ray.networks.stages.piece import Piece
     from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
 
 
@@ -63,6 +65,18 @@ def from_onnx(
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
     return TensorFlowGraphExecutor(as_network(network), device, events, trained=trained, seed=seed)
+
+
+def from_pieces(
+    pieces: "Sequence[Piece]",
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    *,
+    recompute: bool = False,
+) -> "TensorFlowPieceExecutor":
+    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
+    from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor  # noqa: PLC0415 - imports it
+
+    return TensorFlowPieceExecutor(pieces, device, recompute=recompute)
 
 
 def from_native(

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.frameworks.tensorflow.devices import chosen
-from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters
+from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters, specification
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import GraphEvent
@@ -16,7 +16,6 @@ from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
-from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.tensorflow.layout import weights_of
 from d5ray.ops.tensorflow.library import tf
 
@@ -78,7 +77,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
             self.network,
             made,
             evaluating=loss is None,
-            random=self._random,
+            random=lambda _: self._random,
             observer=observer,
             trained=self._trained,
         )
@@ -176,8 +175,8 @@ class TensorFlowGraphExecutor(GraphExecutor):
 
     def _signature(self, made: Plan, held: tuple[str, ...]) -> list[Any]:
         known = self.network.descriptors
-        return [_spec(self.network.inputs[name]) for name in made.inputs] + [
-            _spec(known[each]) for each in held
+        return [specification(self.network.inputs[name]) for name in made.inputs] + [
+            specification(known[each]) for each in held
         ]
 
     def _give_bound(self, state: Mapping[str, Tensor]) -> None:
@@ -247,10 +246,3 @@ class TensorFlowGraphExecutor(GraphExecutor):
         if self._where.startswith("/CPU"):
             return allocated_bytes()
         return int(tf.config.experimental.get_memory_info(self._where.removeprefix("/"))["current"])
-
-
-def _spec(descriptor: TensorDescriptor) -> Any:
-    shape = None
-    if descriptor.shape is not None:
-        shape = [size if isinstance(size, int) else None for size in descriptor.shape]
-    return tf.TensorSpec(shape, descriptor.dtype)

@@ -10,6 +10,7 @@ from d5ray.networks.execution.plan import Plan, depending
 from d5ray.networks.network import Network
 from d5ray.operators.builder import Built
 from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.products import linear_layer
@@ -23,22 +24,32 @@ def calls(
     made: Plan,
     *,
     evaluating: bool,
-    random: Any,
+    random: Callable[[Node], Any],
     observer: Observer | None,
     trained: Iterable[str],
 ) -> tuple[Call, ...]:
-    """One for each node of the plan, in its order."""
+    """One for each node of the plan, in its order. random: what a node draws from."""
     moving = depending(made.nodes, () if evaluating else trained)
     found = []
     for index, node in made.nodes:
         if node.domain == LINEAR:
             found.append(_call(linear_layer(bool(node.attributes["transB"])), node))
             continue
-        function = implementation("tensorflow", network.site(node, evaluating=evaluating, random=random))
+        function = implementation(
+            "tensorflow", network.site(node, evaluating=evaluating, random=random(node))
+        )
         if observer is not None:
             function = _watched(function, node, index, observer, moving)
         found.append(_call(function, node))
     return tuple(found)
+
+
+def specification(descriptor: TensorDescriptor) -> Any:
+    """What TensorFlow calls a `TensorSpec`; open sizes stay open."""
+    shape = None
+    if descriptor.shape is not None:
+        shape = [size if isinstance(size, int) else None for size in descriptor.shape]
+    return tf.TensorSpec(shape, descriptor.dtype)
 
 
 def read_as_filters(network: Network) -> frozenset[str]:

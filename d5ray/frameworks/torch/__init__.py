@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
     from d5ray.frameworks.torch.native_executor import TorchNativeExecutor
     from d5ray.frameworks.torch.network_module import NetworkModule
+    from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
+    from d5ray.networks.stages.piece import Piece
     from d5ray.ops.custom.torch_operation import TorchOperation
 
 
@@ -51,6 +53,18 @@ def module(
 
     found = as_network(network)
     return NetworkModule(found, found.parameters if trained is None else trained)
+
+
+def from_pieces(
+    pieces: "Sequence[Piece]",
+    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    *,
+    recompute: bool = False,
+) -> "TorchPieceExecutor":
+    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
+    from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor  # noqa: PLC0415 - imports torch
+
+    return TorchPieceExecutor(pieces, device, recompute=recompute)
 
 
 def from_native(

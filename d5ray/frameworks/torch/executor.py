@@ -37,9 +37,9 @@ class TorchExecutor(Executor):
         self._on_cpu = device.type == "cpu"
         named = flat.trained(module)
         self._tensors = tuple(named.values())
-        self.slots = flat.slots(named)
-        values = flat.gathered(self._tensors)
-        self._lay_into(values, torch.zeros_like(values))
+        self._buffers = flat.Buffers(named, like=self._tensors[0])
+        self.slots = self._buffers.slots
+        self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
         self._state = flat.State(module, like=self.parameters)
         self.untrained, self.counters = self._state.floating, self._state.counters
         self._generator = generator_of(device)
@@ -133,24 +133,8 @@ class TorchExecutor(Executor):
     def use_buffers(self, allocate: Allocate) -> None:
         if not self._on_cpu:
             return
-        values, gradients = self.parameters.clone(), self.gradients.clone()  # the new memory may be the old
-        kind = values.dtype
-        name = str(kind).removeprefix("torch.")
-        first, second = allocate(len(values), name), allocate(len(values), name)
-        parameters, slopes = flat.over(first, len(values), kind), flat.over(second, len(values), kind)
-        if np.may_share_memory(first, second):
-            raise ConfigurationError(
-                "allocate gave overlapping memory for parameters and gradients: it must give each its own"
-            )
-        self._lay_into(parameters.copy_(values), slopes.copy_(gradients))
-
-    def _lay_into(self, parameters: torch.Tensor, gradients: torch.Tensor) -> None:
-        """Make these flat buffers (n,) the memory of the module's parameters and of their gradients."""
-        for tensor, value in zip(self._tensors, flat.pieces(parameters, self.slots), strict=True):
-            tensor.data = value
-        for tensor, gradient in zip(self._tensors, flat.pieces(gradients, self.slots), strict=True):
-            tensor.grad = gradient
-        self.parameters, self.gradients = parameters, gradients
+        self._buffers.use(allocate)
+        self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

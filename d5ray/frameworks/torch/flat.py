@@ -1,6 +1,6 @@
 """A PyTorch module's tensors as views of flat buffers: its parameters, their gradients, its other state."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
@@ -8,19 +8,18 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executor import Slot
+from d5ray.networks.executor import Allocate, Slot
 
 Named = dict[str, torch.Tensor]
 
 
 def trained(module: nn.Module) -> Named:
-    """The parameters that a module trains, all of one type."""
+    """The parameters that a module trains."""
     named: Named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
     if not named:
         raise ConfigurationError(
             "the model has no parameters to train: give it at least one layer with weights"
         )
-    _check_one_kind("parameters", named)
     return named
 
 
@@ -34,9 +33,20 @@ def slots(named: Named) -> tuple[Slot, ...]:
     return tuple(made)
 
 
-def gathered(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """A flat copy (n,) of these tensors."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+def gathered(what: str, named: Named, like: torch.Tensor) -> torch.Tensor:
+    """A flat copy (n,) of these tensors, which are of one type; where there are none, like another one."""
+    _check_one_kind(what, named)
+    if not named:
+        return like.new_empty(0)
+    return torch.cat([tensor.detach().reshape(-1) for tensor in named.values()])
+
+
+def laid_together(what: str, named: Named, like: torch.Tensor) -> torch.Tensor:
+    """A flat buffer (n,) with the values of these tensors, whose memory it becomes."""
+    flat = gathered(what, named, like)
+    for tensor, piece in zip(named.values(), pieces(flat, slots(named)), strict=True):
+        tensor.data = piece
+    return flat
 
 
 def pieces(flat: torch.Tensor, places: tuple[Slot, ...]) -> Iterator[torch.Tensor]:
@@ -68,6 +78,41 @@ def numbers(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 @final
+class Buffers:
+    """The memory of some parameters (n,), and that of their gradients.
+
+    like: what the buffers are like where there are no parameters.
+    """
+
+    def __init__(self, named: Named, like: torch.Tensor) -> None:
+        self._tensors = tuple(named.values())
+        self.slots = slots(named)
+        values = gathered("parameters", named, like)
+        self._lay_into(values, torch.zeros_like(values))
+
+    def use(self, allocate: Allocate) -> None:
+        """Move into memory of the caller's, in host memory; values are kept. See `Executor.use_buffers`."""
+        values, gradients = self.parameters.clone(), self.gradients.clone()  # the new memory may be the old
+        kind = values.dtype
+        name = str(kind).removeprefix("torch.")
+        first, second = allocate(len(values), name), allocate(len(values), name)
+        parameters, slopes = over(first, len(values), kind), over(second, len(values), kind)
+        if np.may_share_memory(first, second):
+            raise ConfigurationError(
+                "allocate gave overlapping memory for parameters and gradients: it must give each its own"
+            )
+        self._lay_into(parameters.copy_(values), slopes.copy_(gradients))
+
+    def _lay_into(self, parameters: torch.Tensor, gradients: torch.Tensor) -> None:
+        """Make these flat buffers (n,) the memory of the tensors and of their gradients."""
+        for tensor, value in zip(self._tensors, pieces(parameters, self.slots), strict=True):
+            tensor.data = value
+        for tensor, gradient in zip(self._tensors, pieces(gradients, self.slots), strict=True):
+            tensor.grad = gradient
+        self.parameters, self.gradients = parameters, gradients
+
+
+@final
 class State:
     """What a module changes without training it: its buffers.
 
@@ -78,11 +123,8 @@ class State:
     def __init__(self, module: nn.Module, like: torch.Tensor) -> None:
         self._named: Named = dict(module.named_buffers())
         floating = {name: b for name, b in self._named.items() if b.is_floating_point()}
-        _check_one_kind("floating-point buffers", floating)
         _check_none_is_complex(self._named)
-        self.floating = gathered(floating.values()) if floating else like.new_empty(0)
-        for buffer, piece in zip(floating.values(), pieces(self.floating, slots(floating)), strict=True):
-            buffer.data = piece
+        self.floating = laid_together("floating-point buffers", floating, like)
         self.counters = tuple(b for name, b in self._named.items() if name not in floating)
         for buffer in self.counters:
             buffer.data = buffer.contiguous()

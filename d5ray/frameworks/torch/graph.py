@@ -27,12 +27,13 @@ def graph(
     *,
     evaluating: bool,
     observer: Observer | None = None,
+    around: Callable[[Node, Built], Built] | None = None,
 ) -> fx.Graph:
     """From the inputs of a plan to a tuple of what it wants; new state is copied over the old at the end.
 
     places: the attributes of the module where parameters, constants and state are, by their names. With an
     observer every operator stands between what tells it; without one there is nothing else in the graph, and
-    linear layers are one call; see `fused`.
+    linear layers are one call; see `fused`. around: gives what is called in the place of a node's function.
     """
     made = fused(network, made) if observer is None else made
     own = fx.Graph()
@@ -48,6 +49,8 @@ def graph(
 
     for index, node in made.nodes:
         function = _function(network, node, evaluating)
+        if around is not None and node.domain != LINEAR:
+            function = _named(around(node, function), node)
         inputs = tuple(value(name) for name in node.inputs)
         watch = None if observer is None else Watch(observer, node, index)
         if watch is not None:

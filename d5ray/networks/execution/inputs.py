@@ -57,9 +57,7 @@ def check_kinds(network: "Network", given: Mapping[str, Kind]) -> None:
         _check_kind(name, kind, network.inputs[name], sizes)
 
 
-def _check_kind(
-    name: str, kind: Kind, expected: TensorDescriptor, sizes: dict[str, tuple[int, str]]
-) -> None:
+def _check_kind(name: str, kind: Kind, expected: TensorDescriptor, sizes: dict[str, tuple[int, str]]) -> None:
     dtype, shape = kind
     found = f"{dtype} {shape}"
     if dtype != str(expected.dtype):

@@ -1,9 +1,13 @@
 """Piece: the part of a network that one stage computes, and what goes in and out of it"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
+import numpy as np
+
+from d5ray.networks.graph.graph import Array
+from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.network import Network
 
 MOST_NAMES = 4  # that a line about a piece lists
@@ -69,6 +73,30 @@ class Piece:
             for reader in readers:
                 found.setdefault(reader, []).append(name)
         return found
+
+
+def parameters_of(pieces: Sequence[Piece]) -> dict[str, Array]:
+    """The parameters that pieces hold together, each once."""
+    return {name: value for piece in pieces for name, value in piece.network.parameters.items()}
+
+
+def state_of(pieces: Sequence[Piece]) -> dict[str, Array]:
+    """The state that pieces hold together."""
+    return {name: value for piece in pieces for name, value in piece.network.state_values.items()}
+
+
+def element_type_of(pieces: Sequence[Piece]) -> "np.dtype[Any]":
+    """Of the parameters; where there are none, of what is computed with."""
+    for piece in pieces:
+        network = piece.network
+        for kind in (
+            *(value.dtype for value in network.parameters.values()),
+            *(known.dtype for known in (*network.inputs.values(), *network.outputs.values())),
+        ):
+            if is_floating(kind):
+                found: np.dtype[Any] = kind
+                return found
+    return np.dtype("float32")
 
 
 def _listed(names: list[str]) -> str:

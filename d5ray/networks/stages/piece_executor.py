@@ -1,8 +1,9 @@
 """PieceExecutor: computes the pieces of a network that one place holds, forwards and backwards"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -78,6 +79,7 @@ class PieceExecutor(ABC):
         self.draws = Draws()
         self._kept: dict[tuple[int, int], Kept] = {}
         self._signatures: set[Any] = set()
+        self._known_sizes: dict[Any, int] = {}
 
     # -- a pass ----------------------------------------------------------------------------------------
 
@@ -101,8 +103,8 @@ class PieceExecutor(ABC):
         piece = self._piece(chunk)
         if (chunk, micro) in self._kept:
             raise ConfigurationError(
-                f"forward of micro-batch {micro} was called twice on chunk {chunk} ({piece!r}): call backward "
-                "first, or begin_pass"
+                f"forward of micro-batch {micro} was called twice on chunk {chunk} ({piece!r}): call "
+                "backward first, or begin_pass"
             )
         self._check_complete(piece, inputs)
         self._check_kinds(chunk, inputs)
@@ -245,6 +247,14 @@ class PieceExecutor(ABC):
         self.kept_bytes += size
         self.peak_kept_bytes = max(self.peak_kept_bytes, self.kept_bytes)
 
+    def _known_size(self, signature: Any, counted: Callable[[], int]) -> int:
+        """The bytes that micro-batches of a chunk keep, counted for the first of each signature."""
+        if signature not in self._known_sizes:
+            if len(self._known_sizes) >= MOST_SIGNATURES:
+                self._known_sizes.clear()
+            self._known_sizes[signature] = counted()
+        return self._known_sizes[signature]
+
     def _piece(self, chunk: int) -> Piece:
         if not 0 <= chunk < len(self.pieces):
             raise ConfigurationError(
@@ -296,7 +306,7 @@ def _checked(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     found = tuple(pieces)
     if not found:
         raise ConfigurationError("a place holds at least one piece of a network: give some of pieces(...)")
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         if before.count != after.count or before.index >= after.index:
             raise ConfigurationError(
                 f"{after!r} follows {before!r}: give pieces of one network, each once and in their order"

@@ -1,0 +1,195 @@
+"""The pieces of a Network over an array module: NumPy, or CuPy"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.frameworks.arrays.array_pass import ArrayPass, Taped
+from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.arrays.random import NodeDraws
+from d5ray.frameworks.arrays.steps import Places, steps
+from d5ray.frameworks.flat_arrays import FlatArrays
+from d5ray.networks.execution.plan import computable, plan
+from d5ray.networks.executor import Allocate
+from d5ray.networks.stages.kept import kept_size, region_of
+from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
+from d5ray.networks.stages.piece_executor import Array, Arrays, HostArray, Kept, PieceExecutor
+from d5ray.ops.lookup import check_supported
+
+Kind = tuple[tuple[int, ...], Any]  # shape and type
+
+
+@final
+@dataclass(frozen=True)
+class _Built:
+    """The steps of one chunk in one kind of pass, and where its tensors stand in their list."""
+
+    passed: ArrayPass
+    count: int
+    given: tuple[tuple[str, int], ...]
+    held: tuple[tuple[str, int], ...]
+    wanted: tuple[tuple[str, int], ...]
+    state: tuple[tuple[str, int], ...]
+
+
+@final
+@dataclass(frozen=True)
+class _Tape:
+    """kinds: of the outputs, and of the inputs whose gradients are asked for."""
+
+    steps: list[Taped]
+    kinds: dict[str, Kind]
+
+
+@final
+class ArrayPieceExecutor(PieceExecutor):
+    """See `PieceExecutor`. Steps run one after the other, and in reverse; gradients are added in place."""
+
+    def __init__(self, pieces: Sequence[Piece], library: ArrayLibrary, *, recompute: bool = False) -> None:
+        super().__init__(pieces, recompute=recompute)
+        self.framework = library.name  # type: ignore[misc]  # one class for both
+        self._library, self._xp = library, library.xp
+        check_supported(library.name, [node for piece in self.pieces for node in piece.network.nodes])
+        self._flat = FlatArrays(
+            parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
+        )
+        self.slots, self.untrained = self._flat.slots, self._flat.untrained
+        self._constants = {
+            name: library.put(value)
+            for piece in self.pieces
+            for name, value in piece.network.constants.items()
+        }
+        self._training: dict[int, _Built] = {}
+        self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
+        self._adopt_buffers()
+
+    def put(self, array: HostArray) -> Array:
+        return self._library.put(array)
+
+    def get(self, array: Array) -> HostArray:
+        host = array if isinstance(array, (np.ndarray, np.generic)) else self._library.get(array)
+        return np.asarray(host, order="C")
+
+    def synchronize(self) -> None:
+        self._library.synchronize()
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        if self._flat.use(allocate):
+            self._adopt_buffers()
+
+    def numpy_parameters(self) -> HostArray:
+        return self._flat.numpy_parameters()
+
+    def named_state(self) -> dict[str, HostArray]:
+        return self._flat.named_state()
+
+    def _adopt_buffers(self) -> None:
+        self.parameters, self.gradients = self._flat.parameters, self._flat.gradients
+        self._held = {**self._flat.parameter_views, **self._flat.state_views, **self._constants}
+        self._own_memory = frozenset(region_of(value).allocation for value in self._held.values())
+
+    def _begin_pass(self) -> None:
+        with self._library.computing():
+            self.gradients[...] = 0
+
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], Kept]:
+        built = self._training_steps(chunk)
+        sloped = self.pieces[chunk].differentiated
+        with self._library.computing():
+            values = self._values(built, inputs)
+            tape = built.passed.forward_with_tape(values)
+            outputs = {name: self._xp.asarray(values[place]) for name, place in built.wanted}
+            for name, place in built.state if replacing else ():
+                self._held[name][...] = values[place]
+            values.clear()
+        kinds = {name: (each.shape, each.dtype) for name, each in outputs.items()}
+        kinds |= {name: (each.shape, each.dtype) for name, each in inputs.items() if name in sloped}
+        signature = chunk, tuple(each.shape for each in inputs.values())
+        size = self._known_size(signature, lambda: self._size_of_tape(tape))
+        return outputs, Kept(_Tape(tape, kinds), size)
+
+    def _differentiate(
+        self, chunk: int, tape: _Tape, gradients: Mapping[str, Array | float]
+    ) -> dict[str, Array]:
+        built, piece, xp = self._training_steps(chunk), self.pieces[chunk], self._xp
+        found: dict[str, Array] = {}
+
+        def take(name: str, gradient: Array | None) -> None:
+            if name in self._flat.gradient_views:
+                if gradient is not None:
+                    self._flat.gradient_views[name][...] += gradient
+            elif gradient is not None:
+                found[name] = gradient
+
+        with self._library.computing():
+            arrived = {}
+            for name, place in built.wanted:
+                if name in gradients:
+                    shape, dtype = tape.kinds[name]
+                    arrived[place] = xp.broadcast_to(xp.asarray(gradients[name], dtype=dtype), shape)
+            built.passed.backward(tape.steps, arrived, take)
+            for name in piece.incoming:
+                if name in piece.differentiated and name not in found:
+                    shape, dtype = tape.kinds[name]
+                    found[name] = xp.zeros(shape, dtype)
+        return found
+
+    def _infer(self, chunk: int, inputs: Arrays) -> dict[str, Array]:
+        wanted = computable(self.pieces[chunk].network, inputs)
+        if (chunk, wanted) not in self._evaluating:
+            self._evaluating[chunk, wanted] = self._built(chunk, wanted, training=False)
+        built = self._evaluating[chunk, wanted]
+        with self._library.computing():
+            values = self._values(built, inputs)
+            built.passed.forward(values)
+            return {name: self._xp.asarray(values[place]) for name, place in built.wanted}
+
+    def _training_steps(self, chunk: int) -> _Built:
+        if chunk not in self._training:
+            wanted = tuple(self.pieces[chunk].network.outputs)
+            self._training[chunk] = self._built(chunk, wanted, training=True)
+        return self._training[chunk]
+
+    def _built(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> _Built:
+        piece, places = self.pieces[chunk], Places()
+        network = piece.network
+        made = plan(network, wanted, training=training)
+        own = steps(
+            network,
+            made,
+            places,
+            framework=self.framework,
+            roots=wanted if training else None,
+            sources=(*network.parameters, *(name for name in piece.incoming if name in piece.differentiated)),
+            random=lambda node: NodeDraws(self._library.generator, self.draws, node.name),
+        )
+        return _Built(
+            ArrayPass(self._xp, own, None),
+            len(places),
+            tuple((name, places[name]) for name in made.inputs),
+            tuple((name, places[name]) for name in sorted(made.read) if name in self._held),
+            tuple((name, places[name]) for name in wanted),
+            tuple((old, places[new]) for old, new in made.state.items()),
+        )
+
+    def _values(self, built: _Built, inputs: Arrays) -> list[Any]:
+        values: list[Any] = [None] * built.count
+        for name, place in built.given:
+            values[place] = inputs[name]
+        for name, place in built.held:
+            values[place] = self._held[name]
+        return values
+
+    def _size_of_tape(self, tape: Sequence[Taped]) -> int:
+        arrays = (each for _, given, made in tape for each in (*given, *made) if each is not None)
+        return kept_size(map(region_of, arrays), self._own_memory)
+
+    def _size_of(self, arrays: Arrays) -> int:
+        return kept_size(map(region_of, arrays.values()), self._own_memory)
+
+    def _type_of(self, array: Any) -> str:
+        if not isinstance(array, (self._xp.ndarray, np.generic)):
+            raise TypeError(f"{type(array).__name__} is no array of {self.framework}")
+        return str(array.dtype)

@@ -1,0 +1,195 @@
+"""The pieces of a Network under TensorFlow: two graph functions for each, with flat buffers of NumPy"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.frameworks.flat_arrays import FlatArrays
+from d5ray.frameworks.numpy.library import NumPy
+from d5ray.frameworks.tensorflow.devices import chosen
+from d5ray.frameworks.tensorflow.halves import Halves
+from d5ray.frameworks.tensorflow.nodes import calls, specification
+from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.execution.fusion import fused
+from d5ray.networks.execution.plan import computable, plan
+from d5ray.networks.executor import Allocate
+from d5ray.networks.stages.kept import Region, kept_size
+from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
+from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
+from d5ray.ops.lookup import check_supported
+from d5ray.ops.tensorflow.library import tf
+
+Tensor = Any  # of TensorFlow
+
+
+@final
+@dataclass(frozen=True)
+class _Tape:
+    """given: the inputs that the backward half reads, None for the others. saved: see `Halves`."""
+
+    given: tuple[Tensor | None, ...]
+    seeds: tuple[Tensor, ...]
+    saved: tuple[Tensor, ...]
+    kinds: dict[str, tuple[Any, Any]]  # shapes and types, of outputs and of inputs
+
+
+@final
+class TensorFlowPieceExecutor(PieceExecutor):
+    """See `PieceExecutor`. Flat parameters and gradients are NumPy's, in host memory.
+
+    Parameters are copied to tensors once in a pass, gradients are added to the buffer micro-batch by
+    micro-batch.
+    """
+
+    framework = "tensorflow"
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        device: Device = CPUDevice(),  # noqa: B008 - frozen data
+        *,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__(pieces, recompute=recompute)
+        self._where = chosen(device)
+        check_supported("tensorflow", [node for piece in self.pieces for node in piece.network.nodes])
+        self._flat = FlatArrays(
+            parameters_of(self.pieces), state_of(self.pieces), NumPy(), element_type_of(self.pieces)
+        )
+        self.slots, self.untrained = self._flat.slots, self._flat.untrained
+        self.parameters, self.gradients = self._flat.parameters, self._flat.gradients
+        self._current: dict[str, Tensor] = {}  # the parameters of the pass
+        self._training: dict[int, Halves] = {}
+        self._evaluating: dict[tuple[int, tuple[str, ...]], Callable[..., Sequence[Tensor]]] = {}
+
+    def put(self, array: HostArray) -> Tensor:
+        with tf.device(self._where):
+            return tf.convert_to_tensor(array)
+
+    def get(self, array: Tensor) -> HostArray:
+        return np.asarray(array)
+
+    def synchronize(self) -> None:
+        """What is read is there: TensorFlow waits by itself."""
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        self._flat.use(allocate)
+        self.parameters, self.gradients = self._flat.parameters, self._flat.gradients
+
+    def numpy_parameters(self) -> HostArray:
+        return self._flat.numpy_parameters()
+
+    def named_state(self) -> dict[str, HostArray]:
+        return self._flat.named_state()
+
+    def _begin_pass(self) -> None:
+        self.gradients[...] = 0
+        self._take_parameters()
+
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Tensor], Kept]:
+        halves = self._halves(chunk)
+        given = [inputs[name] for name in halves.given]
+        seeds = [self._seed(node) for node in halves.drawing]
+        found, state, saved = halves.forward(given, self._held(halves.held), seeds)
+        for name, value in zip(halves.state, state, strict=True) if replacing else ():
+            self._flat.state_views[name][...] = np.asarray(value)
+        outputs = dict(zip(halves.wanted, found, strict=True))
+        reread = set(halves.reread)
+        tape = _Tape(
+            tuple(each if name in reread else None for name, each in zip(halves.given, given, strict=True)),
+            tuple(seeds),
+            tuple(saved),
+            {name: (each.shape, each.dtype) for name, each in (*inputs.items(), *outputs.items())},
+        )
+        signature = chunk, tuple(tuple(each.shape) for each in given)
+        kept = [each for each in (*tape.given, *tape.saved) if each is not None]
+        return outputs, Kept(tape, self._known_size(signature, lambda: kept_size(map(_region, kept))))
+
+    def _differentiate(
+        self, chunk: int, tape: _Tape, gradients: Mapping[str, Tensor | float]
+    ) -> dict[str, Tensor]:
+        halves, piece = self._halves(chunk), self.pieces[chunk]
+        with tf.device(self._where):
+            slopes = [
+                tf.broadcast_to(tf.cast(gradients.get(name, 0), dtype), shape)
+                for name, (shape, dtype) in ((name, tape.kinds[name]) for name in halves.sloped)
+            ]
+            made = halves.backward(tape.given, self._held(halves.held), tape.seeds, tape.saved, slopes)
+            slope_of = dict(zip(halves.sources, made, strict=True))
+            for name, view in self._flat.gradient_views.items():
+                if name in slope_of:
+                    view += np.asarray(slope_of[name])
+            return {
+                name: slope_of[name] if name in slope_of else tf.zeros(*tape.kinds[name])
+                for name in piece.incoming
+                if name in piece.differentiated
+            }
+
+    def _infer(self, chunk: int, inputs: Arrays) -> dict[str, Tensor]:
+        network = self.pieces[chunk].network
+        wanted = computable(network, inputs)
+        made = plan(network, wanted)
+        held = tuple(name for name in (*network.parameters, *network.state_values) if name in made.read)
+        if (chunk, wanted) not in self._evaluating:
+            self._evaluating[chunk, wanted] = self._traced(chunk, wanted, held)
+        views = {**self._flat.parameter_views, **self._flat.state_views}
+        arguments = [*(inputs[name] for name in made.inputs), *(self.put(views[name]) for name in held)]
+        found = self._evaluating[chunk, wanted](*arguments)
+        return dict(zip(wanted, found, strict=True))
+
+    def _traced(
+        self, chunk: int, wanted: tuple[str, ...], held: tuple[str, ...]
+    ) -> Callable[..., Sequence[Tensor]]:
+        network = self.pieces[chunk].network
+        made = fused(network, plan(network, wanted))
+        names = (*made.inputs, *held)
+        own = calls(network, made, evaluating=True, random=lambda _: None, observer=None, trained=())
+        constants = {name: each for name, each in network.constants.items() if name in made.read}
+
+        def infer(*arguments: Tensor) -> list[Tensor]:
+            values = dict(zip(names, arguments, strict=True))
+            values |= {name: tf.constant(each) for name, each in constants.items()}
+            for call in own:
+                call(values)
+            return [tf.identity(values[name]) for name in wanted]
+
+        signature = [specification(network.descriptors[name]) for name in names]
+        with tf.device(self._where):
+            made = tf.function(infer, input_signature=signature, autograph=False)
+            traced: Callable[..., Sequence[Tensor]] = made.get_concrete_function()
+        return traced
+
+    def _halves(self, chunk: int) -> Halves:
+        if chunk not in self._training:
+            self._training[chunk] = Halves(self.pieces[chunk], self._where)
+        return self._training[chunk]
+
+    def _held(self, names: Sequence[str]) -> list[Tensor]:
+        """Parameters as they were when the pass began, state as it is now."""
+        if not self._current:
+            self._take_parameters()
+        state = self._flat.state_views
+        return [self.put(np.array(state[name])) if name in state else self._current[name] for name in names]
+
+    def _take_parameters(self) -> None:
+        self._current = {name: self.put(np.array(view)) for name, view in self._flat.parameter_views.items()}
+
+    def _seed(self, node: str) -> Tensor:
+        return tf.constant([self.draws.seed_of(node), 0], tf.int64)
+
+    def _size_of(self, arrays: Arrays) -> int:
+        return kept_size(map(_region, arrays.values()))
+
+    def _type_of(self, array: Any) -> str:
+        if not isinstance(array, tf.Tensor):
+            raise TypeError(f"{type(array).__name__} is no tensor of TensorFlow")
+        return str(array.dtype.name)
+
+
+def _region(tensor: Tensor) -> Region:
+    if tensor.dtype == tf.variant:
+        return Region(id(tensor), 0, 0, 0)
+    array = np.asarray(tensor)
+    return Region(array.ctypes.data, array.nbytes, array.ctypes.data, array.nbytes)

@@ -1,0 +1,217 @@
+"""The pieces of a Network under PyTorch: gradients are added where they lie, activations are never copied"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
+
+from d5ray.frameworks.torch import flat
+from d5ray.frameworks.torch.devices import chosen
+from d5ray.frameworks.torch.executor import generator_of
+from d5ray.frameworks.torch.graph import Code, code_of, graph
+from d5ray.frameworks.torch.network_module import NetworkTensors
+from d5ray.frameworks.torch.tensors import array_of, tensor_of
+from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.execution.plan import computable, plan
+from d5ray.networks.executor import Allocate
+from d5ray.networks.graph_executor import draws
+from d5ray.networks.stages.kept import Region, kept_size
+from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of
+from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
+from d5ray.operators.builder import Built
+from d5ray.operators.node import Node
+from d5ray.ops.lookup import check_supported
+
+Tensors = dict[str, torch.Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class _Tape:
+    """leaves: the inputs whose gradients are asked for. edges: where the outputs' gradients enter; outputs
+    are not kept themselves, unless an operator needs them. kinds: shapes and types of the outputs."""
+
+    leaves: Tensors
+    edges: dict[str, GradientEdge]
+    kinds: dict[str, tuple[torch.Size, torch.dtype]]
+
+
+@final
+@dataclass(frozen=True)
+class _Built:
+    """The code of one chunk in one kind of pass."""
+
+    code: Code
+    given: tuple[str, ...]
+    wanted: tuple[str, ...]
+
+
+@final
+class TorchPieceExecutor(PieceExecutor):
+    """See `PieceExecutor`. Code is written once for each chunk, and differentiated by autograd.
+
+    What a micro-batch of certain shapes keeps is counted when shapes are met for the first time: what
+    autograd saves, and the inputs whose gradients are asked for.
+    """
+
+    framework = "torch"
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        device: Device = CPUDevice(),  # noqa: B008 - frozen data
+        *,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__(pieces, recompute=recompute)
+        self._device = chosen(device)
+        self._on_cpu = self._device.type == "cpu"
+        self._generator = generator_of(self._device)
+        check_supported("torch", [node for piece in self.pieces for node in piece.network.nodes])
+        self._tensors = NetworkTensors(self.pieces[0].network, parameters_of(self.pieces))
+        for piece in self.pieces[1:]:
+            self._tensors.adopt(piece.network)
+        self._tensors.to(self._device)
+        tensor = self._tensors.tensor
+        like = self.put(np.empty(0, element_type_of(self.pieces)))
+        self._buffers = flat.Buffers({name: tensor(name) for name in parameters_of(self.pieces)}, like)
+        self.slots = self._buffers.slots
+        self._state = {name: tensor(name) for piece in self.pieces for name in piece.network.state_values}
+        self.untrained = flat.laid_together("state", self._state, like)
+        self._adopt_buffers()
+        self._training: dict[tuple[int, bool], _Built] = {}
+        self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
+
+    def put(self, array: HostArray) -> torch.Tensor:
+        return tensor_of(array).to(self._device)
+
+    def get(self, array: torch.Tensor) -> HostArray:
+        return array_of(array.contiguous())
+
+    def synchronize(self) -> None:
+        if not self._on_cpu:
+            torch.cuda.synchronize(self._device)
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        if self._on_cpu:
+            self._buffers.use(allocate)
+            self._adopt_buffers()
+
+    def _adopt_buffers(self) -> None:
+        self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
+        held = (*self._tensors.parameters(), *self._tensors.buffers())
+        self._own_memory = frozenset(each.untyped_storage().data_ptr() for each in held)
+
+    def numpy_parameters(self) -> HostArray:
+        return flat.numbers(self.parameters).copy()
+
+    def named_state(self) -> dict[str, HostArray]:
+        return {name: flat.numbers(tensor).copy() for name, tensor in self._state.items()}
+
+    def _begin_pass(self) -> None:
+        self.gradients.zero_()
+
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[Tensors, Kept]:
+        built = self._training_code(chunk, replacing)
+        sloped = self.pieces[chunk].differentiated
+        leaves = {name: each.detach().requires_grad_() for name, each in inputs.items() if name in sloped}
+        given = [leaves[name] if name in leaves else inputs[name] for name in built.given]
+        signature = chunk, tuple(each.shape for each in given)
+        saved = None if signature in self._known_sizes else _Saved()
+        with saved or nullcontext(), torch.enable_grad():
+            made = dict(zip(built.wanted, built.code(self._tensors, *given), strict=True))
+        size = self._known_size(signature, lambda: self._size_of_saved(saved, leaves))
+        tape = _Tape(
+            leaves,
+            {name: get_gradient_edge(each) for name, each in made.items() if each.requires_grad},
+            {name: (each.shape, each.dtype) for name, each in made.items()},
+        )
+        outputs = {name: each.detach() for name, each in made.items()}
+        return outputs, Kept(tape, size)
+
+    def _differentiate(
+        self, chunk: int, tape: _Tape, gradients: Mapping[str, torch.Tensor | float]
+    ) -> Tensors:
+        named = [name for name in gradients if name in tape.edges]
+        if named:
+            torch.autograd.backward(
+                [tape.edges[name] for name in named],
+                [self._whole(gradients[name], *tape.kinds[name]) for name in named],
+            )
+        return {
+            name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            for name, leaf in tape.leaves.items()
+        }
+
+    def _whole(self, gradient: torch.Tensor | float, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        if isinstance(gradient, torch.Tensor):
+            return gradient
+        return torch.full(shape, gradient, dtype=dtype, device=self._device)
+
+    def _infer(self, chunk: int, inputs: Arrays) -> Tensors:
+        network = self.pieces[chunk].network
+        wanted = computable(network, inputs)
+        if (chunk, wanted) not in self._evaluating:
+            made = plan(network, wanted)
+            own = graph(network, made, self._tensors.places, evaluating=True)
+            self._evaluating[chunk, wanted] = _Built(code_of(own, self._tensors), made.inputs, wanted)
+        built = self._evaluating[chunk, wanted]
+        with torch.inference_mode():
+            found = built.code(self._tensors, *[inputs[name] for name in built.given])
+        return dict(zip(wanted, found, strict=True))
+
+    def _training_code(self, chunk: int, replacing: bool) -> _Built:
+        if (chunk, replacing) not in self._training:
+            network = self.pieces[chunk].network
+            made = plan(network, network.outputs, training=True)
+            made = made if replacing else replace(made, state={})
+            own = graph(network, made, self._tensors.places, evaluating=False, around=self._seeded)
+            code = code_of(own, self._tensors)
+            self._training[chunk, replacing] = _Built(code, made.inputs, made.wanted)
+        return self._training[chunk, replacing]
+
+    def _seeded(self, node: Node, function: Built) -> Built:
+        """The function of a node, which draws what this node draws of the current micro-batch."""
+        if not draws(node):
+            return function
+        generator, own, name = self._generator, self.draws, node.name
+
+        def drawing(*inputs: Any) -> Any:
+            generator.manual_seed(own.seed_of(name))
+            return function(*inputs)
+
+        return drawing
+
+    def _size_of_saved(self, saved: "_Saved | None", leaves: Tensors) -> int:
+        regions = [] if saved is None else saved.regions
+        return kept_size([*regions, *map(_region, leaves.values())], self._own_memory)
+
+    def _size_of(self, arrays: Arrays) -> int:
+        return kept_size(map(_region, arrays.values()), self._own_memory)
+
+    def _type_of(self, array: Any) -> str:
+        if not isinstance(array, torch.Tensor):
+            raise TypeError(f"{type(array).__name__} is no tensor of PyTorch")
+        return str(array.dtype).removeprefix("torch.")
+
+
+@final
+class _Saved(saved_tensors_hooks):
+    """What autograd saves within it; saved as ever."""
+
+    def __init__(self) -> None:
+        self.regions: list[Region] = []
+        super().__init__(self._pack, lambda tensor: tensor)
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.regions.append(_region(tensor))
+        return tensor
+
+
+def _region(tensor: torch.Tensor) -> Region:
+    memory = tensor.untyped_storage()
+    return Region(memory.data_ptr(), memory.nbytes(), tensor.data_ptr(), tensor.nbytes)

@@ -1,0 +1,102 @@
+"""Balanced: a network divided into stages that take equally long, within a limit of memory"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from d5ray.checks import check_count, check_rate
+from d5ray.errors import ConfigurationError
+from d5ray.networks.network import Network
+from d5ray.networks.stages.costs import NetworkCosts, counted_costs
+from d5ray.networks.stages.cut import Cut, Cutting
+from d5ray.networks.stages.order import order
+from d5ray.networks.stages.partition import Table, least_maximum, partition
+from d5ray.networks.stages.stage_tables import StageTables
+
+
+@final
+@dataclass(frozen=True)
+class Balanced(Cutting):
+    """Contiguous stages in the network's order, of which the slowest is as quick as can be.
+
+    A stage takes the seconds of its operators, and for what it receives and sends those of its bytes at
+    `bytes_per_second`: activations forwards, and as many bytes of gradients backwards. Among the cuts that
+    are as quick, the one that moves the fewest bytes is taken. The dynamic program is exact (it is that of
+    PipeDream, arXiv:1806.03377, without replication).
+
+    costs               of one micro-batch, from `operator_costs`; by default they are counted for a sample,
+                        and the same on every machine
+    limit_bytes         of a stage: copies × its parameters + what it keeps of micro-batches
+    copies              of the parameters: with their gradients and the optimizer's state
+    kept_micro_batches  how many a stage keeps at most; None: as many as one-forward-one-backward, the number
+                        of stages from this one on
+    """
+
+    stages: int
+    costs: NetworkCosts | None = None
+    limit_bytes: int | None = None
+    copies: int = 3
+    kept_micro_batches: int | None = None
+    bytes_per_second: float = 2e9
+
+    def __post_init__(self) -> None:
+        check_count("stages", self.stages, 1)
+        check_count("copies", self.copies, 1)
+        check_rate("bytes_per_second", self.bytes_per_second)
+        for name in ("limit_bytes", "kept_micro_batches"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1)
+
+    def stages_of(self, network: Network) -> dict[str, int]:
+        return self.cut(network).stages_of(network)
+
+    def cut(self, network: Network) -> Cut:
+        """The cut by hand that this comes to: what those are given who are to cut alike.
+
+        Raises `ConfigurationError` for fewer operators than stages, for costs that are not the network's, and
+        where no cut stays within the limit, with the least that there is.
+        """
+        nodes = order(network)
+        if len(nodes) < self.stages:
+            raise ConfigurationError(
+                f"{self.stages} stages of a network with {len(nodes)} nodes: some would be without "
+                "operators; take fewer stages"
+            )
+        costs = counted_costs(network) if self.costs is None else self.costs
+        missing = [node.name for node in nodes if node.name not in costs.seconds]
+        if missing:
+            raise ConfigurationError(
+                f"the costs have no node {missing[0]!r}, and lack {len(missing)} of {len(nodes)}: measure "
+                "them on this network"
+            )
+        tables = StageTables(network, nodes, costs)
+        allowed = [tables.may_be] * self.stages
+        if self.limit_bytes is not None:
+            allowed = [
+                tables.may_be & (self._memory(tables, stage) <= self.limit_bytes)
+                for stage in range(self.stages)
+            ]
+        begins = partition(tables.seconds(self.bytes_per_second), tables.received, allowed)
+        if begins is None:
+            raise self._none(tables)
+        return Cut(tuple(nodes[begin].name for begin in begins))
+
+    def _memory(self, tables: StageTables, stage: int) -> Table:
+        """The bytes of every part as this stage."""
+        kept = self.stages - stage if self.kept_micro_batches is None else self.kept_micro_batches
+        return np.asarray(self.copies * tables.parameters + kept * np.maximum(tables.kept, 0))
+
+    def _none(self, tables: StageTables) -> ConfigurationError:
+        memory = [self._memory(tables, stage) for stage in range(self.stages)]
+        least = least_maximum(memory, [tables.may_be] * self.stages)
+        if self.limit_bytes is None or not np.isfinite(least):
+            return ConfigurationError(
+                f"the network cannot be cut into {self.stages} stages: between most of its nodes stands a "
+                "tensor of an unknown type, or a state that both sides read"
+            )
+        return ConfigurationError(
+            f"no cut into {self.stages} stages stays within {self.limit_bytes:,} bytes: the least for the "
+            f"largest stage is {int(least):,} ({self.copies} times its parameters, and what it keeps of "
+            "micro-batches); take more stages, smaller micro-batches, or a higher limit"
+        )

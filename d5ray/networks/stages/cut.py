@@ -1,0 +1,107 @@
+"""Cut: a network divided into stages by hand"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
+
+from d5ray.errors import ConfigurationError
+from d5ray.networks.network import Network
+from d5ray.networks.stages.order import order
+
+
+class Cutting(ABC):
+    """How a network is divided into stages: `Cut` by hand, `Balanced` by what its operators take."""
+
+    @abstractmethod
+    def stages_of(self, network: Network) -> dict[str, int]:
+        """The stage of every node, by its name. Raises `ConfigurationError` where it does not fit."""
+
+
+@final
+@dataclass(frozen=True)
+class Cut(Cutting):
+    """By the names of nodes.
+
+    nodes: those with which the second stage and further ones begin, in the order of the network; what
+    depends on no input, such as a transposed weight, goes with the node that reads it. Or the stage of nodes,
+    counted from 0, by their names: what is not named is where the last of what it reads is made, and where it
+    is read first if it reads nothing of other nodes.
+
+    >>> Cut(("conv2", "fc1"))
+    Cut(nodes=('conv2', 'fc1'))
+    """
+
+    nodes: Sequence[str] | Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.nodes, Mapping):
+            for name, stage in self.nodes.items():
+                if not isinstance(name, str) or not isinstance(stage, int) or isinstance(stage, bool):
+                    raise ConfigurationError(
+                        f"a cut has {name!r}: {stage!r}, expected the name of a node and its stage, a whole "
+                        "number from 0 up"
+                    )
+            return
+        given = (self.nodes,) if isinstance(self.nodes, str) else self.nodes
+        if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+            raise ConfigurationError(
+                f"a cut is {self.nodes!r}, expected the names of the nodes with which stages begin, such as "
+                "('conv2', 'fc1'), or a dictionary from names of nodes to stages"
+            )
+        object.__setattr__(self, "nodes", tuple(given))
+
+    def stages_of(self, network: Network) -> dict[str, int]:
+        for name in self.nodes:
+            network.node(name)
+        if isinstance(self.nodes, Mapping):
+            return _spread(network, self.nodes)
+        return _divided(network, tuple(self.nodes))
+
+
+def _divided(network: Network, begins: tuple[str, ...]) -> dict[str, int]:
+    """Contiguous stages, the k-th of which begins with the k-th of these nodes."""
+    nodes = order(network)
+    places = {node.name: place for place, node in enumerate(nodes)}
+    if nodes and nodes[0].name in begins:
+        raise ConfigurationError(
+            f"the cut leaves stage 0 without operators: {nodes[0]} is the first node of the network, with "
+            "which stage 0 begins anyway"
+        )
+    for before, after in pairwise(begins):
+        if places[before] > places[after]:
+            raise ConfigurationError(
+                f"the cut leaves a cycle: {after!r} comes before {before!r} in the network, and its stage "
+                "would feed an earlier one; name them in the network's order"
+            )
+        if before == after:
+            raise ConfigurationError(f"the cut leaves a stage without operators: it has {before!r} twice")
+    found: dict[str, int] = {}
+    stage = 0
+    for node in nodes:
+        stage += stage < len(begins) and node.name == begins[stage]
+        found[node.name] = stage
+    return found
+
+
+def _spread(network: Network, named: Mapping[str, int]) -> dict[str, int]:
+    """The stages that are named, and those that follow from them."""
+    found: dict[str, int] = {}
+    makers: dict[str, int] = {}
+    for node in network.nodes:
+        known = [makers[name] for name in node.inputs if name in makers]
+        if node.name in named:
+            found[node.name] = named[node.name]
+        elif known:
+            found[node.name] = max(known)
+        else:
+            continue
+        makers.update((name, found[node.name]) for name in node.outputs if name)
+    readers: dict[str, int] = {}
+    for node in reversed(network.nodes):
+        if node.name not in found:
+            found[node.name] = min((readers[name] for name in node.outputs if name in readers), default=0)
+        for name in node.inputs:
+            readers[name] = min(found[node.name], readers.get(name, found[node.name]))
+    return found
