@@ -93,6 +93,14 @@ if TYPE_CHECKING:
     )
     from d5ray.distributed.peers import Letter as Letter
     from d5ray.distributed.peers import Peers as Peers
+    from d5ray.distributed.pipeline.actions import Backward as Backward
+    from d5ray.distributed.pipeline.actions import Forward as Forward
+    from d5ray.distributed.pipeline.executor import PipelineExecutor as PipelineExecutor
+    from d5ray.distributed.pipeline.schedule import PipelineSchedule as PipelineSchedule
+    from d5ray.distributed.pipeline.schedules import FillDrain as FillDrain
+    from d5ray.distributed.pipeline.schedules import Interleaved as Interleaved
+    from d5ray.distributed.pipeline.schedules import OneForwardOneBackward as OneForwardOneBackward
+    from d5ray.distributed.pipeline.schedules import SequentialStages as SequentialStages
     from d5ray.distributed.server.client import Server as Server
     from d5ray.distributed.server.consistency import Asynchronous as Asynchronous
     from d5ray.distributed.server.consistency import Consistency as Consistency
@@ -342,6 +350,14 @@ _NAMES = {
     "DelayedNesterov": "d5ray.distributed.server.rules",
     "Peers": "d5ray.distributed.peers",
     "Letter": "d5ray.distributed.peers",
+    "PipelineSchedule": "d5ray.distributed.pipeline.schedule",
+    "SequentialStages": "d5ray.distributed.pipeline.schedules",
+    "FillDrain": "d5ray.distributed.pipeline.schedules",
+    "OneForwardOneBackward": "d5ray.distributed.pipeline.schedules",
+    "Interleaved": "d5ray.distributed.pipeline.schedules",
+    "Forward": "d5ray.distributed.pipeline.actions",
+    "Backward": "d5ray.distributed.pipeline.actions",
+    "PipelineExecutor": "d5ray.distributed.pipeline.executor",
     "Hogwild": "d5ray.distributed.optimizers.hogwild",
     "ADPSGD": "d5ray.distributed.optimizers.ad_psgd",
     "AsynchronousGradientPush": "d5ray.distributed.optimizers.gradient_push",

@@ -108,6 +108,10 @@ class Background:
         """As `Communicator.neighbor_exchange`; `wait` gives the arrays by rank."""
         return self._start(lambda: self._communicator.neighbor_exchange(array))
 
+    def run(self, function: "Callable[[Communicator], Any]") -> Handle:
+        """function(communicator), several operations in their turn; `wait` gives what it gives."""
+        return self._start(lambda: function(self._communicator))
+
     def close(self) -> None:
         """Leave the group; operations that have not begun raise `PeerLost`."""
         self._queue.put(None)

@@ -107,6 +107,8 @@ class Communicator(ABC):
         self._neighborhoods: dict[int, _Neighborhood] = {}  # by round
         self._subgroups: dict[tuple[int, ...], int] = {}  # how often each was formed
         self._background: Background | None = None
+        self._within: list[Communicator] = []  # sub-groups
+        self._closed = False
 
     # -- collectives -----------------------------------------------------------------------------------
 
@@ -311,6 +313,7 @@ class Communicator(ABC):
             topology or Complete(len(members)),
         )
         made.traffic = self.traffic
+        self._within.append(made)
         return made
 
     @final
@@ -330,10 +333,23 @@ class Communicator(ABC):
         return self._background
 
     @final
+    def in_background(self) -> Background:
+        """As `start`, for a group of which no operation is called in the foreground: it needs no clone."""
+        if self._background is None:
+            waiting, self.traffic = self.traffic, Traffic()
+            self._background = Background(self, waiting)
+        return self._background
+
+    @final
     def close(self) -> None:
-        """Leave the group: whoever waits for this member gets `PeerLost` at once."""
+        """Leave the group and its sub-groups: whoever waits for this member gets `PeerLost` at once."""
+        if self._closed:
+            return
+        self._closed = True
         if self._background is not None:
             self._background.close()
+        for part in self._within:
+            part.close()
         self._close()
 
     def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:

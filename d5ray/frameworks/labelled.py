@@ -93,9 +93,7 @@ class LabelledExecutor(Executor):
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         total, right = 0.0, 0
-        labels_at_once = EVALUATION_BATCH * len(labels) // max(1, labels.size)
-        bytes_at_once = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
-        batch = max(1, min(labels_at_once, bytes_at_once))
+        batch = samples_at_once(inputs, labels)
         for start in range(0, len(labels), batch):
             truth = labels[start : start + batch]
             scores = self.inference(inputs[start : start + batch])
@@ -142,6 +140,13 @@ def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> Labell
         ) from error
     made.loss.check(output.shape, classes)
     return made
+
+
+def samples_at_once(inputs: Array, labels: Array) -> int:
+    """How many samples are evaluated at a time, so that what is made of them fits the memory."""
+    by_labels = EVALUATION_BATCH * len(labels) // max(1, labels.size)
+    by_bytes = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
+    return max(1, min(by_labels, by_bytes))
 
 
 def _labels(labels: Array) -> Array:

@@ -1,0 +1,60 @@
+"""What a stage of a pipeline does, as data: forward and backward passes of a chunk for a micro-batch"""
+
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True)
+class Forward:
+    """A micro-batch through a chunk of this stage."""
+
+    chunk: int
+    micro: int
+
+    def __str__(self) -> str:
+        return f"the forward pass of micro-batch {self.micro} in chunk {self.chunk}"
+
+
+@final
+@dataclass(frozen=True)
+class Backward:
+    """Its gradients back through the same chunk."""
+
+    chunk: int
+    micro: int
+
+    def __str__(self) -> str:
+        return f"the backward pass of micro-batch {self.micro} in chunk {self.chunk}"
+
+
+Action = Forward | Backward
+Actions = tuple[tuple[Action, ...], ...]  # of every stage, in order
+Step = tuple[int, Action]  # a stage, and what it does
+
+
+def needs(stage: int, action: Action, stages: int, chunks: int) -> list[Step]:
+    """What must be over before, in a network whose pieces follow one another.
+
+    Piece p is chunk p // stages of the stage p % stages.
+    """
+    piece = action.chunk * stages + stage
+    if isinstance(action, Forward):
+        if piece == 0:
+            return []
+        before = piece - 1
+        return [(before % stages, Forward(before // stages, action.micro))]
+    own = (stage, Forward(action.chunk, action.micro))
+    if piece == stages * chunks - 1:
+        return [own]
+    after = piece + 1
+    return [own, (after % stages, Backward(after // stages, action.micro))]
+
+
+def peak_kept(actions: tuple[Action, ...]) -> int:
+    """For how many forward passes at once a stage keeps what their backward passes need, at most."""
+    kept = peak = 0
+    for action in actions:
+        kept += 1 if isinstance(action, Forward) else -1
+        peak = max(peak, kept)
+    return peak

@@ -1,0 +1,338 @@
+"""PipelineExecutor: a network over several places, stage by stage, as one executor that trains"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.checks import check_count
+from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
+from d5ray.distributed.pipeline.agreement import Ends, agree
+from d5ray.distributed.pipeline.carriers import Carrier, Channels, Ordered
+from d5ray.distributed.pipeline.messages import TIED, Message, Passage, Route, passage
+from d5ray.distributed.pipeline.passes import Pass, Stage, Takes
+from d5ray.distributed.pipeline.schedule import PipelineSchedule
+from d5ray.distributed.pipeline.times import PassTimes, pass_times
+from d5ray.distributed.pipeline.wire import Kind, Wire
+from d5ray.errors import ConfigurationError, PeerLost
+from d5ray.frameworks.labelled import samples_at_once
+from d5ray.networks.buckets import Announcer, OnReady
+from d5ray.networks.executor import Allocate, Evaluation, Executor
+from d5ray.networks.stages.piece_executor import PieceExecutor
+from d5ray.operators.loss import Loss
+
+Array = np.ndarray[Any, Any]
+
+
+@final
+class PipelineExecutor(Executor):
+    """This place's stage of a network, of which a group of places computes every batch together.
+
+    All stages call the same methods at the same time with the same arguments. A batch (batch, ...) is cut
+    along its first axis into `micro_batches` nearly equal parts, or as many as it has samples; the loss, and
+    so the gradient, is the mean over the whole batch. Loss, evaluation and scores are given on every stage.
+    What is random or counted in a network (Dropout, BatchNormalization) goes by the micro-batch: the result
+    is that of one place with the same micro-batches, whatever the stages and the schedule.
+
+    executor        of this stage's pieces: those numbered stage, stage + stages, …, as many as the schedule
+                    has chunks. `parameters`, `gradients` and the rest are its own. The gradient of a
+                    parameter that several stages hold is summed over them, so that they stay equal.
+    communicator    of the stages: a member's rank is its stage. Two stages between which something travels
+                    form a group of their own in it, for each direction.
+    ends, loss      what the network's tensors are called, and what the loss is, for evaluations
+    takes           (action, samples) -> seconds that pass on the communicator's clock with every action,
+                    beside those of its computation: for simulations, whose clock knows no others
+
+    When a stage is lost or raises, the others raise `PeerLost` within seconds; the group is left then.
+    After every training pass `last_pass` says on every stage what it took, and how large the bubble was.
+    Raises `ConfigurationError` where pieces, stages and schedule do not fit, or the stages differ.
+    """
+
+    def __init__(
+        self,
+        executor: PieceExecutor,
+        communicator: Communicator,
+        schedule: PipelineSchedule,
+        micro_batches: int,
+        ends: Ends,
+        loss: Loss,
+        *,
+        takes: Takes | None = None,
+    ) -> None:
+        self.executor, self.communicator, self.schedule = executor, communicator, schedule
+        self.micro_batches = micro_batches
+        self.ends, self.loss = ends, loss
+        self.last_pass: PassTimes | None = None
+        self._closed = False
+        self._carrier: Carrier | None = None
+        try:
+            check_count("micro_batches", micro_batches)
+            _check_pieces(executor, communicator, schedule)
+            self._form(takes)
+        except BaseException:
+            self._leave()
+            raise
+        self._passages: dict[tuple[int, bool], tuple[Actions, Passage]] = {}
+        self._adopt()
+
+    @property
+    def stage(self) -> int:
+        """Which one this is."""
+        return self.communicator.rank
+
+    @property
+    def stages(self) -> int:
+        return self.communicator.size
+
+    # -- passes ----------------------------------------------------------------------------------------
+
+    def inference(self, inputs: Array) -> Array:
+        parts: list[Array] = []
+        with self._leaving_on_error():
+            self._infer(
+                inputs, min(self.micro_batches, len(inputs)), lambda micro, scores: parts.append(scores)
+            )
+            whole = np.concatenate(parts) if self._makes_scores else None
+            return self._stage.wire.broadcast(
+                self.communicator, whole, self._agreement.maker(self.ends.scores)
+            )
+
+    def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
+        found = np.zeros(2)  # the sum of the losses, and how many are right
+        at_once = samples_at_once(inputs, labels)
+        count = max(min(self.micro_batches, len(inputs)), -(-len(inputs) // at_once))
+        truths = _cut(labels, count)
+
+        def judge(micro: int, scores: Array) -> None:
+            truth = truths[micro]
+            found[0] += self.loss.numpy(scores, truth) * len(truth)
+            found[1] += (scores.argmax(axis=-1) == truth).sum()
+
+        with self._leaving_on_error():
+            self._infer(inputs, count, judge)
+            told = found if self._makes_scores else None
+            total = self._stage.wire.broadcast(
+                self.communicator, told, self._agreement.maker(self.ends.scores)
+            )
+        return Evaluation(loss=float(total[0]) / len(labels), accuracy=float(total[1]) / labels.size)
+
+    def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
+        count = min(self.micro_batches, len(inputs))
+        outside = {self.ends.inputs: _cut(inputs, count), self.ends.labels: _cut(labels, count)}
+        weights = [len(part) / len(inputs) for part in outside[self.ends.inputs]]
+        now = self._stage.scheduler.now
+        with self._leaving_on_error():
+            actions, passage = self._passage(count, trains=True)
+            announced = _Announced(self._announcer(on_ready), self._route, now) if on_ready else None
+            run = self._begin(passage, outside, weights, self.ends.loss)
+            self.executor.begin_pass()
+            begin = now()
+            for turn in run.turns():
+                run.step(turn)
+                if isinstance(turn.action, Backward):
+                    if announced and turn.action.micro == count - 1:
+                        announced.chunk(turn.action.chunk, self.executor.slots)
+                    self.backward_ns += now() - begin
+                else:
+                    self.forward_ns += now() - begin
+                begin = now()
+            run.sum_ties()
+            run.finish()
+            loss = self._conclude(run, actions, weights)
+            if announced:
+                announced.rest()
+                self.backward_ns -= announced.nanoseconds
+            self.backward_ns += now() - begin
+        return loss
+
+    def _infer(self, inputs: Array, count: int, take: Callable[[int, Array], None]) -> None:
+        """Scores by micro-batch, on the stage that makes them."""
+        outside = {self.ends.inputs: _cut(inputs, count)}
+        _, passage = self._passage(count, trains=False)
+        run = self._begin(passage, outside, [1.0] * count, self.ends.scores)
+        made, micro = run.made.get(self.ends.scores, []), 0
+        for turn in run.turns():
+            run.infer(turn)
+            while made:
+                take(micro, np.asarray(self.executor.get(made.pop(0))))
+                micro += 1
+        run.finish()
+
+    def _begin(
+        self, passage: Passage, outside: Mapping[str, list[Array]], weights: list[float], result: str
+    ) -> Pass:
+        sizes = [
+            self._agreement.sizes({name: parts[micro].shape for name, parts in outside.items()})
+            for micro in range(len(weights))
+        ]
+
+        def kind_of(message: Message) -> Kind | None:
+            return (
+                None if message.micro == TIED else self._agreement.kind(message.tensor, sizes[message.micro])
+            )
+
+        if self._stage.carrier is not None:
+            self._stage.carrier.begin(passage, kind_of)
+        wanted = [result] if self._agreement.maker(result) == self.stage else []
+        return Pass(self._stage, passage, outside, weights, wanted, self.ends.loss)
+
+    def _conclude(self, run: Pass, actions: Actions, weights: list[float]) -> float:
+        """Tell all stages the loss, and what each took."""
+        losses = run.made.get(self.ends.loss, [])
+        own = [float(self.executor.get(loss).reshape(())) for loss in losses]
+        row = np.array([sum(w * loss for w, loss in zip(weights, own, strict=bool(own))), *run.watch.row()])
+        rows = np.zeros((self.stages, len(row)))
+        rows[self.stage] = row
+        rows = self._stage.wire.all_gathered(self.communicator, rows)
+        one_clock = len(set(self.communicator.group.nodes)) <= 1
+        self.last_pass = pass_times(repr(self.schedule), actions, [row[1:] for row in rows], one_clock)
+        return float(rows[self._agreement.maker(self.ends.loss), 0])
+
+    def _passage(self, count: int, trains: bool) -> tuple[Actions, Passage]:
+        """What all stages do with so many micro-batches, and what that is for this one."""
+        if (count, trains) not in self._passages:
+            actions = self.schedule.actions(self.stages, count)
+            table = self.schedule.predicted(self.stages, count)
+            made_at = {
+                (stage, span.action): span.end for stage, spans in enumerate(table.stages) for span in spans
+            }
+            if not trains:
+                actions = tuple(tuple(each for each in own if isinstance(each, Forward)) for own in actions)
+            withheld = () if trains else self._agreement.labelled
+            self._passages[count, trains] = actions, passage(self._route, actions, made_at, withheld)
+        return self._passages[count, trains]
+
+    # -- what is this stage's own ----------------------------------------------------------------------
+
+    def numpy_parameters(self) -> Array:
+        return self.executor.numpy_parameters()
+
+    def named_state(self) -> dict[str, Array]:
+        return self.executor.named_state()
+
+    def random_state(self) -> Array:
+        return self.executor.random_state()
+
+    def set_random_state(self, state: Array) -> None:
+        self.executor.set_random_state(state)
+
+    def draw_from(self, seed: int, rank: int) -> None:
+        """As `Executor.draw_from`; rank: the replica's, the same on all its stages."""
+        self.executor.draw_from(seed, rank)
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        self.executor.use_buffers(allocate)
+        self._adopt()
+
+    def close(self) -> None:
+        """Leave the stages' pairs; the communicator is the caller's."""
+        if not self._closed:
+            self._closed = True
+            if self._carrier is not None:
+                self._carrier.close()
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _form(self, takes: Takes | None) -> None:
+        executor, communicator = self.executor, self.communicator
+        wire = Wire(executor, communicator)
+        self._route = Route(executor.pieces, communicator.rank, communicator.size)
+        same = {
+            "schedule": repr(self.schedule),
+            "micro_batches": self.micro_batches,
+            "the number of pieces": executor.pieces[0].count,
+            "the names of inputs, scores, labels and loss": list(vars(self.ends).values()),
+        }
+        self._agreement = agree(communicator, wire, executor.pieces, same, self.ends.labels)
+        for result in (self.ends.scores, self.ends.loss):
+            self._agreement.maker(result)
+        if communicator.size > 1:
+            if communicator.backend == "nccl":
+                self._carrier = Ordered(communicator, wire)
+            else:
+                self._carrier = Channels(communicator, wire, self._route.pairs())
+        self._stage = Stage(executor, self._route, wire, self._carrier, communicator.scheduler, takes)
+
+    @property
+    def _makes_scores(self) -> bool:
+        return self._agreement.maker(self.ends.scores) == self.stage
+
+    def _adopt(self) -> None:
+        own = self.executor
+        self.parameters, self.gradients, self.slots = own.parameters, own.gradients, own.slots
+        self.untrained, self.counters = own.untrained, own.counters
+
+    @contextmanager
+    def _leaving_on_error(self) -> Iterator[None]:
+        """Whatever ends a pass ends the pipeline: the others must not wait for this stage."""
+        if self._closed:
+            raise PeerLost(self.stage, "this stage has left its pipeline")
+        try:
+            yield
+        except BaseException:
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        self.close()
+        self.communicator.close()
+
+
+@final
+class _Announced:
+    """Tells which gradients are complete, in the last backward passes of the chunks."""
+
+    def __init__(self, announcer: Announcer, route: Route, now: Callable[[], int]) -> None:
+        self._announcer, self._route, self._now = announcer, route, now
+        self._left = set(range(len(route.pieces)))  # chunks
+        self.nanoseconds = 0
+
+    def chunk(self, chunk: int, slots: tuple[Any, ...]) -> None:
+        """This chunk's last backward pass is over; what no other chunk or stage adds to is complete."""
+        self._left.discard(chunk)
+        begin, pieces = self._now(), self._route.pieces
+        waiting = {name for each in self._left for name in pieces[each].network.parameters}
+        for place, slot in enumerate(slots):
+            own = slot.name in pieces[chunk].network.parameters
+            if own and slot.name not in waiting and slot.name not in self._route.tied:
+                self._announcer.arrived(place)
+        self.nanoseconds += self._now() - begin
+
+    def rest(self) -> None:
+        """All is over."""
+        begin = self._now()
+        self._announcer.finish()
+        self.nanoseconds += self._now() - begin
+
+
+def _check_pieces(executor: PieceExecutor, communicator: Communicator, schedule: PipelineSchedule) -> None:
+    """Raise `ConfigurationError` unless this stage holds its pieces of a cut that fits."""
+    if not isinstance(schedule, PipelineSchedule):
+        raise ConfigurationError(
+            f"schedule is {schedule!r}: it must be a PipelineSchedule such as OneForwardOneBackward()"
+        )
+    stage, stages, count = communicator.rank, communicator.size, executor.pieces[0].count
+    wanted = stages * schedule.chunks
+    if count != wanted:
+        each = "" if schedule.chunks == 1 else f", {schedule.chunks} a stage"
+        raise ConfigurationError(
+            f"{schedule!r} over {stages} stages needs {wanted} pieces{each}, and the network is cut into "
+            f"{count}: cut it into {wanted}, or take as many stages as there are pieces"
+        )
+    expected, found = list(range(stage, count, stages)), [piece.index for piece in executor.pieces]
+    if found != expected:
+        raise ConfigurationError(
+            f"stage {stage} of {stages} computes the pieces {expected}, and its executor has {found}: give "
+            "it pieces[stage::stages]"
+        )
+
+
+def _cut(array: Array, count: int) -> list[Array]:
+    """So many nearly equal parts along the first axis, in order."""
+    if not len(array):
+        raise ConfigurationError("the batch has no samples: give at least one")
+    edges = [len(array) * place // count for place in range(count + 1)]
+    return [array[begin:end] for begin, end in pairwise(edges)]

@@ -1,0 +1,98 @@
+"""When each stage of a pipeline computes what: a schedule as data, with its bubble, memory and picture"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import final
+
+from d5ray.checks import check_count, check_rate
+from d5ray.distributed.pipeline.actions import Action, Actions, Forward, needs, peak_kept
+from d5ray.distributed.pipeline.checking import check_actions, execute
+from d5ray.distributed.pipeline.timetable import Span, Timetable
+from d5ray.errors import ConfigurationError
+
+Seconds = float | Sequence[float]
+
+
+class PipelineSchedule(ABC):
+    """The order in which every stage passes the micro-batches of a batch forwards and backwards.
+
+    Stages are numbered from 0, micro-batches too. A network of stages · chunks pieces lies so that piece p is
+    chunk p // stages of the stage p % stages. A schedule of your own is a subclass with `of_stage`; what it
+    gives is checked before anything runs. Bubble and memory are counted, unless there is a formula for them.
+    """
+
+    chunks: int = 1  # pieces that every stage has
+
+    @abstractmethod
+    def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterable[Action]:
+        """What this stage does, in order."""
+
+    def bubble(self, stages: int, micro_batches: int) -> float:
+        """The share of a pass (0..1) in which a stage is idle, on average over the stages.
+
+        For stages that take equally long, and transfers that take no time.
+        """
+        return self.predicted(stages, micro_batches).bubble
+
+    def kept(self, stages: int, micro_batches: int) -> tuple[int, ...]:
+        """For how many forward passes at once each stage keeps activations, at most; of a chunk each."""
+        return tuple(map(peak_kept, self.actions(stages, micro_batches)))
+
+    @final
+    def actions(self, stages: int, micro_batches: int) -> Actions:
+        """What every stage does, in order. Raises `ConfigurationError` for what cannot be executed."""
+        check_count("stages", stages)
+        check_count("micro_batches", micro_batches)
+        made = tuple(tuple(self.of_stage(stage, stages, micro_batches)) for stage in range(stages))
+        check_actions(repr(self), made, stages, micro_batches, self.chunks)
+        return made
+
+    @final
+    def predicted(
+        self,
+        stages: int,
+        micro_batches: int,
+        forward_seconds: Seconds = 1.0,
+        backward_seconds: Seconds = 2.0,
+        transfer_seconds: Seconds = 0.0,
+    ) -> Timetable:
+        """When what would happen: a pass executed with these times.
+
+        forward_seconds, backward_seconds: of a micro-batch in every piece, or by piece (stages · chunks);
+        with recomputation the latter has the forward pass in it. transfer_seconds: from a piece to the next
+        one and back, or by pair of neighbours (stages · chunks − 1), meanwhile both may compute; within a
+        stage it is 0. Pieces are taken to follow one another: an edge that skips one is there in time.
+        """
+        pieces = stages * self.chunks
+        forward = _by_piece("forward_seconds", forward_seconds, pieces)
+        backward = _by_piece("backward_seconds", backward_seconds, pieces)
+        transfer = _by_piece("transfer_seconds", transfer_seconds, pieces - 1)
+        actions = self.actions(stages, micro_batches)
+        ends: dict[tuple[int, Action], float] = {}
+        free = [0.0] * stages
+        spans: list[list[Span]] = [[] for _ in range(stages)]
+
+        def do(stage: int, action: Action) -> None:
+            piece = action.chunk * stages + stage
+            begin = free[stage]
+            for source, needed in needs(stage, action, stages, self.chunks):
+                other = needed.chunk * stages + source
+                delay = transfer[min(piece, other)] if source != stage else 0.0
+                begin = max(begin, ends[source, needed] + delay)
+            seconds = (forward if isinstance(action, Forward) else backward)[piece]
+            free[stage] = ends[stage, action] = begin + seconds
+            spans[stage].append(Span(action, begin, begin + seconds))
+
+        execute(repr(self), actions, self.chunks, do)
+        return Timetable(repr(self), tuple(map(tuple, spans)), max(free))
+
+
+def _by_piece(name: str, seconds: Seconds, count: int) -> list[float]:
+    values = [seconds] * count if isinstance(seconds, int | float) else list(seconds)
+    if len(values) != count:
+        raise ConfigurationError(
+            f"{name} has {len(values)} values, expected {count}: give one for all, or one for each"
+        )
+    for value in values:
+        check_rate(name, value, zero=True)
+    return values
