@@ -1,5 +1,6 @@
 """Operations in the background: started, then waited for, while the caller computes"""
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
@@ -66,6 +67,8 @@ class Background:
         self._traffic = traffic  # of those who wait
         self._scheduler = communicator.scheduler
         self._queue = self._scheduler.queue()
+        self._lock = threading.Lock()  # between closing and starting
+        self._closed = False
         self._scheduler.spawn(self._run, "d5ray-background")
 
     def allreduce(self, array: Any, operation: str = "sum") -> Handle:
@@ -113,13 +116,19 @@ class Background:
         return self._start(lambda: function(self._communicator))
 
     def close(self) -> None:
-        """Leave the group; operations that have not begun raise `PeerLost`."""
-        self._queue.put(None)
+        """Leave the group; operations that have not begun, and those to come, raise `PeerLost`."""
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
         self._communicator.close()
 
     def _start(self, call: Callable[[], Any]) -> Handle:
         handle = Handle(call, self._communicator.group.timeout_seconds, self._scheduler, self._traffic)
-        self._queue.put(handle)
+        with self._lock:
+            if not self._closed:
+                self._queue.put(handle)
+                return handle
+        handle.run()  # which raises that this member has left
         return handle
 
     def _run(self) -> None:

@@ -25,6 +25,7 @@ from d5ray.networks.stages.piece_executor import PieceExecutor
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
+ONE_AT_A_TIME = ("nccl",)  # communicators of which a process runs one operation at a time
 
 
 @final
@@ -90,21 +91,17 @@ class PipelineExecutor(Executor):
     # -- passes ----------------------------------------------------------------------------------------
 
     def inference(self, inputs: Array) -> Array:
+        given = _cut(inputs, min(self.micro_batches, len(inputs)))
         parts: list[Array] = []
         with self._leaving_on_error():
-            self._infer(
-                inputs, min(self.micro_batches, len(inputs)), lambda micro, scores: parts.append(scores)
-            )
-            whole = np.concatenate(parts) if self._makes_scores else None
-            return self._stage.wire.broadcast(
-                self.communicator, whole, self._agreement.maker(self.ends.scores)
-            )
+            self._infer(given, lambda micro, scores: parts.append(scores))
+            return self._told(np.concatenate(parts) if parts else None)
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         found = np.zeros(2)  # the sum of the losses, and how many are right
         at_once = samples_at_once(inputs, labels)
         count = max(min(self.micro_batches, len(inputs)), -(-len(inputs) // at_once))
-        truths = _cut(labels, count)
+        given, truths = _cut(inputs, count), _cut(labels, count)
 
         def judge(micro: int, scores: Array) -> None:
             truth = truths[micro]
@@ -112,12 +109,9 @@ class PipelineExecutor(Executor):
             found[1] += (scores.argmax(axis=-1) == truth).sum()
 
         with self._leaving_on_error():
-            self._infer(inputs, count, judge)
-            told = found if self._makes_scores else None
-            total = self._stage.wire.broadcast(
-                self.communicator, told, self._agreement.maker(self.ends.scores)
-            )
-        return Evaluation(loss=float(total[0]) / len(labels), accuracy=float(total[1]) / labels.size)
+            self._infer(given, judge)
+            total, right = self._told(found if self._makes_scores else None).tolist()
+        return Evaluation(loss=total / len(labels), accuracy=right / labels.size)
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         count = min(self.micro_batches, len(inputs))
@@ -148,11 +142,10 @@ class PipelineExecutor(Executor):
             self.backward_ns += now() - begin
         return loss
 
-    def _infer(self, inputs: Array, count: int, take: Callable[[int, Array], None]) -> None:
-        """Scores by micro-batch, on the stage that makes them."""
-        outside = {self.ends.inputs: _cut(inputs, count)}
-        _, passage = self._passage(count, trains=False)
-        run = self._begin(passage, outside, [1.0] * count, self.ends.scores)
+    def _infer(self, parts: list[Array], take: Callable[[int, Array], None]) -> None:
+        """The scores of each micro-batch, on the stage that makes them."""
+        _, passage = self._passage(len(parts), trains=False)
+        run = self._begin(passage, {self.ends.inputs: parts}, [1.0] * len(parts), self.ends.scores)
         made, micro = run.made.get(self.ends.scores, []), 0
         for turn in run.turns():
             run.infer(turn)
@@ -160,6 +153,11 @@ class PipelineExecutor(Executor):
                 take(micro, np.asarray(self.executor.get(made.pop(0))))
                 micro += 1
         run.finish()
+
+    def _told(self, array: Array | None) -> Array:
+        """What the stage that makes the scores has found; the others give none."""
+        maker = self._agreement.maker(self.ends.scores)
+        return self._stage.wire.broadcast(self.communicator, array, maker)
 
     def _begin(
         self, passage: Passage, outside: Mapping[str, list[Array]], weights: list[float], result: str
@@ -183,7 +181,7 @@ class PipelineExecutor(Executor):
         """Tell all stages the loss, and what each took."""
         losses = run.made.get(self.ends.loss, [])
         own = [float(self.executor.get(loss).reshape(())) for loss in losses]
-        row = np.array([sum(w * loss for w, loss in zip(weights, own, strict=bool(own))), *run.watch.row()])
+        row = np.array([sum(w * loss for w, loss in zip(weights, own, strict=bool(own))), *run.times])
         rows = np.zeros((self.stages, len(row)))
         rows[self.stage] = row
         rows = self._stage.wire.all_gathered(self.communicator, rows)
@@ -250,7 +248,7 @@ class PipelineExecutor(Executor):
         for result in (self.ends.scores, self.ends.loss):
             self._agreement.maker(result)
         if communicator.size > 1:
-            if communicator.backend == "nccl":
+            if communicator.backend in ONE_AT_A_TIME:
                 self._carrier = Ordered(communicator, wire)
             else:
                 self._carrier = Channels(communicator, wire, self._route.pairs())

@@ -46,6 +46,7 @@ class Pass:
     weights   of the micro-batches: their shares of the batch, by which the loss is weighted
     made      of the results of the whole network that were asked for and are this stage's: an array for each
               micro-batch
+    times     of the turns, when they are over: see `Stopwatch`
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Pass:
         self._outside, self._weights, self._loss = outside, weights, loss
         self._samples = [len(part) for part in next(iter(outside.values()))]
         self.made: dict[str, list[Any]] = {name: [] for name in results}
-        self.watch = Stopwatch(stage.scheduler.now())
+        self.times = np.empty(0)
+        self._watch = Stopwatch(stage.scheduler.now())
         self._asked: set[Message] = set()
         self._held: dict[Key, tuple[Any, int]] = {}  # an array, and how often it will be read yet
 
@@ -72,7 +74,7 @@ class Pass:
             for coming in turns[place : place + 2]:  # what the next one needs travels during this one
                 self._ask(coming.needed)
             yield turn
-        self.watch.end = self._stage.scheduler.now()
+        self.times = self._watch.row(self._stage.scheduler.now())
 
     def step(self, turn: Turn) -> None:
         """A chunk forwards or backwards, as it trains."""
@@ -172,8 +174,8 @@ class Pass:
         array = stage.carrier.take(message)
         came = stage.scheduler.now()
         found = stage.wire.incoming(array)
-        self.watch.wait_ns += came - begin
-        self.watch.send_ns += stage.scheduler.now() - came
+        self._watch.wait_ns += came - begin
+        self._watch.send_ns += stage.scheduler.now() - came
         return found
 
     def _read(self, key: Key) -> Any:
@@ -203,7 +205,7 @@ class Pass:
             if message.tensor not in ready:
                 ready[message.tensor] = stage.wire.outgoing(arrays[message.tensor])
             stage.carrier.give(message, ready[message.tensor])
-        self.watch.send_ns += stage.scheduler.now() - begin
+        self._watch.send_ns += stage.scheduler.now() - begin
 
     # --------------------------------------------------------------------------------------------------
 
@@ -218,5 +220,5 @@ class Pass:
         stage.executor.synchronize()
         if stage.takes is not None:
             stage.scheduler.sleep(stage.takes(turn.action, self._samples[turn.action.micro]))
-        self.watch.spans.append((begin, stage.scheduler.now()))
+        self._watch.spans.append((begin, stage.scheduler.now()))
         return found

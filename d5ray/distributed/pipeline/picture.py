@@ -81,7 +81,7 @@ def _row(table: "Timetable", stage: int, inner: float, scale: float) -> Iterator
         if wide >= 6.5 * len(label) + 2:
             yield (
                 f'<text x="{left + wide / 2:.1f}" y="{middle:.1f}" font-size="11" text-anchor="middle" '
-                f'fill="white">{label}</text>'
+                f'fill="{"white" if opacity > 0.8 else INK}">{label}</text>'
             )
 
 

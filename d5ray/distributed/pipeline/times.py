@@ -1,12 +1,14 @@
 """What a pass of a pipeline took, stage by stage, and its bubble"""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.pipeline.actions import Action, Actions
+from d5ray.distributed.pipeline.actions import Action, Actions, Backward, Forward
 from d5ray.distributed.pipeline.timetable import Span, Timetable
 
 Row = np.ndarray[Any, np.dtype[np.float64]]
@@ -51,6 +53,19 @@ class PassTimes:
         idle = sum(stage.idle for stage in self.stages)
         return idle / (len(self.stages) * self.seconds) if self.seconds else 0.0
 
+    def by_piece(self) -> tuple[list[float], list[float]]:
+        """Mean seconds of a forward and of a backward pass in every piece, as `predicted` takes them."""
+        found: list[list[float]] = []
+        for kind in (Forward, Backward):
+            spent: dict[int, list[float]] = defaultdict(list)
+            for stage, spans in enumerate(self.timetable.stages):
+                for span in spans:
+                    if isinstance(span.action, kind):
+                        spent[span.action.chunk * len(self.stages) + stage].append(span.seconds)
+            found.append([fmean(spent[piece]) for piece in sorted(spent)])
+        forward, backward = found
+        return forward, backward
+
     def __str__(self) -> str:
         rows = [f"{'':>8} {'compute':>10} {'send':>10} {'wait':>10} {'idle':>10}  (seconds)"]
         for number, each in enumerate(self.stages):
@@ -64,18 +79,14 @@ class Stopwatch:
     """One stage's times in the pass under way, in ns of its scheduler's clock."""
 
     def __init__(self, begin: int) -> None:
-        self.begin = self.end = begin
+        self.begin = begin
         self.send_ns = self.wait_ns = 0
         self.spans: list[tuple[int, int]] = []
 
-    def span(self, begin: int, end: int) -> None:
-        """An action took from here to there."""
-        self.spans.append((begin, end))
-
-    def row(self) -> Row:
+    def row(self, end: int) -> Row:
         """As numbers (n,) that travel exactly: nanoseconds below 2^53."""
         spans = [moment for span in self.spans for moment in span]
-        return np.array([self.begin, self.end, self.send_ns, self.wait_ns, *spans], np.float64)
+        return np.array([self.begin, end, self.send_ns, self.wait_ns, *spans], np.float64)
 
 
 def pass_times(name: str, actions: Actions, rows: Sequence[Row], one_clock: bool) -> PassTimes:
