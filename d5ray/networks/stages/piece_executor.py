@@ -143,8 +143,8 @@ class PieceExecutor(ABC):
             if self.recompute:
                 self.draws.begin(micro)
                 _, again = self._run(chunk, kept.tape, replacing=False)
-                self._count(again.size)
-                held += again.size
+                held = max(kept.size, again.size)  # the inputs are among what is kept now
+                self._count(held - kept.size)
                 kept = again
             return self._differentiate(chunk, kept.tape, gradients)
         finally:

@@ -1,0 +1,200 @@
+"""Claims about pieces of a network: chained by hand they are the network uncut, whatever the cut"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import d5ray as d5
+from d5ray.frameworks.initial import network_by_name
+from d5ray.networks.labelled import labelled
+from d5ray.networks.network import Network
+from d5ray.networks.stages.balanced import Balanced
+from d5ray.networks.stages.cut import Cut, Cutting
+from d5ray.networks.stages.cutting import pieces
+from d5ray.networks.stages.order import order
+from tests.frameworks.chained import ONE, Batch, Chain, chain, check_same, divided, tied_network, uncut
+from tests.frameworks.small_networks import FRAMEWORKS, LOSS, case, error, executor
+
+WITHIN = {"float32": 1e-5, "float64": 1e-10}
+every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+quick_frameworks = pytest.mark.parametrize("framework", ["numpy", "torch"])
+
+
+def of(place: int) -> Any:
+    """The marks of a framework that need not be here."""
+    return FRAMEWORKS[place].marks  # type: ignore[attr-defined]
+
+
+def every_node(network: Network) -> Cut:
+    """A stage for each node."""
+    return Cut([node.name for node in order(network)[1:]])
+
+
+def check_cuts(framework: str, name: str, dtype: str, cuts: Sequence[Cutting]) -> None:
+    made = case(name, dtype)
+    network = made.network
+    expected = uncut(framework, network, made.given)
+    scores = executor(framework, network.copy()).inference({"input": made.inputs})
+    for cut in cuts:
+        under_test = chain(framework, network, cut)
+        found = under_test.inference({"input": made.inputs})
+        assert found.keys() == scores.keys()
+        assert error(found["output"], scores["output"]) < WITHIN[dtype]
+        check_same(under_test, under_test.train(made.given), expected, WITHIN[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["mlp", "lenet", "resnet8", "transformer", "lstm", "unet"])
+def test_pieces_give_the_gradients_of_the_whole(name: str, dtype: str) -> None:
+    """Loss, gradients, running statistics and scores, with 2 and 3 stages and one for every node."""
+    check_cuts("numpy", name, dtype, [Balanced(2), Balanced(3), every_node(case(name, dtype).network)])
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "dtype"),
+    [
+        *(("torch", name, "float64") for name in ("lenet", "resnet8", "transformer")),
+        ("torch", "transformer", "float32"),
+        pytest.param(*("tensorflow", "lenet", "float64"), marks=of(2)),
+        *(pytest.param("cupy", name, "float32", marks=of(3)) for name in ("lenet", "resnet8", "transformer")),
+    ],
+)
+def test_pieces_give_the_gradients_of_the_whole_under(framework: str, name: str, dtype: str) -> None:
+    """The same where building the code of a piece takes its time; `slow` has all of them."""
+    check_cuts(framework, name, dtype, [Balanced(3)])
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet"])
+def test_every_node_may_be_a_stage_under_pytorch(name: str) -> None:
+    check_cuts("torch", name, "float64", [every_node(case(name, "float64").network)])
+
+
+@pytest.mark.slow
+@every_framework
+@pytest.mark.parametrize("name", ["resnet8", "transformer", "lstm", "unet", "mobilenet", "vgg11", "resnet20"])
+def test_every_network_can_be_cut_under_every_framework(framework: str, name: str) -> None:
+    """In float64, with 2, 3 and 5 stages, and up to 40 nodes with a stage for each."""
+    network = case(name, "float64").network
+    more = [every_node(network)] if len(network.nodes) <= 40 else []
+    check_cuts(framework, name, "float64", [Balanced(2), Balanced(3), Balanced(5), *more])
+
+
+@quick_frameworks
+@pytest.mark.parametrize("name", ["lenet", "resnet8"])
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 2, 3)])
+def test_micro_batches_add_up(framework: str, name: str, sizes: tuple[int, ...]) -> None:
+    """Cut as uncut; and where no statistics of the batch are taken, as the whole batch at once."""
+    made = case(name, "float64")
+    parts = divided(made.given, *sizes)
+    whole = chain(framework, made.network, ONE)
+    expected = whole.train(*parts), whole.gradients(), whole.state()
+    under_test = chain(framework, made.network, Balanced(3))
+    check_same(under_test, under_test.train(*parts), expected, 1e-10)
+    if name == "lenet":
+        check_same(under_test, expected[0], uncut(framework, made.network, made.given), 1e-10)
+
+
+@quick_frameworks
+def test_running_statistics_follow_the_micro_batches(framework: str) -> None:
+    """They are those of as many passes over the parts, one after the other, uncut."""
+    made = case("resnet8", "float64")
+    parts = divided(made.given, 2, 4)
+    reference = executor(framework, made.network)
+    for part in parts:
+        reference.inference_and_backprop(part)
+    under_test = chain(framework, made.network, Balanced(2))
+    under_test.train(*parts)
+    state = under_test.state()
+    assert len(state) == 18
+    for name, value in reference.state.items():
+        assert error(state[name], value) < 1e-10
+
+
+def dropping(seed: int = 1) -> tuple[Network, Batch]:
+    """A transformer with dropout, and tokens."""
+    options = {"width": 8, "heads": 2, "depth": 2, "dropout": 0.4}
+    network = labelled(network_by_name("transformer", options, (5,), 7, seed=seed), LOSS, (5,)).network
+    tokens = np.random.default_rng(2).integers(0, 7, (4, 5))
+    return network, {"input": tokens, "labels": tokens[:, ::-1].copy()}
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        "numpy",
+        "torch",
+        pytest.param("tensorflow", marks=[*of(2), pytest.mark.slow]),
+        pytest.param("cupy", marks=of(3)),
+    ],
+)
+def test_what_is_drawn_does_not_depend_on_the_cut(framework: str) -> None:
+    """With masks of Dropout, the same loss and gradients under every cut, and with recomputation."""
+    network, batch = dropping()
+    parts = divided(batch, 2, 2)
+    whole = chain(framework, network, ONE)
+    losses = [whole.train(*parts) for _ in range(2)]
+    gradients = whole.gradients()
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)  # passes draw anew
+    for cut, recompute in ((Balanced(2), False), (Balanced(4), False), (Balanced(3), True)):
+        under_test = chain(framework, network, cut, recompute=recompute)
+        assert [under_test.train(*parts) for _ in range(2)] == pytest.approx(losses, rel=1e-5)
+        for name, value in under_test.gradients().items():
+            assert error(value, gradients[name]) < 1e-5, name
+
+
+@quick_frameworks
+def test_what_is_drawn_follows_from_seed_replica_pass_and_micro_batch(framework: str) -> None:
+    """Each of them changes it, and the state of the random numbers brings it back."""
+    network, batch = dropping()
+    part = divided(batch, 2, 2)[0]
+
+    def losses(made: Chain) -> list[float]:
+        made.train(part, part)
+        return [float(each["loss"]) for each in made.results]
+
+    first = chain(framework, network, Balanced(2), seed=3, replica=0)
+    found = [*losses(first), *losses(first)]
+    found += losses(chain(framework, network, Balanced(2), seed=4, replica=0))
+    found += losses(chain(framework, network, Balanced(2), seed=3, replica=1))
+    assert len(set(found)) == 8
+    state = [each.random_state() for each in first.places]
+    third = losses(first)
+    later = chain(framework, network, Balanced(2), seed=3, replica=0)
+    for each, own in zip(later.places, state, strict=True):
+        each.set_random_state(own)
+    assert losses(later) == third
+
+
+@every_framework
+def test_tied_weights_and_ways_around_stages(framework: str) -> None:
+    """A table is read by the first and the last of four stages, and a tensor passes by two of them."""
+    network, batch = tied_network()
+    cut = Cut(("multiply", "bend", "go_around"))
+    own = pieces(network, cut)
+    assert [dict(piece.tied) for piece in own] == [{"table": (0, 3)}, {}, {}, {"table": (0, 3)}]
+    assert own[0].outgoing == {"vectors": (1, 3)} and own[3].incoming == {"vectors": 0, "hidden": 2}
+    assert "turn" in [node.name for node in own[3].network.nodes]  # read there, made there
+    under_test = chain(framework, network, cut)
+    check_same(under_test, under_test.train(batch), uncut(framework, network, batch), 1e-10)
+
+
+def test_a_module_of_the_users_own_is_cut() -> None:
+    """As PyTorch computes it: a network made of it, with the loss, in three stages."""
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), nn.GELU(), nn.Flatten(), nn.Linear(108, 5))
+    x = np.random.default_rng(1).standard_normal((4, 1, 8, 8)).astype(np.float32)
+    y = np.array([0, 3, 4, 1])
+    network = labelled(d5.Network.from_model(module, x), LOSS, (1, 8, 8)).network
+    (name,) = (each for each in network.inputs if each != "labels")
+    loss = nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y))
+    loss.backward()  # type: ignore[no-untyped-call]
+    under_test = chain("torch", network, Balanced(3))
+    assert under_test.train({name: x, "labels": y}) == pytest.approx(loss.item(), rel=1e-5)
+    gradients = under_test.gradients()
+    for key, tensor in module.named_parameters():
+        assert tensor.grad is not None
+        assert error(gradients[key], tensor.grad.numpy()) < 1e-5
