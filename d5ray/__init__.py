@@ -238,6 +238,7 @@ if TYPE_CHECKING:
     from d5ray.networks.stages.costs import operator_costs as operator_costs
     from d5ray.networks.stages.cut import Cut as Cut
     from d5ray.networks.stages.cutting import pieces as pieces
+    from d5ray.networks.stages.table import stage_table as stage_table
     from d5ray.operators.compiled.compiling import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
     from d5ray.operators.custom_operator import CustomOp as CustomOp
@@ -493,6 +494,7 @@ _NAMES = {
     "counted_costs": "d5ray.networks.stages.costs",
     "operator_costs": "d5ray.networks.stages.costs",
     "pieces": "d5ray.networks.stages.cutting",
+    "stage_table": "d5ray.networks.stages.table",
     "WorkspaceDivision": "d5ray.networks.microbatch.workspace_division",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",
     "run_recipe": "d5ray.recipes.recipe",

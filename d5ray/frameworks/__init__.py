@@ -25,7 +25,7 @@ def executor_by_name(name: str) -> "Callable[..., Executor]":
 
 
 def piece_executor_by_name(name: str) -> "Callable[..., PieceExecutor]":
-    """What makes the executor of pieces under this framework: called with pieces, device, recompute.
+    """What makes the executor of pieces under this framework, its `from_pieces`.
 
     Imports no framework. Raises `ConfigurationError` with the nearest name if there is no such framework.
     """

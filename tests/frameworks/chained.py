@@ -68,7 +68,7 @@ class Chain:
         return sum(float(made["loss"]) * w for made, w in zip(self.results, weights, strict=True))
 
     def inference(self, batch: Batch) -> Batch:
-        known, results = dict(batch), {}
+        known, results = dict(batch), dict[str, Array]()
         for each, chunk, piece in self.pieces:
             given = {name: each.put(known[name]) for name in piece.network.inputs if name in known}
             found = {name: each.get(value) for name, value in each.inference(chunk, given).items()}

@@ -7,6 +7,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
+from d5ray.operators.tensor_descriptor import TensorDescriptor
 from tests.frameworks.chained import ONE, Chain, chain, check_same, divided, place, tied_network, uncut
 from tests.frameworks.small_networks import FRAMEWORKS, Array, case
 
@@ -52,9 +53,10 @@ def test_kept_bytes_are_those_of_the_schedule(framework: str) -> None:
     assert all(one)
     assert peaks(False, 3) == [3 * each for each in one]
     assert peaks(False, 2) == [2 * each for each in one]
+    known = [piece.network.inputs.values() for piece in pieces(made.network, Balanced(2))]
     inputs = [
-        sum(2 * int(np.prod((kind.shape or ())[1:])) * 8 for kind in piece.network.inputs.values())
-        for piece in pieces(made.network, Balanced(2))
+        sum(TensorDescriptor(kind.dtype, [2, *(kind.shape or ())[1:]]).bytes for kind in each)
+        for each in known
     ]
     assert inputs[0] == 2 * 64 * 8
     assert peaks(True, 3) == [2 * own + full for own, full in zip(inputs, one, strict=True)]

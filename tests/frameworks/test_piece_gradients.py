@@ -30,8 +30,8 @@ def of(place: int) -> Any:
 
 
 def every_node(network: Network) -> Cut:
-    """A stage for each node."""
-    return Cut([node.name for node in order(network)[1:]])
+    """A stage for each node; also for those that only turn weights around."""
+    return Cut({node.name: place for place, node in enumerate(order(network))})
 
 
 def check_cuts(framework: str, name: str, dtype: str, cuts: Sequence[Cutting]) -> None:

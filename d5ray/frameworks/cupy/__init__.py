@@ -59,8 +59,12 @@ def from_pieces(
     device: Device = GPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    threads: int | None = None,
 ) -> "ArrayPieceExecutor":
-    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
+    """What computes these pieces of a Network at one place; see `PieceExecutor`.
+
+    threads: of the processor's, which a GPU takes no notice of.
+    """
     from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
     from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415
 

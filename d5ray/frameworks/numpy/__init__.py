@@ -56,12 +56,20 @@ def from_pieces(
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    threads: int | None = None,
 ) -> "ArrayPieceExecutor":
-    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
+    """What computes these pieces of a Network at one place; see `PieceExecutor`.
+
+    threads: for operators of this process; None leaves them as they are.
+    """
+    import threadpoolctl  # noqa: PLC0415 - when it is asked for
+
     from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
 
     _check_device(device)
+    if threads is not None:
+        threadpoolctl.threadpool_limits(threads)
     return ArrayPieceExecutor(pieces, NumPy(), recompute=recompute)
 
 

@@ -72,10 +72,17 @@ def from_pieces(
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    threads: int | None = None,
 ) -> "TensorFlowPieceExecutor":
-    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
-    from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor  # noqa: PLC0415 - imports it
+    """What computes these pieces of a Network at one place; see `PieceExecutor`.
 
+    threads: for operators of this process; None leaves them as they are.
+    """
+    from d5ray.frameworks.tensorflow.devices import use_threads  # noqa: PLC0415 - imports TensorFlow
+    from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor  # noqa: PLC0415
+
+    if threads is not None:
+        use_threads(threads)
     return TensorFlowPieceExecutor(pieces, device, recompute=recompute)
 
 

@@ -60,10 +60,18 @@ def from_pieces(
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    threads: int | None = None,
 ) -> "TorchPieceExecutor":
-    """What computes these pieces of a Network at one place; see `PieceExecutor`."""
-    from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor  # noqa: PLC0415 - imports torch
+    """What computes these pieces of a Network at one place; see `PieceExecutor`.
 
+    threads: for operators of this process; None leaves them as they are.
+    """
+    import torch  # noqa: PLC0415 - when it is asked for
+
+    from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor  # noqa: PLC0415
+
+    if threads is not None:
+        torch.set_num_threads(threads)
     return TorchPieceExecutor(pieces, device, recompute=recompute)
 
 

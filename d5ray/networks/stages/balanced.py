@@ -10,7 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
 from d5ray.networks.stages.costs import NetworkCosts, counted_costs
 from d5ray.networks.stages.cut import Cut, Cutting
-from d5ray.networks.stages.order import order
+from d5ray.networks.stages.order import groups
 from d5ray.networks.stages.partition import Table, least_maximum, partition
 from d5ray.networks.stages.stage_tables import StageTables
 
@@ -57,20 +57,20 @@ class Balanced(Cutting):
         Raises `ConfigurationError` for fewer operators than stages, for costs that are not the network's, and
         where no cut stays within the limit, with the least that there is.
         """
-        nodes = order(network)
-        if len(nodes) < self.stages:
+        own = groups(network)
+        if len(own) < self.stages:
             raise ConfigurationError(
-                f"{self.stages} stages of a network with {len(nodes)} nodes: some would be without "
-                "operators; take fewer stages"
+                f"the network's {len(network.nodes)} nodes cannot be cut into {self.stages} stages: some "
+                f"would be without operators; take {len(own)} or fewer"
             )
         costs = counted_costs(network) if self.costs is None else self.costs
-        missing = [node.name for node in nodes if node.name not in costs.seconds]
+        missing = [node.name for node in network.nodes if node.name not in costs.seconds]
         if missing:
             raise ConfigurationError(
-                f"the costs have no node {missing[0]!r}, and lack {len(missing)} of {len(nodes)}: measure "
-                "them on this network"
+                f"the costs have no node {missing[0]!r}, and lack {len(missing)} of "
+                f"{len(network.nodes)}: measure them on this network"
             )
-        tables = StageTables(network, nodes, costs)
+        tables = StageTables(network, own, costs)
         allowed = [tables.may_be] * self.stages
         if self.limit_bytes is not None:
             allowed = [
@@ -80,7 +80,7 @@ class Balanced(Cutting):
         begins = partition(tables.seconds(self.bytes_per_second), tables.received, allowed)
         if begins is None:
             raise self._none(tables)
-        return Cut(tuple(nodes[begin].name for begin in begins))
+        return Cut(tuple(own[begin][-1].name for begin in begins))
 
     def _memory(self, tables: StageTables, stage: int) -> Table:
         """The bytes of every part as this stage."""

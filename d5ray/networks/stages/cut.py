@@ -1,14 +1,16 @@
 """Cut: a network divided into stages by hand"""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.execution.plan import depending
 from d5ray.networks.network import Network
-from d5ray.networks.stages.order import order
+from d5ray.networks.stages.order import groups
 
 
 class Cutting(ABC):
@@ -26,8 +28,8 @@ class Cut(Cutting):
 
     nodes: those with which the second stage and further ones begin, in the order of the network; what
     depends on no input, such as a transposed weight, goes with the node that reads it. Or the stage of nodes,
-    counted from 0, by their names: what is not named is where the last of what it reads is made, and where it
-    is read first if it reads nothing of other nodes.
+    counted from 0, by their names: what is not named is where the last of what it reads is made, in stage 0
+    where it reads what comes from outside alone, and where it is read first if it depends on no input.
 
     >>> Cut(("conv2", "fc1"))
     Cut(nodes=('conv2', 'fc1'))
@@ -61,13 +63,13 @@ class Cut(Cutting):
 
 
 def _divided(network: Network, begins: tuple[str, ...]) -> dict[str, int]:
-    """Contiguous stages, the k-th of which begins with the k-th of these nodes."""
-    nodes = order(network)
-    places = {node.name: place for place, node in enumerate(nodes)}
-    if nodes and nodes[0].name in begins:
+    """Contiguous stages, the k-th of which begins with the group of the k-th of these nodes."""
+    own = groups(network)
+    places = {node.name: place for place, group in enumerate(own) for node in group}
+    if begins and places[begins[0]] == 0:
         raise ConfigurationError(
-            f"the cut leaves stage 0 without operators: {nodes[0]} is the first node of the network, with "
-            "which stage 0 begins anyway"
+            f"the cut leaves stage 0 without operators: with {network.node(begins[0])} the network begins, "
+            "and stage 0 anyway"
         )
     for before, after in pairwise(begins):
         if places[before] > places[after]:
@@ -75,26 +77,26 @@ def _divided(network: Network, begins: tuple[str, ...]) -> dict[str, int]:
                 f"the cut leaves a cycle: {after!r} comes before {before!r} in the network, and its stage "
                 "would feed an earlier one; name them in the network's order"
             )
-        if before == after:
-            raise ConfigurationError(f"the cut leaves a stage without operators: it has {before!r} twice")
-    found: dict[str, int] = {}
-    stage = 0
-    for node in nodes:
-        stage += stage < len(begins) and node.name == begins[stage]
-        found[node.name] = stage
-    return found
+        if places[before] == places[after]:
+            raise ConfigurationError(
+                f"the cut leaves a stage without operators: those that begin with {before!r} and {after!r} "
+                "are one"
+            )
+    stages = [bisect_right([places[name] for name in begins], place) for place in range(len(own))]
+    return {node.name: stage for group, stage in zip(own, stages, strict=True) for node in group}
 
 
 def _spread(network: Network, named: Mapping[str, int]) -> dict[str, int]:
     """The stages that are named, and those that follow from them."""
     found: dict[str, int] = {}
     makers: dict[str, int] = {}
+    moving = depending(enumerate(network.nodes), network.inputs)
     for node in network.nodes:
         known = [makers[name] for name in node.inputs if name in makers]
         if node.name in named:
             found[node.name] = named[node.name]
-        elif known:
-            found[node.name] = max(known)
+        elif known or not moving.isdisjoint(node.inputs):
+            found[node.name] = max(known, default=0)
         else:
             continue
         makers.update((name, found[node.name]) for name in node.outputs if name)

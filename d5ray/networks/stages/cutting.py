@@ -28,7 +28,7 @@ def pieces(network: Network, cut: Cutting) -> tuple[Piece, ...]:
             "with which further stages begin, or Balanced(3)"
         )
     stages = cut.stages_of(network)
-    nodes = order(network)
+    nodes = tuple(order(network))
     count = _checked_count(stages)
     makers = {name: stages[node.name] for node in nodes for name in node.outputs if name}
     readers = _readers(nodes, stages)

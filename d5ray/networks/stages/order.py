@@ -1,14 +1,18 @@
-"""The order in which a network's nodes are cut into stages"""
+"""The order in which a network's nodes are cut into stages, and what is not cut apart"""
+
+from collections.abc import Iterator
+from itertools import groupby
 
 from d5ray.networks.execution.plan import depending
 from d5ray.networks.network import Network
 from d5ray.operators.node import Node
 
 
-def order(network: Network) -> tuple[Node, ...]:
-    """The network's own, but that what depends on no input stands right before the first node that reads it.
+def groups(network: Network) -> tuple[tuple[Node, ...], ...]:
+    """Every node that depends on an input, after those that depend on none and that it is the first to read.
 
-    So a transposed weight, say, is made in the stage that multiplies by it, wherever the network has it.
+    So a transposed weight, say, is made in the stage that multiplies by it, wherever the network has it. The
+    groups are in the network's order.
     """
     nodes = network.nodes
     moving = depending(enumerate(nodes), network.inputs)
@@ -19,7 +23,15 @@ def order(network: Network) -> tuple[Node, ...]:
         readers = [first_readers[name] for name in node.outputs if name in first_readers]
         place = index if fixed or not readers else min(readers)
         places.append((place, fixed, index))
-        for name in node.inputs:
-            if name:
-                first_readers[name] = min(place, first_readers.get(name, place))
-    return tuple(nodes[index] for _, _, index in sorted(places))
+        for name in filter(None, node.inputs):
+            first_readers[name] = min(place, first_readers.get(name, place))
+    return tuple(
+        tuple(nodes[index] for _, _, index in group)
+        for _, group in groupby(sorted(places), key=lambda each: each[0])
+    )
+
+
+def order(network: Network) -> Iterator[Node]:
+    """The nodes of all groups."""
+    for group in groups(network):
+        yield from group

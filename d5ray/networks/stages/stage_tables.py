@@ -15,7 +15,7 @@ from d5ray.operators.node import Node
 
 @final
 class StageTables:
-    """Each is a table (n + 1, n + 1) over the parts [begin, end) of the n nodes.
+    """Each is a table (n + 1, n + 1) over the parts [begin, end) of the n groups of nodes.
 
     compute         seconds of the operators, forwards and backwards
     parameters      bytes of the parameters that they read
@@ -26,17 +26,18 @@ class StageTables:
                     state, or where a tensor of an unknown type stands
     """
 
-    def __init__(self, network: Network, nodes: Sequence[Node], costs: NetworkCosts) -> None:
-        self._places = {name: place for place, node in enumerate(nodes) for name in node.outputs if name}
+    def __init__(self, network: Network, groups: Sequence[Sequence[Node]], costs: NetworkCosts) -> None:
+        self._places: dict[str, int] = {}
         self._readers: dict[str, list[int]] = {}
-        for place, node in enumerate(nodes):
-            for name in dict.fromkeys(filter(None, node.inputs)):
+        for place, group in enumerate(groups):
+            self._places |= {name: place for node in group for name in node.outputs if name}
+            for name in dict.fromkeys(name for node in group for name in node.inputs if name):
                 self._readers.setdefault(name, []).append(place)
-        count = len(nodes)
+        count = len(groups)
         between = {name: self._readers[name] for name in self._places if name in self._readers}
         moved = self._moved(network, costs)
-        self.compute = parts_sum([costs.seconds[node.name] for node in nodes])
-        self.kept = parts_sum([costs.kept_bytes.get(node.name, 0) for node in nodes])
+        self.compute = parts_sum([sum(costs.seconds[node.name] for node in group) for group in groups])
+        self.kept = parts_sum([sum(costs.kept_bytes.get(node.name, 0) for node in group) for group in groups])
         self.parameters = parts_reading(
             count,
             ((-1, self._readers.get(name, []), each.nbytes) for name, each in network.parameters.items()),
