@@ -4,11 +4,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
-from d5ray.distributed.scheduler import Scheduler
+from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.errors import PeerLost
 
 if TYPE_CHECKING:
     from d5ray.distributed.communicator import Communicator, Traffic
+
+END_SECONDS = 2.0  # that a thread is given to see that its group is left
 
 
 @final
@@ -69,6 +71,7 @@ class Background:
         self._queue = self._scheduler.queue()
         self._lock = threading.Lock()  # between closing and starting
         self._closed = False
+        self._ended = self._scheduler.event()
         self._scheduler.spawn(self._run, "d5ray-background")
 
     def allreduce(self, array: Any, operation: str = "sum") -> Handle:
@@ -117,10 +120,23 @@ class Background:
 
     def close(self) -> None:
         """Leave the group; operations that have not begun, and those to come, raise `PeerLost`."""
+        self.leave()
+        self.join()
+
+    def leave(self) -> None:
+        """The same, but the thread may still be there."""
         with self._lock:
             self._closed = True
             self._queue.put(None)
-        self._communicator.close()
+        self._communicator.leave()
+
+    def join(self) -> None:
+        """Wait a while until the thread has seen that its group is left.
+
+        A thread that is in a framework's code when the process ends may abort it.
+        """
+        if self._scheduler is THREADS:
+            self._ended.wait(END_SECONDS)
 
     def _start(self, call: Callable[[], Any]) -> Handle:
         handle = Handle(call, self._communicator.group.timeout_seconds, self._scheduler, self._traffic)
@@ -141,3 +157,4 @@ class Background:
                 return type(traffic)(**since | {"nanoseconds": 0})
 
             handle.run(moved)
+        self._ended.set()

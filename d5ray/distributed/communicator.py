@@ -343,14 +343,22 @@ class Communicator(ABC):
     @final
     def close(self) -> None:
         """Leave the group and its sub-groups: whoever waits for this member gets `PeerLost` at once."""
+        for background in self.leave():
+            background.join()
+
+    @final
+    def leave(self) -> list[Background]:
+        """The same, without waiting for the threads in the background, which are given back."""
         if self._closed:
-            return
+            return []
         self._closed = True
-        if self._background is not None:
-            self._background.close()
+        left = [] if self._background is None else [self._background]
+        for background in left:
+            background.leave()
         for part in self._within:
-            part.close()
+            left += part.leave()
         self._close()
+        return left
 
     def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
         """A flat array of zeros (elements,) in the memory that this backend exchanges fastest from.

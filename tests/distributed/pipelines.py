@@ -84,7 +84,7 @@ def batch(samples: int, seed: int = 0, dtype: str = "float64") -> tuple[Array, A
 
 @dataclass
 class Result:
-    """What passes leave: the losses, and by name the last gradients, the parameters, the running statistics."""
+    """What passes leave: losses, and by name the last gradients, the parameters, the running statistics."""
 
     losses: list[float]
     gradients: dict[str, Array]
@@ -112,20 +112,25 @@ def in_one_piece(
     executor.draw_from(seed, 0)
     losses = []
     for inputs, labels in batches:
-        executor.begin_pass()
-        count = min(micro_batches, len(inputs))
-        edges = [len(inputs) * place // count for place in range(count + 1)]
-        total = 0.0
-        for micro, (begin, end) in enumerate(pairwise(edges)):
-            given = {"x": inputs[begin:end], "labels": labels[begin:end]}
-            outputs = executor.forward(0, micro, {name: executor.put(part) for name, part in given.items()})
-            weight = (end - begin) / len(inputs)
-            total += weight * float(executor.get(outputs["loss"]).reshape(()))
-            executor.backward(0, micro, {"loss": weight})
-        losses.append(total)
+        losses.append(one_pass(executor, inputs, labels, micro_batches))
         gradients = named(executor, executor.gradients)
         executor.parameters[...] -= rate * executor.gradients
     return Result(losses, gradients, named(executor, executor.parameters), executor.named_state())
+
+
+def one_pass(executor: PieceExecutor, inputs: Array, labels: Array, micro_batches: int) -> float:
+    """The loss of a batch, by an executor of the whole network; the gradient is in the executor then."""
+    executor.begin_pass()
+    count = min(micro_batches, len(inputs))
+    edges = [len(inputs) * place // count for place in range(count + 1)]
+    total = 0.0
+    for micro, (begin, end) in enumerate(pairwise(edges)):
+        given = {"x": inputs[begin:end], "labels": labels[begin:end]}
+        outputs = executor.forward(0, micro, {name: executor.put(part) for name, part in given.items()})
+        weight = (end - begin) / len(inputs)
+        total += weight * float(executor.get(outputs["loss"]).reshape(()))
+        executor.backward(0, micro, {"loss": weight})
+    return total
 
 
 @contextmanager

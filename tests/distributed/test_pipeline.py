@@ -23,7 +23,13 @@ from d5ray.distributed.pipeline.schedules import (
     SequentialStages,
 )
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
+from d5ray.frameworks.initial import network_by_name
+from d5ray.networks.labelled import labelled
 from d5ray.networks.network import Network
+from d5ray.networks.stages.cut import Cut
+from d5ray.networks.stages.cutting import pieces
+from d5ray.operators.node import Node
+from d5ray.operators.tensor_descriptor import TensorDescriptor
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.pipelines import (
     ENDS,
@@ -34,6 +40,7 @@ from tests.distributed.pipelines import (
     check_equal,
     cut,
     in_one_piece,
+    named,
     network,
     pipeline,
     trained,
@@ -221,6 +228,51 @@ def test_a_pass_goes_on_from_its_random_state(groups: Former, whole: Network) ->
             assert executor.inference_and_backprop(*BATCHES[1]) != losses[0]
 
     on_all(groups.members("shared_memory", 2), own)
+
+
+def test_a_tensor_of_unknown_shape_travels_with_its_shape(groups: Former) -> None:
+    """Nobody knows the second axis before there is a batch, and it differs from batch to batch."""
+    open_ended = Network("open")
+    with open_ended.changes():
+        open_ended.add_input("x", TensorDescriptor("float64", ("batch", None)))
+        open_ended.add_parameter("scale", np.full(1, 0.5))
+        open_ended.add_node(Node("Mul", ("x", "scale"), ("scaled",), {}, "first"))
+        open_ended.add_node(Node("Tanh", ("scaled",), ("bent",), {}, "begin4"))
+        open_ended.add_node(Node("Mul", ("bent", "scale"), ("scores",), {}, "last"))
+        open_ended.add_output("scores")
+    open_ended.add_loss("MeanSquaredError", "scores", "labels", "loss")
+    rng = np.random.default_rng(0)
+    batches = [(rng.random((6, width)), rng.random((6, width))) for width in (3, 5)]
+
+    def own(member: Communicator) -> Result:
+        with pipeline(open_ended, member, OneForwardOneBackward(), 4) as executor:
+            assert executor._agreement.kind("scaled", {"batch": 2}) is None
+            return trained(executor, batches)
+
+    check_equal(on_all(groups.members("gloo", 2), own), in_one_piece(open_ended, batches, 4), 1e-10)
+
+
+def test_a_transformer_in_stages_has_the_gradients_of_the_whole(groups: Former) -> None:
+    """Against another executor of d5ray: that of the whole graph, on the whole batch at once."""
+    own_kind = labelled(network_by_name("transformer", {"width": 8, "heads": 2}, (6,), 11, seed=1), LOSS, (6,))
+    rng = np.random.default_rng(1)
+    inputs, labels = rng.integers(0, 11, (8, 6)), rng.integers(0, 11, (8, 6))
+    oracle = in_numpy.from_onnx(own_kind.network)
+    outputs = oracle.inference_and_backprop({own_kind.inputs: inputs, own_kind.labels: labels}, own_kind.loss)
+    expected = {name: oracle.network.fetch_tensors([g])[0] for name, g in oracle.network.gradient(own_kind.loss)}
+    nodes = [node.name for node in own_kind.network.nodes]
+    parts = pieces(own_kind.network, Cut((nodes[len(nodes) // 3], nodes[2 * len(nodes) // 3])))
+
+    def own(member: Communicator) -> None:
+        executor = in_numpy.from_pieces([parts[member.rank]])
+        made = PipelineExecutor(executor, member, FillDrain(), 4, Ends.of(own_kind), LOSS)
+        loss = made.inference_and_backprop(inputs, labels)
+        assert loss == pytest.approx(float(outputs[own_kind.loss]), rel=1e-5)
+        for name, gradient in named(made, made.gradients).items():
+            np.testing.assert_allclose(gradient, expected[name], rtol=1e-4, atol=1e-6)
+        made.close()
+
+    on_all(groups.members("shared_memory", 3), own)
 
 
 # -- time ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.pipeline.wire import Wire
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.execution.plan import needs_of
+from d5ray.networks.labelled import LabelledNetwork
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.tensor_descriptor import Dimension, TensorDescriptor
 
@@ -20,12 +21,17 @@ Shape = tuple[int, ...]
 @final
 @dataclass(frozen=True)
 class Ends:
-    """What the tensors at both ends of the whole network are called; of a `LabelledNetwork` its names."""
+    """What the tensors at both ends of the whole network are called."""
 
     inputs: str
     scores: str
     labels: str
     loss: str
+
+    @classmethod
+    def of(cls, labelled: LabelledNetwork) -> "Ends":
+        """Those of a network with labels and a loss."""
+        return cls(labelled.inputs, labelled.scores, labelled.labels, labelled.loss)
 
 
 @final

@@ -40,8 +40,12 @@ class Carrier(ABC):
         """Return when all that was given has been received."""
 
     @abstractmethod
-    def close(self) -> None:
+    def leave(self) -> None:
         """Whoever waits for this stage gets `PeerLost`, and so does who waits in it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The same, and nothing is left behind."""
 
 
 @final
@@ -93,9 +97,14 @@ class Channels(Carrier):
                 while sending:
                     sending.popleft().wait()
 
-    def close(self) -> None:
+    def leave(self) -> None:
         for lane in self._lanes.values():
-            lane.close()
+            lane.leave()
+
+    def close(self) -> None:
+        self.leave()
+        for lane in self._lanes.values():
+            lane.join()
 
     @contextmanager
     def _naming(self, *pair: int) -> Iterator[None]:
@@ -150,10 +159,13 @@ class Ordered(Carrier):
             handle.wait()
         self._handles.clear()
 
-    def close(self) -> None:
+    def leave(self) -> None:
         self._closed = True
         for event in list(self._made.values()):
             event.set()
+
+    def close(self) -> None:
+        self.leave()  # the thread is the communicator's
 
     def _send_when_made(self, communicator: Communicator, message: Message, kind: Kind | None) -> None:
         made = self._made[message].wait(self._seconds)

@@ -275,7 +275,9 @@ class PipelineExecutor(Executor):
             raise
 
     def _leave(self) -> None:
-        self.close()
+        self._closed = True
+        if self._carrier is not None:
+            self._carrier.leave()
         self.communicator.close()
 
 
