@@ -4,7 +4,8 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import d5ray.frameworks.numpy as in_numpy
 import d5ray.frameworks.torch as in_torch
 from d5ray.distributed.communicator import Communicator
-from d5ray.distributed.pipeline.actions import Action, Forward
+from d5ray.distributed.pipeline.actions import Action, Backward, Forward
 from d5ray.distributed.pipeline.agreement import Ends
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
@@ -52,6 +53,16 @@ BATCHES = [batch(10, seed=1), batch(10, seed=2)]  # 10 samples: parts are unequa
 NOTICED_SECONDS = 5.0
 
 
+@final
+@dataclass(frozen=True)
+class FirstInLastOut(PipelineSchedule):
+    """A schedule of one's own: as GPipe's figure has it."""
+
+    def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterator[Action]:
+        yield from (Forward(0, micro) for micro in range(micro_batches))
+        yield from (Backward(0, micro) for micro in reversed(range(micro_batches)))
+
+
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Former]:
     with former() as made:
@@ -88,7 +99,7 @@ def test_every_schedule_gives_what_one_piece_gives(
 
 
 @pytest.mark.parametrize("backend", ["gloo", "simulated"])
-@pytest.mark.parametrize("schedule", SCHEDULES[2:], ids=repr)
+@pytest.mark.parametrize("schedule", [*SCHEDULES[2:], FirstInLastOut()], ids=repr)
 def test_results_are_the_same_over_gloo_and_in_the_simulation(
     groups: Former, whole: Network, expected: dict[int, Result], schedule: PipelineSchedule, backend: str
 ) -> None:
@@ -179,7 +190,7 @@ def test_tied_weights_stay_equal_to_the_last_bit(groups: Former, whole: Network)
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
+@pytest.mark.parametrize("schedule", [*SCHEDULES, FirstInLastOut()], ids=repr)
 def test_buckets_are_announced_in_order_and_complete(
     groups: Former, whole: Network, expected: dict[int, Result], schedule: PipelineSchedule
 ) -> None:
@@ -254,12 +265,16 @@ def test_a_tensor_of_unknown_shape_travels_with_its_shape(groups: Former) -> Non
 
 def test_a_transformer_in_stages_has_the_gradients_of_the_whole(groups: Former) -> None:
     """Against another executor of d5ray: that of the whole graph, on the whole batch at once."""
-    own_kind = labelled(network_by_name("transformer", {"width": 8, "heads": 2}, (6,), 11, seed=1), LOSS, (6,))
+    own_kind = labelled(
+        network_by_name("transformer", {"width": 8, "heads": 2}, (6,), 11, seed=1), LOSS, (6,)
+    )
     rng = np.random.default_rng(1)
     inputs, labels = rng.integers(0, 11, (8, 6)), rng.integers(0, 11, (8, 6))
     oracle = in_numpy.from_onnx(own_kind.network)
     outputs = oracle.inference_and_backprop({own_kind.inputs: inputs, own_kind.labels: labels}, own_kind.loss)
-    expected = {name: oracle.network.fetch_tensors([g])[0] for name, g in oracle.network.gradient(own_kind.loss)}
+    expected = {
+        name: oracle.network.fetch_tensors([g])[0] for name, g in oracle.network.gradient(own_kind.loss)
+    }
     nodes = [node.name for node in own_kind.network.nodes]
     parts = pieces(own_kind.network, Cut((nodes[len(nodes) // 3], nodes[2 * len(nodes) // 3])))
 
@@ -468,7 +483,8 @@ def test_an_empty_batch_is_refused_and_the_pipeline_goes_on(groups: Former, whol
     def own(member: Communicator) -> None:
         with pipeline(whole, member, FillDrain(), 4) as executor:
             with pytest.raises(ConfigurationError, match="no samples"):
-                executor.inference_and_backprop(*(part[:0] for part in batch(1)))
+                inputs, labels = batch(1)
+                executor.inference_and_backprop(inputs[:0], labels[:0])
             executor.inference_and_backprop(*batch(8))
 
     on_all(groups.members("shared_memory", 2), own)

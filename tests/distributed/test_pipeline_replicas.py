@@ -40,7 +40,7 @@ def _batches(replica: int) -> list[Batch]:
 
 
 def _oracle(whole: Network) -> dict[str, Any]:
-    """Two executors of the whole network, each with its own samples and draws; the mean of their gradients."""
+    """Two places with the whole network, each with its own samples and draws, by their mean gradient."""
     executors = [in_numpy.from_pieces(cut(whole, 1)) for _ in range(2)]
     for replica, executor in enumerate(executors):
         executor.draw_from(SEED, replica)

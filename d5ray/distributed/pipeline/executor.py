@@ -11,6 +11,7 @@ from d5ray.checks import check_count
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
 from d5ray.distributed.pipeline.agreement import Ends, agree
+from d5ray.distributed.pipeline.announcing import Announced
 from d5ray.distributed.pipeline.carriers import Carrier, Channels, Ordered
 from d5ray.distributed.pipeline.messages import TIED, Message, Passage, Route, passage
 from d5ray.distributed.pipeline.passes import Pass, Stage, Takes
@@ -19,7 +20,7 @@ from d5ray.distributed.pipeline.times import PassTimes, pass_times
 from d5ray.distributed.pipeline.wire import Kind, Wire
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.labelled import samples_at_once
-from d5ray.networks.buckets import Announcer, OnReady
+from d5ray.networks.buckets import OnReady
 from d5ray.networks.executor import Allocate, Evaluation, Executor
 from d5ray.networks.stages.piece_executor import PieceExecutor
 from d5ray.operators.loss import Loss
@@ -120,14 +121,14 @@ class PipelineExecutor(Executor):
         now = self._stage.scheduler.now
         with self._leaving_on_error():
             actions, passage = self._passage(count, trains=True)
-            announced = _Announced(self._announcer(on_ready), self._route, now) if on_ready else None
+            announced = Announced(self._announcer(on_ready), self._route, now) if on_ready else None
             run = self._begin(passage, outside, weights, self.ends.loss)
             self.executor.begin_pass()
             begin = now()
             for turn in run.turns():
                 run.step(turn)
                 if isinstance(turn.action, Backward):
-                    if announced and turn.action.micro == count - 1:
+                    if announced and turn.action in passage.completing:
                         announced.chunk(turn.action.chunk, self.executor.slots)
                     self.backward_ns += now() - begin
                 else:
@@ -279,33 +280,6 @@ class PipelineExecutor(Executor):
         if self._carrier is not None:
             self._carrier.leave()
         self.communicator.close()
-
-
-@final
-class _Announced:
-    """Tells which gradients are complete, in the last backward passes of the chunks."""
-
-    def __init__(self, announcer: Announcer, route: Route, now: Callable[[], int]) -> None:
-        self._announcer, self._route, self._now = announcer, route, now
-        self._left = set(range(len(route.pieces)))  # chunks
-        self.nanoseconds = 0
-
-    def chunk(self, chunk: int, slots: tuple[Any, ...]) -> None:
-        """This chunk's last backward pass is over; what no other chunk or stage adds to is complete."""
-        self._left.discard(chunk)
-        begin, pieces = self._now(), self._route.pieces
-        waiting = {name for each in self._left for name in pieces[each].network.parameters}
-        for place, slot in enumerate(slots):
-            own = slot.name in pieces[chunk].network.parameters
-            if own and slot.name not in waiting and slot.name not in self._route.tied:
-                self._announcer.arrived(place)
-        self.nanoseconds += self._now() - begin
-
-    def rest(self) -> None:
-        """All is over."""
-        begin = self._now()
-        self._announcer.finish()
-        self.nanoseconds += self._now() - begin
 
 
 def _check_pieces(executor: PieceExecutor, communicator: Communicator, schedule: PipelineSchedule) -> None:

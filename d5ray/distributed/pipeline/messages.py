@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from d5ray.distributed.pipeline.actions import Action, Actions, Backward, Forward
@@ -178,6 +179,12 @@ class Passage:
     arrivals: Mapping[int, tuple[Message, ...]]
     in_common: tuple[Message, ...]
     limit: int | None = None
+
+    @cached_property
+    def completing(self) -> frozenset[Action]:
+        """The last backward pass of each chunk."""
+        backward = [turn.action for turn in self.turns if isinstance(turn.action, Backward)]
+        return frozenset({action.chunk: action for action in backward}.values())
 
 
 def passage(

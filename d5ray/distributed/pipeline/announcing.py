@@ -1,0 +1,35 @@
+"""Which gradients of a stage are complete, told while the last backward passes go on"""
+
+from collections.abc import Callable
+from typing import final
+
+from d5ray.distributed.pipeline.messages import Route
+from d5ray.networks.buckets import Announcer
+from d5ray.networks.executor import Slot
+
+
+@final
+class Announced:
+    """Tells which gradients are complete, in the last backward passes of the chunks."""
+
+    def __init__(self, announcer: Announcer, route: Route, now: Callable[[], int]) -> None:
+        self._announcer, self._route, self._now = announcer, route, now
+        self._left = set(range(len(route.pieces)))  # chunks
+        self.nanoseconds = 0
+
+    def chunk(self, chunk: int, slots: tuple[Slot, ...]) -> None:
+        """This chunk's last backward pass is over; what no other chunk or stage adds to is complete."""
+        self._left.discard(chunk)
+        begin, pieces = self._now(), self._route.pieces
+        waiting = {name for each in self._left for name in pieces[each].network.parameters}
+        for place, slot in enumerate(slots):
+            own = slot.name in pieces[chunk].network.parameters
+            if own and slot.name not in waiting and slot.name not in self._route.tied:
+                self._announcer.arrived(place)
+        self.nanoseconds += self._now() - begin
+
+    def rest(self) -> None:
+        """All is over."""
+        begin = self._now()
+        self._announcer.finish()
+        self.nanoseconds += self._now() - begin
