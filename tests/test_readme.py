@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from d5ray.distributed.communicator import Communicator
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.initial import network_by_name
 from d5ray.operators import inference, registry
 from d5ray.operators.node import Node
 from tests.conftest import d5ray
+from tests.distributed.forming import former, on_all
 from tests.metrics.small_runs import finished, values_of
 from tests.metrics.test_metrics_estimates import steps_of, tables
 from tests.readme_tree import BEGIN, END, REPOSITORY, tree
@@ -81,6 +84,31 @@ def test_the_metric_of_ones_own_is_a_metric() -> None:
     assert criterion.metric.reads() == ("step_time",)
     with pytest.raises(ConfigurationError, match="points the wrong way"):
         _ = criterion.metric >= 1
+
+
+def test_the_schedules_of_pipelines_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """The listing of the README, whose outputs stand beside and below it."""
+    code, _, behind = README.partition("<!-- schedules -->\n```python\n")[2].partition("```\n```\n")
+    exec(code, {})
+    said = [line.partition("  # ")[2] for line in code.splitlines() if "print(" in line][1:]
+    assert capsys.readouterr().out.splitlines() == [*behind.partition("```")[0].splitlines(), *said]
+
+
+def test_the_stages_of_a_pipeline_train(capsys: pytest.CaptureFixture[str]) -> None:
+    """The listing of the README on two stages, in threads."""
+    code = README.partition("<!-- pipeline -->\n```python\n")[2].partition("```")[0]
+    network = network_by_name("mlp", {"hidden": (16, 16, 16)}, (8,), 3, seed=1)
+    rng = np.random.default_rng(0)
+    given = {"inputs": rng.random((8, 8), np.float32), "labels": rng.integers(0, 3, 8)}
+
+    def stage(communicator: Communicator) -> None:
+        names = {"communicator": communicator, "network": network, "sample_shape": (8,), **given}
+        exec(code, names)
+        assert names["executor"].last_pass.bubble > 0
+
+    with former() as groups:
+        on_all(groups.form("shared_memory", 2), stage)
+    assert capsys.readouterr().out.count("stage 1") == 4  # in both of the two tables of both
 
 
 def test_the_queries_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

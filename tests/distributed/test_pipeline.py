@@ -280,7 +280,7 @@ def test_a_transformer_in_stages_has_the_gradients_of_the_whole(groups: Former) 
 
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([parts[member.rank]])
-        made = PipelineExecutor(executor, member, FillDrain(), 4, Ends.of(own_kind), LOSS)
+        made = PipelineExecutor(executor, member, FillDrain(), 4, own_kind, LOSS)
         loss = made.inference_and_backprop(inputs, labels)
         assert loss == pytest.approx(float(outputs[own_kind.loss]), rel=1e-5)
         for name, gradient in named(made, made.gradients).items():

@@ -22,6 +22,7 @@ from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.labelled import samples_at_once
 from d5ray.networks.buckets import OnReady
 from d5ray.networks.executor import Allocate, Evaluation, Executor
+from d5ray.networks.labelled import LabelledNetwork
 from d5ray.networks.stages.piece_executor import PieceExecutor
 from d5ray.operators.loss import Loss
 
@@ -44,7 +45,8 @@ class PipelineExecutor(Executor):
                     parameter that several stages hold is summed over them, so that they stay equal.
     communicator    of the stages: a member's rank is its stage. Two stages between which something travels
                     form a group of their own in it, for each direction.
-    ends, loss      what the network's tensors are called, and what the loss is, for evaluations
+    ends            what the network's tensors are called: those of a `LabelledNetwork`, which is not kept
+    loss            for evaluations
     takes           (action, samples) -> seconds that pass on the communicator's clock with every action,
                     beside those of its computation: for simulations, whose clock knows no others
 
@@ -59,14 +61,14 @@ class PipelineExecutor(Executor):
         communicator: Communicator,
         schedule: PipelineSchedule,
         micro_batches: int,
-        ends: Ends,
+        ends: Ends | LabelledNetwork,
         loss: Loss,
         *,
         takes: Takes | None = None,
     ) -> None:
         self.executor, self.communicator, self.schedule = executor, communicator, schedule
         self.micro_batches = micro_batches
-        self.ends, self.loss = ends, loss
+        self.ends, self.loss = ends if isinstance(ends, Ends) else Ends.of(ends), loss
         self.last_pass: PassTimes | None = None
         self._closed = False
         self._carrier: Carrier | None = None
