@@ -233,12 +233,25 @@ if TYPE_CHECKING:
     from d5ray.networks.microbatch.transform import microbatched as microbatched
     from d5ray.networks.microbatch.workspace_division import WorkspaceDivision as WorkspaceDivision
     from d5ray.networks.network import Network as Network
+    from d5ray.networks.splitting.divisions import ByColumns as ByColumns
+    from d5ray.networks.splitting.divisions import ByHeads as ByHeads
+    from d5ray.networks.splitting.divisions import ByInputChannels as ByInputChannels
+    from d5ray.networks.splitting.divisions import ByOutputChannels as ByOutputChannels
+    from d5ray.networks.splitting.divisions import ByRows as ByRows
+    from d5ray.networks.splitting.divisions import BySamples as BySamples
+    from d5ray.networks.splitting.plans import FullyConnectedSplit as FullyConnectedSplit
+    from d5ray.networks.splitting.plans import TransformerSplit as TransformerSplit
+    from d5ray.networks.splitting.splitting import Splitting as Splitting
+    from d5ray.networks.splitting.splitting import split as split
+    from d5ray.networks.splitting.traffic import exchange_table as exchange_table
+    from d5ray.networks.splitting.traffic import parameter_table as parameter_table
     from d5ray.networks.stages.balanced import Balanced as Balanced
     from d5ray.networks.stages.costs import counted_costs as counted_costs
     from d5ray.networks.stages.costs import operator_costs as operator_costs
     from d5ray.networks.stages.cut import Cut as Cut
     from d5ray.networks.stages.cutting import pieces as pieces
     from d5ray.networks.stages.table import stage_table as stage_table
+    from d5ray.operators.collectives import Collectives as Collectives
     from d5ray.operators.compiled.compiling import compile_custom_cppop as compile_custom_cppop
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
     from d5ray.operators.custom_operator import CustomOp as CustomOp
@@ -488,6 +501,19 @@ _NAMES = {
     "AllSizes": "d5ray.networks.microbatch.sizes",
     "PowersOfTwo": "d5ray.networks.microbatch.sizes",
     "Undivided": "d5ray.networks.microbatch.sizes",
+    "ByColumns": "d5ray.networks.splitting.divisions",
+    "ByHeads": "d5ray.networks.splitting.divisions",
+    "ByInputChannels": "d5ray.networks.splitting.divisions",
+    "ByOutputChannels": "d5ray.networks.splitting.divisions",
+    "ByRows": "d5ray.networks.splitting.divisions",
+    "BySamples": "d5ray.networks.splitting.divisions",
+    "FullyConnectedSplit": "d5ray.networks.splitting.plans",
+    "TransformerSplit": "d5ray.networks.splitting.plans",
+    "Splitting": "d5ray.networks.splitting.splitting",
+    "split": "d5ray.networks.splitting.splitting",
+    "exchange_table": "d5ray.networks.splitting.traffic",
+    "parameter_table": "d5ray.networks.splitting.traffic",
+    "Collectives": "d5ray.operators.collectives",
     "microbatched": "d5ray.networks.microbatch.transform",
     "Balanced": "d5ray.networks.stages.balanced",
     "Cut": "d5ray.networks.stages.cut",

@@ -9,7 +9,7 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.node import Node
 from d5ray.operators.registry import registered
 from d5ray.operators.site import Site
-from d5ray.ops import custom
+from d5ray.ops import collective, custom
 from d5ray.ops.catalogue import DOMAIN
 
 OWN_DOMAINS = ("", "ai.onnx", DOMAIN)  # whose types stand in the catalogue
@@ -23,6 +23,8 @@ def implementation(framework: str, site: Site) -> Any:
     """
     node = site.node
     check_supported(framework, [node])
+    if collective.is_known(node):
+        return collective.implementation(framework, site)
     if not _in_catalogue(framework, node):
         return custom.implementation(framework, site)
     found = _table(framework)[node.type]
@@ -40,7 +42,8 @@ def check_supported(framework: str, nodes: Iterable[Node]) -> None:
     """Raise one `ConfigurationError` that names every operator type that the framework has not."""
     missing: dict[str, list[Node]] = {}
     for node in nodes:
-        if not _in_catalogue(framework, node) and registered(node.domain, node.type) is None:
+        known = _in_catalogue(framework, node) or collective.is_known(node)
+        if not known and registered(node.domain, node.type) is None:
             missing.setdefault(f"{node.domain}.{node.type}" if node.domain else node.type, []).append(node)
     if not missing:
         return

@@ -14,6 +14,7 @@ from d5ray.networks.execution.observer import Observer, checked
 from d5ray.networks.execution.plan import Plan, computable, needs_of, plan
 from d5ray.networks.microbatch.accumulator import Accumulator, HostAccumulator
 from d5ray.networks.network import Network
+from d5ray.operators.collectives import Collectives
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import check_supported
@@ -40,6 +41,7 @@ class GraphExecutor(ABC):
     trained: the parameters that gradients are computed for, by default all; the others are frozen.
     seed: of what the network draws at random in training, such as a Dropout's mask: in the k-th pass it
     depends on seed and k alone.
+    collectives: of the parts of a split network (`split`), each of which runs the same passes.
 
     Raises `ConfigurationError` where the framework has not all of the network's operators, naming them all.
     """
@@ -56,8 +58,10 @@ class GraphExecutor(ABC):
         *,
         trained: Iterable[str] | None = None,
         seed: int = 0,
+        collectives: Collectives | None = None,
     ) -> None:
         self.network, self.device = network, device
+        self.collectives = collectives
         self.events = checked(events)
         self._observer = self._made_observer() if self.events else None
         self._asked_for = None if trained is None else tuple(trained)

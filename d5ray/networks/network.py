@@ -185,10 +185,12 @@ class Network:
         self._check_tensor(tensor)
         return tuple(self._graph.readers().get(tensor, ()))
 
-    def site(self, node: Node | str, evaluating: bool = False, random: Any = None) -> Site:
+    def site(
+        self, node: Node | str, evaluating: bool = False, random: Any = None, collectives: Any = None
+    ) -> Site:
         """Where a node stands, as an executor hands it to an implementation."""
         at = inference.site(self._own(node), self._graph.constants, self.descriptors)
-        return dataclasses.replace(at, evaluating=evaluating, random=random)
+        return dataclasses.replace(at, evaluating=evaluating, random=random, collectives=collectives)
 
     def fetch_tensors(self, names: Iterable[str]) -> list[Array]:
         """The values of parameters, constants and state, which the network holds. Not copied."""

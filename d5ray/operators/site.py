@@ -21,7 +21,8 @@ class Site:
     holds. inputs and outputs: the tensors' descriptors, in the node's order, None where nothing is known.
     evaluating: the network is used, not trained: BatchNormalization takes its running statistics and Dropout
     lets everything pass, whatever their training_mode says. random: draws uniform numbers for what draws at
-    random, `random.random(shape)`; a generator of the array module that computes.
+    random, `random.random(shape)`; a generator of the array module that computes. collectives: how the parts
+    of a split network exchange tensors (`Collectives`), None where the network is whole.
     """
 
     node: Node
@@ -30,6 +31,7 @@ class Site:
     outputs: tuple[TensorDescriptor | None, ...] = ()
     evaluating: bool = False
     random: Any = None
+    collectives: Any = None
 
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
         """The node's attribute, or ONNX's default for it, which the caller knows."""

@@ -16,6 +16,7 @@ from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
+from d5ray.operators.collectives import Collectives
 
 
 @final
@@ -35,6 +36,7 @@ class ArrayExecutor(GraphExecutor):
         *,
         trained: Iterable[str] | None = None,
         seed: int = 0,
+        collectives: Collectives | None = None,
     ) -> None:
         self.framework = library.name  # type: ignore[misc]  # one class for both
         self._library = library
@@ -44,7 +46,7 @@ class ArrayExecutor(GraphExecutor):
         self._in_place: frozenset[str] = frozenset()
         self.on_gradient: Callable[[str], None] | None = None  # told of each parameter's, when it is there
         self._random = Draws(library.generator)
-        super().__init__(network, device, events, trained=trained, seed=seed)
+        super().__init__(network, device, events, trained=trained, seed=seed, collectives=collectives)
 
     def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
         """Use these arrays for the trained parameters, and write their gradients into those."""
@@ -66,6 +68,7 @@ class ArrayExecutor(GraphExecutor):
             roots=None if loss is None else (loss,),
             sources=self._trained,
             random=lambda _: self._random,
+            collectives=self.collectives,
         )
         sources = tuple((name, places[name]) for name in sorted(made.read) if name in self._values)
         given = tuple((name, places[name]) for name in made.inputs)

@@ -61,13 +61,17 @@ def steps(
     roots: Sequence[str] | None,
     sources: Sequence[str],
     random: Callable[[Node], Any],
+    collectives: Any = None,
 ) -> tuple[Step, ...]:
     """The steps of a plan, differentiated where that leads from a root, such as the loss, to a source.
 
     roots: None where the network is evaluated, and nothing is differentiated. sources: such as the trained
     parameters. random: what a node draws from.
     """
-    sites = [network.site(node, evaluating=roots is None, random=random(node)) for _, node in made.nodes]
+    sites = [
+        network.site(node, evaluating=roots is None, random=random(node), collectives=collectives)
+        for _, node in made.nodes
+    ]
     operators = [implementation(framework, site) for site in sites]
     moving = {} if roots is None else _moving(made, operators, roots, sources)
     first_readers = _first_readers(made, moving, sources)

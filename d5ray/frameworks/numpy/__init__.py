@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
+    from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.arrays import ArrayOperation
 
 
@@ -38,6 +39,7 @@ def from_onnx(
     *,
     trained: Iterable[str] | None = None,
     seed: int = 0,
+    collectives: "Collectives | None" = None,
 ) -> "ArrayExecutor":
     """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
 
@@ -48,7 +50,9 @@ def from_onnx(
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
     _check_device(device)
-    return ArrayExecutor(as_network(network), NumPy(), CPUDevice(), events, trained=trained, seed=seed)
+    return ArrayExecutor(
+        as_network(network), NumPy(), CPUDevice(), events, trained=trained, seed=seed, collectives=collectives
+    )
 
 
 def from_pieces(

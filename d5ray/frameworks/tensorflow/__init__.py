@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
+    from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
 
 
@@ -56,6 +57,7 @@ def from_onnx(
     *,
     trained: Iterable[str] | None = None,
     seed: int = 0,
+    collectives: "Collectives | None" = None,
 ) -> "TensorFlowGraphExecutor":
     """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
 
@@ -64,7 +66,9 @@ def from_onnx(
     from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor  # noqa: PLC0415 - imports it
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
-    return TensorFlowGraphExecutor(as_network(network), device, events, trained=trained, seed=seed)
+    return TensorFlowGraphExecutor(
+        as_network(network), device, events, trained=trained, seed=seed, collectives=collectives
+    )
 
 
 def from_pieces(

@@ -16,6 +16,7 @@ from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
+from d5ray.operators.collectives import Collectives
 from d5ray.ops.tensorflow.layout import weights_of
 from d5ray.ops.tensorflow.library import tf
 
@@ -46,6 +47,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         *,
         trained: Iterable[str] | None = None,
         seed: int = 0,
+        collectives: Collectives | None = None,
     ) -> None:
         self._where = chosen(device)
         with tf.device(self._where):
@@ -57,7 +59,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
         self._bound_state: Mapping[str, Array] = {}
         self.on_gradient: Callable[[str], None] | None = None  # told of each, when all of them are there
-        super().__init__(network, device, events, trained=trained, seed=seed)
+        super().__init__(network, device, events, trained=trained, seed=seed, collectives=collectives)
 
     def bind(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array]) -> None:
         """Take the trained parameters from these arrays in every pass, and write gradients into those."""
@@ -78,6 +80,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
             made,
             evaluating=loss is None,
             random=lambda _: self._random,
+            collectives=self.collectives,
             observer=observer,
             trained=self._trained,
         )

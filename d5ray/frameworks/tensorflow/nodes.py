@@ -25,6 +25,7 @@ def calls(
     *,
     evaluating: bool,
     random: Callable[[Node], Any],
+    collectives: Any,
     observer: Observer | None,
     trained: Iterable[str],
 ) -> tuple[Call, ...]:
@@ -35,9 +36,8 @@ def calls(
         if node.domain == LINEAR:
             found.append(_call(linear_layer(bool(node.attributes["transB"])), node))
             continue
-        function = implementation(
-            "tensorflow", network.site(node, evaluating=evaluating, random=random(node))
-        )
+        at = network.site(node, evaluating=evaluating, random=random(node), collectives=collectives)
+        function = implementation("tensorflow", at)
         if observer is not None:
             function = _watched(function, node, index, observer, moving)
         found.append(_call(function, node))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from d5ray.networks.execution.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
+    from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.torch_operation import TorchOperation
 
 
@@ -27,6 +28,7 @@ def from_onnx(
     *,
     trained: Iterable[str] | None = None,
     seed: int = 0,
+    collectives: "Collectives | None" = None,
     compiler: Callable[[Any], Any] | None = None,
 ) -> "TorchGraphExecutor":
     """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
@@ -37,7 +39,13 @@ def from_onnx(
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
     return TorchGraphExecutor(
-        as_network(network), device, events, trained=trained, seed=seed, compiler=compiler
+        as_network(network),
+        device,
+        events,
+        trained=trained,
+        seed=seed,
+        collectives=collectives,
+        compiler=compiler,
     )
 
 

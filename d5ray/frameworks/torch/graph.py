@@ -14,6 +14,7 @@ from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.network import Network
 from d5ray.operators.builder import Built
+from d5ray.operators.collectives import Collectives
 from d5ray.operators.node import Node
 from d5ray.ops.lookup import implementation
 
@@ -28,6 +29,7 @@ def graph(
     evaluating: bool,
     observer: Observer | None = None,
     around: Callable[[Node, Built], Built] | None = None,
+    collectives: Collectives | None = None,
 ) -> fx.Graph:
     """From the inputs of a plan to a tuple of what it wants; new state is copied over the old at the end.
 
@@ -48,7 +50,7 @@ def graph(
         return known[name] if name else None
 
     for index, node in made.nodes:
-        function = _function(network, node, evaluating)
+        function = _function(network, node, evaluating, collectives)
         if around is not None and node.domain != LINEAR:
             function = _named(around(node, function), node)
         inputs = tuple(value(name) for name in node.inputs)
@@ -91,10 +93,11 @@ def replace(old: torch.Tensor, new: torch.Tensor) -> None:
     old.copy_(new.detach())
 
 
-def _function(network: Network, node: Node, evaluating: bool) -> Built:
+def _function(network: Network, node: Node, evaluating: bool, collectives: Collectives | None) -> Built:
     if node.domain == LINEAR:
         return LINEAR_LAYERS[node.attributes["transB"]]
-    return _named(implementation("torch", network.site(node, evaluating=evaluating)), node)
+    at = network.site(node, evaluating=evaluating, collectives=collectives)
+    return _named(implementation("torch", at), node)
 
 
 def _apart(own: fx.Graph, call: fx.Node, inputs: tuple[fx.Node | None, ...]) -> tuple[fx.Node | None, ...]:

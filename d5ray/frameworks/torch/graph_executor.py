@@ -20,6 +20,7 @@ from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
+from d5ray.operators.collectives import Collectives
 
 Compiler = Callable[[Code], Code]
 
@@ -47,6 +48,7 @@ class TorchGraphExecutor(GraphExecutor):
         *,
         trained: Iterable[str] | None = None,
         seed: int = 0,
+        collectives: Collectives | None = None,
         compiler: Compiler | None = None,
     ) -> None:
         self._torch_device = chosen(device)
@@ -54,11 +56,18 @@ class TorchGraphExecutor(GraphExecutor):
         self._compiler = compiler
         self._generator = generator_of(self._torch_device)
         self.tensors: NetworkTensors | None = None
-        super().__init__(network, device, events, trained=trained, seed=seed)
+        super().__init__(network, device, events, trained=trained, seed=seed, collectives=collectives)
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         tensors = self._tensors()
-        own = graph(self.network, made, tensors.places, evaluating=loss is None, observer=observer)
+        own = graph(
+            self.network,
+            made,
+            tensors.places,
+            evaluating=loss is None,
+            observer=observer,
+            collectives=self.collectives,
+        )
         code = code_of(own, tensors)
         if self._compiler is not None and observer is None:
             code = self._compiler(code)

@@ -1,0 +1,67 @@
+"""How one operator is divided over the parts of a split: by columns, rows, channels, heads, or samples"""
+
+from dataclasses import dataclass
+from typing import final
+
+from d5ray.checks import check_count
+
+
+@final
+@dataclass(frozen=True)
+class ByColumns:
+    """By what it makes: the columns of a MatMul's or Gemm's weights, those of a Gather's table.
+
+    Every part reads the whole input and makes its columns. blocks: the columns are so many groups side by
+    side, such as queries, keys and values, and a part takes its share of each; by default as many as a Split
+    behind the operator makes of them, else one.
+    """
+
+    blocks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.blocks is not None:
+            check_count("blocks", self.blocks, 1)
+
+
+@final
+@dataclass(frozen=True)
+class ByRows:
+    """By what it sums over: the rows of a MatMul's or Gemm's weights, or those of a Gather's table.
+
+    Every part reads its columns of the input, or all the indices, and what it makes is one summand.
+    """
+
+
+@final
+@dataclass(frozen=True)
+class ByOutputChannels:
+    """A convolution's filters: every part reads the whole image, and makes its channels.
+
+    Of a convolution in groups every part has its groups, and reads their channels alone.
+    """
+
+
+@final
+@dataclass(frozen=True)
+class ByInputChannels:
+    """What a convolution sums over: every part reads its channels, and what it makes is one summand."""
+
+
+@final
+@dataclass(frozen=True)
+class ByHeads:
+    """The heads of an Attention: every part reads the queries, keys and values of its heads."""
+
+
+@final
+@dataclass(frozen=True)
+class BySamples:
+    """The samples of the batch: every part computes its share of them, with the whole parameters.
+
+    It is data parallelism within the split, such as of the convolutions before fully connected layers that
+    are split (Krizhevsky, arXiv:1404.5997). The number of samples must be a multiple of the parts.
+    """
+
+
+Division = ByColumns | ByRows | ByOutputChannels | ByInputChannels | ByHeads | BySamples
+DIVISIONS: tuple[type, ...] = (ByColumns, ByRows, ByOutputChannels, ByInputChannels, ByHeads, BySamples)

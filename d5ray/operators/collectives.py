@@ -1,0 +1,62 @@
+"""Collectives: how the parts of a split network exchange tensors, handed to an executor beside the network"""
+
+from typing import Any, Protocol, final
+
+from d5ray.errors import ConfigurationError
+from d5ray.operators.site import Site
+
+DOMAIN = "d5ray.collective"  # of the nodes that exchange, and of those that compute one part of something
+# Forwards and backwards, for a tensor that every part holds whole, divided along an axis, or as a summand:
+ALL_REDUCE = "AllReduce"  # summands to their sum; the gradient as it is
+ALL_REDUCE_GRADIENT = "AllReduceGradient"  # the tensor as it is; its gradients are summands of one
+ALL_GATHER = "AllGather"  # parts to the whole; of the gradient the own part, of `sums_gradients` its sum
+SCATTER = "Scatter"  # the own part of a whole; the gradient's parts to the whole
+REDUCE_SCATTER = "ReduceScatter"  # of the summands' sum the own part; the gradient's parts to the whole
+DROPOUT = "Dropout"  # the mask of the whole is drawn, and its part used
+EXCHANGING = (ALL_REDUCE, ALL_REDUCE_GRADIENT, ALL_GATHER, SCATTER, REDUCE_SCATTER)
+
+
+class Exchanging(Protocol):
+    """What is asked of a communicator; see `d5ray.distributed.communicator.Communicator`."""
+
+    rank: int
+    size: int
+
+    def allreduce(self, array: Any, operation: str = "sum") -> None: ...
+    def all_gather(self, array: Any) -> None: ...
+    def reduce_scatter(self, array: Any, operation: str = "sum") -> slice: ...
+
+
+@final
+class Collectives:
+    """The group of the parts of one split network; the communicator's rank is the part's index.
+
+    All parts run the same kinds of passes in the same order: every collective is called by all of them.
+    """
+
+    def __init__(self, communicator: Exchanging) -> None:
+        self.communicator = communicator
+
+    def __repr__(self) -> str:
+        return f"Collectives(part {self.communicator.rank} of {self.communicator.size})"
+
+
+def group_of(site: Site) -> Exchanging:
+    """The communicator for a node of `DOMAIN`.
+
+    Raises `ConfigurationError` where the executor was given none, or one of another part.
+    """
+    index, parts = int(site.required("index")), int(site.required("parts"))
+    if site.collectives is None:
+        raise ConfigurationError(
+            f"the node {site.node} exchanges tensors with the other parts of a split network: give the "
+            "executor collectives=Collectives(communicator) of their group"
+        )
+    group: Exchanging = site.collectives.communicator
+    if (group.rank, group.size) != (index, parts):
+        raise ConfigurationError(
+            f"the node {site.node} belongs to part {index} of {parts}, and the communicator is that of rank "
+            f"{group.rank} of {group.size}: make the network with split(network, plan, index={group.rank}, "
+            f"parts={group.size})"
+        )
+    return group

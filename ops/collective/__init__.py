@@ -1,0 +1,28 @@
+"""What the nodes of a split network do under each framework: exchanges, and one part of a Dropout"""
+
+from importlib import import_module
+from typing import Any
+
+from d5ray.operators import collectives as types
+from d5ray.operators.node import Node
+from d5ray.operators.site import Site
+
+MODULES = {
+    "numpy": "arrays",
+    "cupy": "arrays",
+    "torch": "torch_collectives",
+    "tensorflow": "tensorflow_collectives",
+}
+
+
+def is_known(node: Node) -> bool:
+    """Whether it is a node of the domain of collectives, of a type that there is."""
+    return node.domain == types.DOMAIN and node.type in (*types.EXCHANGING, types.DROPOUT)
+
+
+def implementation(framework: str, site: Site) -> Any:
+    """An `ArrayOperator` for numpy and cupy, what is `Built` of the site for torch and tensorflow.
+
+    Raises `ConfigurationError` where the executor was given no collectives, or those of another part.
+    """
+    return import_module(f"d5ray.ops.collective.{MODULES[framework]}").implementation(site)

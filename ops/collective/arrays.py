@@ -1,0 +1,95 @@
+"""Collectives and one part of a Dropout over an array module, NumPy or CuPy"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.operators import collectives as types
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.operators.site import Site
+from d5ray.ops.arrays.known import numbers
+from d5ray.ops.collective.exchanges import Exchange, Exchanges
+
+
+@final
+class ArrayExchanges(Exchanges):
+    """xp: the array module."""
+
+    def __init__(self, xp: Any, site: Site) -> None:
+        super().__init__(site)
+        self._xp = xp
+
+    def _copied(self, x: Array) -> Array:
+        return self._xp.array(x, order="C")
+
+    def _turned(self, x: Array, order: tuple[int, ...]) -> Array:
+        return self._xp.array(x.transpose(order), order="C")
+
+    def _empty(self, shape: tuple[int, ...], like: Array) -> Array:
+        return self._xp.empty(shape, like.dtype)
+
+
+@final
+class Collective(ArrayOperator):
+    """A node that exchanges."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._pair = ArrayExchanges(np, site).pair  # also finds out whether it can
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        return (self._of(xp)[0](inputs[0]),)
+
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        return (None if gradients[0] is None else self._of(xp)[1](gradients[0]),)
+
+    def _of(self, xp: Any) -> tuple[Exchange, Exchange]:
+        return self._pair if xp is np else ArrayExchanges(xp, self._site).pair
+
+
+@final
+class PartOfDropout(ArrayOperator):
+    """y = mask · x / (1 − ratio) of x (…, part, …): the mask is drawn for all parts, and this one's taken."""
+
+    def __init__(self, site: Site) -> None:
+        self._exchanges = ArrayExchanges(np, site)
+        self._axis = int(site.required("axis"))
+        self._parts = int(site.required("parts"))
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x: Array = inputs[0]
+        ratio, training = numbers(site, inputs, 1), numbers(site, inputs, 2)
+        share = float(ratio[0]) if ratio else 0.5
+        if site.evaluating or not any(training or ()) or share == 0:
+            return (x, None)
+        shape = list(x.shape)
+        shape[self._axis] *= self._parts
+        drawn = site.random.random(tuple(shape)) >= share
+        scale = self._exchanges.part(drawn).astype(x.dtype)
+        if share < 1:
+            scale *= 1 / (1 - share)
+        return (x * scale, scale)
+
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        gradient, scale = gradients[0], outputs[1]
+        found = gradient if gradient is None or scale is None else gradient * scale
+        return (found, None, None)[: len(inputs)]
+
+
+def implementation(site: Site) -> ArrayOperator:
+    return PartOfDropout(site) if site.node.type == types.DROPOUT else Collective(site)

@@ -1,0 +1,74 @@
+"""Collectives and one part of a Dropout as operations of TensorFlow, in graphs too"""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from d5ray.operators import collectives as types
+from d5ray.operators.builder import Built
+from d5ray.operators.site import Site
+from d5ray.ops.collective.arrays import ArrayExchanges
+from d5ray.ops.collective.exchanges import Exchange
+from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.randomness import generator
+
+Tensor = Any  # of TensorFlow
+_last: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()  # the last exchange of every graph
+
+
+def implementation(site: Site) -> Built:
+    made = _part_of_dropout(site) if site.node.type == types.DROPOUT else _collective(site)
+    return tf.autograph.experimental.do_not_convert(made)  # type: ignore[no-any-return]
+
+
+def _collective(site: Site) -> Built:
+    forth, back = ArrayExchanges(np, site).pair
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def collective(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        return _applied(forth, x, _shape(site)), lambda gradient: _applied(back, gradient, x.shape)
+
+    return collective  # type: ignore[no-any-return]
+
+
+def _applied(function: Exchange, x: Tensor, shape: Any) -> Tensor:
+    """On the tensor's array; in a graph after the exchange that was traced before, as on every part."""
+    if tf.executing_eagerly():
+        return tf.convert_to_tensor(function(np.asarray(x)))
+    graph = tf.compat.v1.get_default_graph()
+    with tf.control_dependencies([_last[graph]] if graph in _last else []):
+        made = tf.numpy_function(function, [x], x.dtype)
+    _last[graph] = made.op
+    made.set_shape(shape)
+    return made
+
+
+def _shape(site: Site) -> Any:
+    known = site.outputs[0] if site.outputs else None
+    if known is None or known.shape is None:
+        return tf.TensorShape(None)
+    return tf.TensorShape([size if isinstance(size, int) else None for size in known.shape])
+
+
+def _part_of_dropout(site: Site) -> Built:
+    """The mask is drawn for all parts, as the Dropout of the whole tensor draws it, and this one's taken."""
+    exchanges = ArrayExchanges(np, site)
+    training = site.constants.get(2)
+    if site.evaluating or not site.has_input(2) or (training is not None and not np.any(training)):
+        return lambda x, *_: x
+    random = generator(site)
+    axis, parts = int(site.required("axis")), int(site.required("parts"))
+
+    def train(x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None) -> Tensor:
+        share = tf.constant(0.5) if ratio is None else tf.cast(ratio, tf.float32)
+        share = tf.where(training, share, tf.zeros_like(share))
+        times = tf.one_hot(axis, x.shape.rank, parts - 1, 0, dtype=tf.int32) + 1
+        drawn = random.uniform(tf.shape(x) * times) >= share
+        mask = tf.numpy_function(exchanges.part, [drawn], tf.bool, stateful=False)
+        mask.set_shape(x.shape)
+        scale = tf.cast(tf.math.divide_no_nan(1.0, 1.0 - share), x.dtype)
+        return tf.where(mask, x * scale, tf.zeros_like(x))
+
+    return train

@@ -1,0 +1,70 @@
+"""Collectives and one part of a Dropout as operations of PyTorch, which autograd knows"""
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from d5ray.operators import collectives as types
+from d5ray.operators.builder import Built
+from d5ray.operators.site import Site
+from d5ray.ops.collective.exchanges import Exchange, Exchanges
+from d5ray.ops.torch.builders import Value, number, with_values
+
+
+@final
+class TorchExchanges(Exchanges):
+    """On the tensors' own device."""
+
+    def _copied(self, x: Tensor) -> Tensor:
+        return x.detach().clone(memory_format=torch.contiguous_format)
+
+    def _turned(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
+        return x.detach().permute(order).clone(memory_format=torch.contiguous_format)
+
+    def _empty(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        return like.new_empty(shape)
+
+
+class _Exchanged(torch.autograd.Function):
+    """One exchange of a tensor, and another of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, forth: Exchange, back: Exchange) -> Tensor:
+        ctx.back = back
+        made: Tensor = forth(x)
+        return made.view_as(made) if made is x else made
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.back(gradient), None, None
+
+
+def implementation(site: Site) -> Built:
+    if site.node.type == types.DROPOUT:
+        return _part_of_dropout(site)
+    forth, back = TorchExchanges(site).pair
+
+    def collective(x: Tensor) -> Tensor:
+        return _Exchanged.apply(x, forth, back)  # type: ignore[no-any-return, no-untyped-call]
+
+    return collective
+
+
+@with_values(1, 2)
+def _part_of_dropout(site: Site, ratio: Value, training: Value) -> Built:
+    """The mask is drawn for all parts, as the Dropout of the whole tensor draws it, and this one's taken."""
+    exchanges = TorchExchanges(site)
+    axis, parts = int(site.required("axis")), int(site.required("parts"))
+    share = 0.5 if ratio is None else float(number(ratio))
+    if site.evaluating or not (training is not None and number(training)) or share == 0:
+        return lambda x, *others: x
+
+    def part_of_dropout(x: Tensor, *others: Tensor | None) -> Tensor:
+        shape = list(x.shape)
+        shape[axis] *= parts
+        scale: Tensor = exchanges.part(torch.dropout(x.new_ones(shape), share, True))
+        return x * scale
+
+    return part_of_dropout
