@@ -11,7 +11,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.distributed import backends
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.distributed.topology import Complete
 from d5ray.errors import ConfigurationError
@@ -37,6 +37,7 @@ from tests.distributed.elsewhere import elsewhere
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.splits import BOUNDS, Pass, check, check_split, close, run, run_parts
 from tests.frameworks.small_networks import BATCH, FRAMEWORKS, LOSS, Array, case, executor
+from tests.readme_tree import REPOSITORY
 
 SIZES = {"batch": BATCH}
 CASES: dict[str, tuple[str, Plan, int]] = {
@@ -257,6 +258,22 @@ def test_a_part_survives_being_written_and_read(groups: Former) -> None:
     assert again.inputs == part.inputs and again.outputs == part.outputs == found.network.outputs
 
 
+def test_the_listing_of_the_readme_gives_the_gradients_of_the_whole(groups: Former) -> None:
+    found = case("mlp", "float64")
+    code = (
+        (REPOSITORY / "README.md")
+        .read_text()
+        .partition("<!-- split -->\n```python\n")[2]
+        .partition("\n```")[0]
+    )
+    names: dict[str, Any] = {"network": found.network, "x": found.inputs, "y": found.labels}
+    exec(code, names)
+    parts = on_all(groups.members("shared_memory", 2), names["gradients"])
+    close(names["whole"](parts), run("torch", found.network, found.given).gradients, 1e-10)
+    assert names["travels"].num_rows == 1
+    assert names["holds"]["layout"].to_pylist()[:2] == ["divided along axis 0"] * 2
+
+
 def test_one_part_is_the_whole_network() -> None:
     network = case("mlp").network
     assert d5.split(network, {"1": ByColumns()}, 0, 1).fingerprint == network.fingerprint
@@ -285,3 +302,24 @@ def test_an_executor_of_a_part_needs_the_group_of_the_parts(groups: Former) -> N
             ConfigurationError, match=r"part 0 of 2, and the communicator is that of rank 3 of 4"
         ):
             run(framework, part, found.given, collectives=Collectives(other))
+
+
+def test_a_part_in_micro_batches(groups: Former) -> None:
+    """Each of which is exchanged by itself; samples that are divided between parts are not taken apart."""
+    found = case("lenet", "float64")
+    plan = CASES["channels"][1]
+    splitting = Splitting(found.network, plan, 3)
+
+    def one(member: Communicator) -> dict[str, Array]:
+        inner = executor("numpy", splitting.part(member.rank), collectives=Collectives(member))
+        made = d5.MicroBatched(inner, 2)
+        made.inference_and_backprop(found.given)
+        return {name: made.network.fetch_tensors([slope])[0] for name, slope in made.network.gradient()}
+
+    parts = on_all(groups.members("shared_memory", 3), one)
+    close(splitting.joined(parts), run("numpy", found.network.copy(), found.given).gradients, 1e-10)
+    by_samples = Splitting(found.network, FullyConnectedSplit(BySamples()), 3).part(0)
+    with pytest.raises(ConfigurationError, match="divides the samples between the parts"):
+        d5.MicroBatched(
+            executor("numpy", by_samples, collectives=Collectives(groups.members("shared_memory", 3)[0])), 2
+        ).inference_and_backprop(found.given)

@@ -136,6 +136,14 @@ def attention(site: Site, kinds: Kinds) -> Kind:
     return Samples(0)
 
 
+def collective(site: Site, kinds: Kinds) -> Kind:
+    """An exchange of a split network: as what it reads, unless the parts divide the samples."""
+    held = kinds[0]
+    if isinstance(held, Samples) and site.attribute("axis") == held.axis:
+        raise MixesSamples("it divides the samples between the parts of a split network")
+    return held
+
+
 def _broadcasts(site: Site, slot: int) -> bool:
     """Whether every sample sees the same of a shared input."""
     shape = shape_of(site, slot)

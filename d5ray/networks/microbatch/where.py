@@ -17,6 +17,7 @@ from d5ray.networks.microbatch.samples import (
     Samples,
 )
 from d5ray.networks.network import Network
+from d5ray.operators import collectives
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import Dimension
@@ -114,6 +115,8 @@ def _held_by(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kind
         raise MixesSamples(f"its input {name!r} is made of several samples")
     if node.type in ("Shape", "Size") and not node.domain and isinstance(held[0], Samples):
         return SIZES
+    if node.domain == collectives.DOMAIN:
+        return rules_layers.collective(site, held)
     if all(kind in (SHARED, SIZES) for kind in held):
         return _without_samples(site, held, open_sizes)
     if AVERAGE in held or SUM in held:
