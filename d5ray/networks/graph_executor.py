@@ -14,7 +14,7 @@ from d5ray.networks.execution.observer import Observer, checked
 from d5ray.networks.execution.plan import Plan, computable, needs_of, plan
 from d5ray.networks.microbatch.accumulator import Accumulator, HostAccumulator
 from d5ray.networks.network import Network
-from d5ray.operators.collectives import Collectives
+from d5ray.operators.collectives import DOMAIN, Collectives
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import check_supported
@@ -268,7 +268,7 @@ class GraphExecutor(ABC):
 
 def draws(node: Node) -> bool:
     """Whether a node draws at random, or may do so, being of the user's own."""
-    return node.type in DRAWING or bool(node.domain)
+    return node.type in DRAWING or node.domain not in ("", DOMAIN)
 
 
 def check_loss(network: Network, loss: str) -> None:

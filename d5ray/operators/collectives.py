@@ -32,27 +32,30 @@ class Collectives:
     """The group of the parts of one split network; the communicator's rank is the part's index.
 
     All parts run the same kinds of passes in the same order: every collective is called by all of them.
+
+    communicator: may be set later, before the first pass, and again where the same parts meet anew.
     """
 
-    def __init__(self, communicator: Exchanging) -> None:
+    def __init__(self, communicator: Exchanging | None = None) -> None:
         self.communicator = communicator
 
     def __repr__(self) -> str:
-        return f"Collectives(part {self.communicator.rank} of {self.communicator.size})"
+        group = self.communicator
+        return f"Collectives({'' if group is None else f'part {group.rank} of {group.size}'})"
 
 
 def group_of(site: Site) -> Exchanging:
-    """The communicator for a node of `DOMAIN`.
+    """The communicator for a node of `DOMAIN`, now.
 
     Raises `ConfigurationError` where the executor was given none, or one of another part.
     """
     index, parts = int(site.required("index")), int(site.required("parts"))
-    if site.collectives is None:
+    group: Exchanging | None = None if site.collectives is None else site.collectives.communicator
+    if group is None:
         raise ConfigurationError(
             f"the node {site.node} exchanges tensors with the other parts of a split network: give the "
-            "executor collectives=Collectives(communicator) of their group"
+            "executor collectives=Collectives(communicator) of their group, before its first pass"
         )
-    group: Exchanging = site.collectives.communicator
     if (group.rank, group.size) != (index, parts):
         raise ConfigurationError(
             f"the node {site.node} belongs to part {index} of {parts}, and the communicator is that of rank "

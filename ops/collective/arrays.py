@@ -7,6 +7,7 @@ import numpy as np
 
 from d5ray.operators import collectives as types
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.operators.collectives import group_of
 from d5ray.operators.site import Site
 from d5ray.ops.arrays.known import numbers
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
@@ -36,7 +37,8 @@ class Collective(ArrayOperator):
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._pair = ArrayExchanges(np, site).pair  # also finds out whether it can
+        group_of(site)
+        self._pair = ArrayExchanges(np, site).pair
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return (self._of(xp)[0](inputs[0]),)

@@ -20,9 +20,8 @@ class Exchanges(ABC):
     """
 
     def __init__(self, site: Site) -> None:
-        self._group = group_of(site)
-        self._node = site.node
-        self._parts, self._index = self._group.size, self._group.rank
+        self._site, self._node = site, site.node
+        self._parts, self._index = int(site.required("parts")), int(site.required("index"))
         self._axis, self._blocks = int(site.attribute("axis", 0)), int(site.attribute("blocks", 1))
         self._sums_gradients = bool(site.attribute("sums_gradients", 0))
 
@@ -42,7 +41,7 @@ class Exchanges(ABC):
     def summed(self, x: Array) -> Array:
         """The sum of all parts' arrays."""
         made = self._copied(x)
-        self._group.allreduce(made)
+        group_of(self._site).allreduce(made)
         return made
 
     def part(self, x: Array) -> Array:
@@ -57,7 +56,7 @@ class Exchanges(ABC):
         before, length, behind = self._sizes(x.shape, whole=False)
         parts = self._empty((self._parts, before, length, behind), x)
         parts[self._index] = x.reshape((before, length, behind))
-        self._group.all_gather(parts)
+        group_of(self._site).all_gather(parts)
         shape = self._with_axis(x.shape, self._blocks * self._parts * length)
         return (parts if before == 1 else self._turned(parts, (1, 0, 2, 3))).reshape(shape)
 
@@ -65,7 +64,7 @@ class Exchanges(ABC):
         """This part of the sum of all parts' whole arrays."""
         before, length, behind = self._sizes(x.shape, whole=True)
         apart = self._turned(x.reshape((before, self._parts, length, behind)), (1, 0, 2, 3))
-        own = self._group.reduce_scatter(apart)
+        own = group_of(self._site).reduce_scatter(apart)
         shape = self._with_axis(x.shape, self._blocks * length)
         return self._copied(apart.reshape((-1,))[own]).reshape(shape)
 

@@ -1,6 +1,8 @@
 """Collectives and one part of a Dropout as operations of TensorFlow, in graphs too"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -8,6 +10,7 @@ import numpy as np
 
 from d5ray.operators import collectives as types
 from d5ray.operators.builder import Built
+from d5ray.operators.collectives import group_of
 from d5ray.operators.site import Site
 from d5ray.ops.collective.arrays import ArrayExchanges
 from d5ray.ops.collective.exchanges import Exchange
@@ -15,7 +18,10 @@ from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.randomness import generator
 
 Tensor = Any  # of TensorFlow
-_last: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()  # the last exchange of every graph
+_last: "WeakKeyDictionary[Any, dict[str, Any]]" = (
+    WeakKeyDictionary()
+)  # exchange of a graph, or of a direction
+_apart: ContextVar[bool] = ContextVar("passes_apart", default=False)
 
 
 def implementation(site: Site) -> Built:
@@ -24,23 +30,36 @@ def implementation(site: Site) -> Built:
 
 
 def _collective(site: Site) -> Built:
+    group_of(site)
     forth, back = ArrayExchanges(np, site).pair
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def collective(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        return _applied(forth, x, _shape(site)), lambda gradient: _applied(back, gradient, x.shape)
+        made = _applied(forth, x, _shape(site), "forward")
+        return made, lambda gradient: _applied(back, gradient, x.shape, "backward")
 
     return collective  # type: ignore[no-any-return]
 
 
-def _applied(function: Exchange, x: Tensor, shape: Any) -> Tensor:
+@contextmanager
+def passes_apart() -> Iterator[None]:
+    """A graph is traced which will be taken apart: its backward pass must not wait for its forward pass."""
+    token = _apart.set(True)
+    try:
+        yield
+    finally:
+        _apart.reset(token)
+
+
+def _applied(function: Exchange, x: Tensor, shape: Any, direction: str) -> Tensor:
     """On the tensor's array; in a graph after the exchange that was traced before, as on every part."""
     if tf.executing_eagerly():
         return tf.convert_to_tensor(function(np.asarray(x)))
-    graph = tf.compat.v1.get_default_graph()
-    with tf.control_dependencies([_last[graph]] if graph in _last else []):
+    last = _last.setdefault(tf.compat.v1.get_default_graph(), {})
+    chain = direction if _apart.get() else ""
+    with tf.control_dependencies([last[chain]] if chain in last else []):
         made = tf.numpy_function(function, [x], x.dtype)
-    _last[graph] = made.op
+    last[chain] = made.op
     made.set_shape(shape)
     return made
 

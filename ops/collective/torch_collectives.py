@@ -7,6 +7,7 @@ from torch import Tensor
 
 from d5ray.operators import collectives as types
 from d5ray.operators.builder import Built
+from d5ray.operators.collectives import group_of
 from d5ray.operators.site import Site
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
 from d5ray.ops.torch.builders import Value, number, with_values
@@ -44,6 +45,7 @@ class _Exchanged(torch.autograd.Function):
 def implementation(site: Site) -> Built:
     if site.node.type == types.DROPOUT:
         return _part_of_dropout(site)
+    group_of(site)
     forth, back = TorchExchanges(site).pair
 
     def collective(x: Tensor) -> Tensor:

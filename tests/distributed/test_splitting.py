@@ -72,7 +72,7 @@ CASES: dict[str, tuple[str, Plan, int]] = {
 
 
 # In threads of one process no more parts share TensorFlow's pool, which has a thread for each core.
-IN_TWO_PARTS = [name for name, (_, _, parts) in CASES.items() if parts == 2 and name != "two layers"]
+IN_TWO_PARTS = [name for name, (_, _, parts) in CASES.items() if parts == 2]
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +101,9 @@ def test_the_parts_give_what_the_whole_network_gives(groups: Former, framework: 
     assert any(isinstance(each, Divided) for each in splitting.parameters.values()) or name == "samples"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS[2:])
-@pytest.mark.parametrize(
-    "name", ["two layers", *(pytest.param(name, marks=pytest.mark.slow) for name in IN_TWO_PARTS)]
-)
+@pytest.mark.parametrize("name", IN_TWO_PARTS)
 def test_the_parts_give_it_in_a_graph_of_operations(groups: Former, framework: str, name: str) -> None:
     """Whose exchanges are put in the order in which they were written down."""
     checked(groups, framework, CASES[name], "float64")

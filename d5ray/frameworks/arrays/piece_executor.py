@@ -16,6 +16,7 @@ from d5ray.networks.executor import Allocate
 from d5ray.networks.stages.kept import kept_size, region_of
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.networks.stages.piece_executor import Array, Arrays, HostArray, Kept, PieceExecutor
+from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
 
 Kind = tuple[tuple[int, ...], Any]  # shape and type
@@ -47,8 +48,15 @@ class _Tape:
 class ArrayPieceExecutor(PieceExecutor):
     """See `PieceExecutor`. Steps run one after the other, and in reverse; gradients are added in place."""
 
-    def __init__(self, pieces: Sequence[Piece], library: ArrayLibrary, *, recompute: bool = False) -> None:
-        super().__init__(pieces, recompute=recompute)
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        library: ArrayLibrary,
+        *,
+        recompute: bool = False,
+        collectives: Collectives | None = None,
+    ) -> None:
+        super().__init__(pieces, recompute=recompute, collectives=collectives)
         self.framework = library.name  # type: ignore[misc]  # one class for both
         self._library, self._xp = library, library.xp
         check_supported(library.name, [node for piece in self.pieces for node in piece.network.nodes])
@@ -164,6 +172,7 @@ class ArrayPieceExecutor(PieceExecutor):
             roots=wanted if training else None,
             sources=(*network.parameters, *(name for name in piece.incoming if name in piece.differentiated)),
             random=lambda node: NodeDraws(self._library.generator, self.draws, node.name),
+            collectives=self.collectives,
         )
         return _Built(
             ArrayPass(self._xp, own, None),

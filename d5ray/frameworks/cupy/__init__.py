@@ -63,6 +63,7 @@ def from_pieces(
     device: Device = GPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "ArrayPieceExecutor":
     """What computes these pieces of a Network at one place; see `PieceExecutor`.
@@ -72,7 +73,7 @@ def from_pieces(
     from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
     from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415
 
-    return ArrayPieceExecutor(pieces, CuPy(device), recompute=recompute)
+    return ArrayPieceExecutor(pieces, CuPy(device), recompute=recompute, collectives=collectives)
 
 
 def from_model(

@@ -60,6 +60,7 @@ def from_pieces(
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "ArrayPieceExecutor":
     """What computes these pieces of a Network at one place; see `PieceExecutor`.
@@ -74,7 +75,7 @@ def from_pieces(
     _check_device(device)
     if threads is not None:
         threadpoolctl.threadpool_limits(threads)
-    return ArrayPieceExecutor(pieces, NumPy(), recompute=recompute)
+    return ArrayPieceExecutor(pieces, NumPy(), recompute=recompute, collectives=collectives)
 
 
 def from_model(

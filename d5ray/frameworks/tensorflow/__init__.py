@@ -76,6 +76,7 @@ def from_pieces(
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "TensorFlowPieceExecutor":
     """What computes these pieces of a Network at one place; see `PieceExecutor`.
@@ -87,7 +88,7 @@ def from_pieces(
 
     if threads is not None:
         use_threads(threads)
-    return TensorFlowPieceExecutor(pieces, device, recompute=recompute)
+    return TensorFlowPieceExecutor(pieces, device, recompute=recompute, collectives=collectives)
 
 
 def from_native(

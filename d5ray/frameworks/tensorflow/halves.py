@@ -9,6 +9,8 @@ from d5ray.networks.execution.plan import plan
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.graph_executor import draws
 from d5ray.networks.stages.piece import Piece
+from d5ray.operators.collectives import Collectives
+from d5ray.ops.collective.tensorflow_collectives import passes_apart
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.randomness import SeededNumbers
 
@@ -30,8 +32,9 @@ class Halves:
     sources     the inputs, then the parameters, that gradients are computed for
     """
 
-    def __init__(self, piece: Piece, where: str) -> None:
+    def __init__(self, piece: Piece, where: str, collectives: Collectives | None) -> None:
         network = piece.network
+        self._collectives = collectives
         made = plan(network, network.outputs, training=True)
         self.given, self.wanted, self.state = made.inputs, made.wanted, tuple(made.state)
         self.held = tuple(name for name in (*network.parameters, *network.state_values) if name in made.read)
@@ -90,7 +93,8 @@ class Halves:
             traced["gradients"] = self._gradients(arguments, traced["outputs"])
             return [*traced["outputs"], *traced["gradients"]]
 
-        whole = tf.compat.v1.wrap_function(trace, signature)
+        with passes_apart():
+            whole = tf.compat.v1.wrap_function(trace, signature)
         arguments, slopes = traced["arguments"], len(self.sloped)
         first, last = arguments[: len(arguments) - slopes], arguments[len(arguments) - slopes :]
         between = _between(whole.graph.get_operations(), forwards)
@@ -113,6 +117,7 @@ class Halves:
             made,
             evaluating=False,
             random=lambda node: self._numbers.get(node.name),
+            collectives=self._collectives,
             observer=None,
             trained=(),
         )

@@ -18,6 +18,7 @@ from d5ray.networks.executor import Allocate
 from d5ray.networks.stages.kept import Region, kept_size
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
+from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
 from d5ray.ops.tensorflow.library import tf
 
@@ -51,8 +52,9 @@ class TensorFlowPieceExecutor(PieceExecutor):
         device: Device = CPUDevice(),  # noqa: B008 - frozen data
         *,
         recompute: bool = False,
+        collectives: Collectives | None = None,
     ) -> None:
-        super().__init__(pieces, recompute=recompute)
+        super().__init__(pieces, recompute=recompute, collectives=collectives)
         self._where = chosen(device)
         check_supported("tensorflow", [node for piece in self.pieces for node in piece.network.nodes])
         self._flat = FlatArrays(
@@ -145,7 +147,15 @@ class TensorFlowPieceExecutor(PieceExecutor):
         network = self.pieces[chunk].network
         made = fused(network, plan(network, wanted))
         names = (*made.inputs, *held)
-        own = calls(network, made, evaluating=True, random=lambda _: None, observer=None, trained=())
+        own = calls(
+            network,
+            made,
+            evaluating=True,
+            random=lambda _: None,
+            collectives=self.collectives,
+            observer=None,
+            trained=(),
+        )
         constants = {name: each for name, each in network.constants.items() if name in made.read}
 
         def infer(*arguments: Tensor) -> list[Tensor]:
@@ -163,7 +173,7 @@ class TensorFlowPieceExecutor(PieceExecutor):
 
     def _halves(self, chunk: int) -> Halves:
         if chunk not in self._training:
-            self._training[chunk] = Halves(self.pieces[chunk], self._where)
+            self._training[chunk] = Halves(self.pieces[chunk], self._where, self.collectives)
         return self._training[chunk]
 
     def _held(self, names: Sequence[str]) -> list[Tensor]:

@@ -68,6 +68,7 @@ def from_pieces(
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
     *,
     recompute: bool = False,
+    collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "TorchPieceExecutor":
     """What computes these pieces of a Network at one place; see `PieceExecutor`.
@@ -80,7 +81,7 @@ def from_pieces(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return TorchPieceExecutor(pieces, device, recompute=recompute)
+    return TorchPieceExecutor(pieces, device, recompute=recompute, collectives=collectives)
 
 
 def from_native(

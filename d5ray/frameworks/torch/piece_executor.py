@@ -23,6 +23,7 @@ from d5ray.networks.stages.kept import Region, kept_size
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of
 from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
 from d5ray.operators.builder import Built
+from d5ray.operators.collectives import Collectives
 from d5ray.operators.node import Node
 from d5ray.ops.lookup import check_supported
 
@@ -66,8 +67,9 @@ class TorchPieceExecutor(PieceExecutor):
         device: Device = CPUDevice(),  # noqa: B008 - frozen data
         *,
         recompute: bool = False,
+        collectives: Collectives | None = None,
     ) -> None:
-        super().__init__(pieces, recompute=recompute)
+        super().__init__(pieces, recompute=recompute, collectives=collectives)
         self._device = chosen(device)
         self._on_cpu = self._device.type == "cpu"
         self._generator = generator_of(self._device)
@@ -157,7 +159,7 @@ class TorchPieceExecutor(PieceExecutor):
         wanted = computable(network, inputs)
         if (chunk, wanted) not in self._evaluating:
             made = plan(network, wanted)
-            own = graph(network, made, self._tensors.places, evaluating=True)
+            own = graph(network, made, self._tensors.places, evaluating=True, collectives=self.collectives)
             self._evaluating[chunk, wanted] = _Built(code_of(own, self._tensors), made.inputs, wanted)
         built = self._evaluating[chunk, wanted]
         with torch.inference_mode():
@@ -169,7 +171,14 @@ class TorchPieceExecutor(PieceExecutor):
             network = self.pieces[chunk].network
             made = plan(network, network.outputs, training=True)
             made = made if replacing else replace(made, state={})
-            own = graph(network, made, self._tensors.places, evaluating=False, around=self._seeded)
+            own = graph(
+                network,
+                made,
+                self._tensors.places,
+                evaluating=False,
+                collectives=self.collectives,
+                around=self._seeded,
+            )
             code = code_of(own, self._tensors)
             self._training[chunk, replacing] = _Built(code, made.inputs, made.wanted)
         return self._training[chunk, replacing]

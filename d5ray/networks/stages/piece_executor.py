@@ -13,6 +13,7 @@ from d5ray.networks.execution.inputs import check_kinds
 from d5ray.networks.executor import Allocate, Slot
 from d5ray.networks.stages.draws import Draws
 from d5ray.networks.stages.piece import Piece
+from d5ray.operators.collectives import Collectives
 
 Array = Any  # of the framework, on its device
 Arrays = Mapping[str, Array]
@@ -61,6 +62,7 @@ class PieceExecutor(ABC):
     micro-batch. So what a pass computes is what one piece of the whole network computes of the same
     micro-batches.
 
+    collectives: of the parts of a split network (`split`), at whose places the same pieces are computed.
     pieces: of one network, in the order of their indices. Raises `ConfigurationError` where they are not,
     where their parameters are of several types, and where the framework lacks one of their operators.
     """
@@ -72,9 +74,12 @@ class PieceExecutor(ABC):
     untrained: Array
     counters: tuple[Array, ...] = ()
 
-    def __init__(self, pieces: Sequence[Piece], *, recompute: bool = False) -> None:
+    def __init__(
+        self, pieces: Sequence[Piece], *, recompute: bool = False, collectives: Collectives | None = None
+    ) -> None:
         self.pieces = _checked(pieces)
         self.recompute = recompute
+        self.collectives = collectives
         self.kept_bytes = self.peak_kept_bytes = 0
         self.draws = Draws()
         self._kept: dict[tuple[int, int], Kept] = {}
