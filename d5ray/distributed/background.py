@@ -10,7 +10,7 @@ from d5ray.errors import PeerLost
 if TYPE_CHECKING:
     from d5ray.distributed.communicator import Communicator, Traffic
 
-END_SECONDS = 2.0  # that a thread is given to see that its group is left
+END_SECONDS = 5.0  # that threads are given to see that its group is left
 
 
 @final

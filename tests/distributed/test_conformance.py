@@ -651,6 +651,45 @@ def test_who_leaves_is_named(groups: Former, backend: str, size: int) -> None:
     assert on_all(group, work, seconds=20) == [1] * size
 
 
+def test_who_leaves_a_group_leaves_its_subgroups(groups: Former, backend: str) -> None:
+    """Who waits in one of them gets `PeerLost`, as in the group."""
+
+    def work(member: Communicator) -> None:
+        if member.rank == 2:
+            return
+        part = member.subgroup([0, 1])
+        part.barrier()
+        if member.rank == 0:
+            member.close()
+        else:
+            with pytest.raises(PeerLost):
+                part.barrier()
+
+    begin = time.monotonic()
+    on_all(groups.form(backend, 3), work)
+    assert time.monotonic() - begin < NOTICED_SECONDS
+
+
+def test_what_is_started_after_leaving_raises_at_once(groups: Former, backend: str) -> None:
+    """Nobody waits for a thread that has ended; a group may be used in the background alone."""
+
+    def work(member: Communicator) -> None:
+        background = member.subgroup([1, 0]).in_background()
+        array = np.full(10, float(member.rank))
+        handle = background.run(lambda pair: (pair.barrier(), pair.allreduce(array)))
+        handle.wait()
+        assert array[0] == 1 and member.traffic.operations == 2 and member.traffic.bytes_sent > 0
+        member.barrier()
+        if member.rank == 0:
+            member.close()
+            with pytest.raises(PeerLost):
+                background.barrier().wait()
+
+    begin = time.monotonic()
+    on_all(groups.form(backend, 2), work)
+    assert time.monotonic() - begin < NOTICED_SECONDS
+
+
 # -- processes -------------------------------------------------------------------------------------------
 
 
