@@ -12,6 +12,7 @@ from d5ray.distributed.checkpoints.checkpoint import (
     restore,
     save,
 )
+from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
@@ -39,6 +40,7 @@ class AgentEvents:
     moment     what the hooks see
     settled    whether the parameters are those to be evaluated; the agent says so
     aside      whether time has passed that belongs to no step: in an evaluation or a checkpoint
+    within     with the agents that compute the rest of this one's network: all of them stop together
     """
 
     def __init__(
@@ -62,12 +64,13 @@ class AgentEvents:
         self._recorder, self._files, self._now = recorder, files, now
         self._run_id, self._folder = run_id, folder
         self._optimizer: DistributedOptimizer | None = None
+        self.within: tuple[Communicator, ...] = ()
         self.stops = any(event.stops for event in self._events)
         self.settled = self.aside = False
         self.hooks = Hooks(self._events)
         self.moment = Moment(
             rank=rank,
-            agents=experiment.agents or 1,
+            agents=experiment.replicas,
             steps_per_epoch=steps_per_epoch,
             executor=executor,
             dataset=dataset,
@@ -90,12 +93,15 @@ class AgentEvents:
         """Whether the training ends after this step, because an event of any agent asks for it."""
         asked = bool(self.moment.stop_reason)
         assert self._optimizer is not None
-        communication = self._optimizer.communication
-        if self._optimizer.asynchronous or communication.size == 1:
+        others = None if self._optimizer.asynchronous else self._optimizer.communication
+        together = [each for each in (*self.within, others) if each is not None and each.size > 1]
+        if not together:
             return asked
         if self.moment.step % AGREE_STEPS and not ends_epoch:
             return False
-        return agents_that(asked, communication, self._executor.parameters) > 0
+        for communication in together:
+            asked = agents_that(asked, communication, self._executor.parameters) > 0
+        return asked
 
     def resume(self, path: str, step: int) -> Saved:
         """Bring the executor, the optimizer and the events to where they were."""

@@ -7,9 +7,11 @@ import numpy as np
 
 from d5ray.distributed.cost import Network
 from d5ray.distributed.peers import Peers
+from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.server.client import SERVER_METRICS, Server, summary
 from d5ray.experiment import Experiment
 from d5ray.metrics.asynchrony import PROBED
+from d5ray.metrics.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.recorder import Frame, Recorder
 
 T = TypeVar("T")
@@ -31,10 +33,13 @@ class AgentRecords:
     """The frames of one agent, and the events that are its schedule."""
 
     def __init__(self, recorder: Recorder, rank: int, experiment: Experiment) -> None:
-        self._recorder, self._rank, self._experiment = recorder, rank, experiment
+        self._recorder, self._experiment = recorder, experiment
+        self._replica = rank if experiment.mesh is None else experiment.mesh.seat(rank).replica
         self._evaluations = recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
         self._server_steps = recorder.frame(SERVER_METRICS, scope="agent", level=3)
         self._peer_steps = recorder.frame(PEER_METRICS, scope="agent", level=3)
+        self._replicas = recorder.frame(OF_A_REPLICA, scope="replica", level=3)
+        self._stages = recorder.frame(OF_A_STAGE, scope="stage", level=3)
         self._probed: np.ndarray[Any, Any] | None = None
 
     def steps(self, network: Network | None) -> Frame:
@@ -45,6 +50,17 @@ class AgentRecords:
     def evaluated(self, step: int, epoch: int, values: tuple[float, float, float]) -> None:
         """An evaluation after this step: the values of `EVALUATION_METRICS`."""
         self._evaluations.append(step, epoch, "test", values)
+
+    def passed(self, step: int, epoch: int, phase: str, pipeline: PipelineExecutor) -> None:
+        """What a pass over the stages took: the bubble, told by the first, and this stage's times."""
+        done = pipeline.last_pass
+        if done is None:
+            return
+        own = done.stages[pipeline.stage]
+        self._stages.append(step, epoch, phase, (own.compute, own.send, own.wait))
+        if pipeline.stage == 0:
+            formula = pipeline.schedule.bubble(pipeline.stages, done.micro_batches)
+            self._replicas.append(step, epoch, phase, (done.bubble, formula))
 
     def operations(
         self, server: Server | None, peers: Peers | None, step: int, epoch: int | None, phase: str
@@ -73,7 +89,7 @@ class AgentRecords:
         links = {}
         settled = self._experiment.settled
         if server is not None and settled is not None:
-            group = settled.group_of(self._rank, self._experiment.agents or 1)
+            group = settled.group_of(self._replica, self._experiment.replicas)
             links = {settled.shard_name(shard, group): each for shard, each in enumerate(server.links)}
         if peers is not None:
             links |= {f"TrainingAgent(rank={rank})": each for rank, each in peers.links.items()}

@@ -26,6 +26,7 @@ from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.distributed.shares import Shares
 from d5ray.errors import AgentError, D5Error, StorageError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters
@@ -63,6 +64,7 @@ class TrainingGroup(Training):
         release: Callable[[], None],
         recovery: Recovery,
         monitors: Monitors,
+        shares: Shares | None = None,
     ) -> None:
         super().__init__(experiment, run_id, root, origin)
         self.agents = agents
@@ -77,6 +79,7 @@ class TrainingGroup(Training):
         self._release = release
         self._recovery = recovery
         self._monitors = monitors
+        self._shares = shares
         self._recoveries = 0
         self._late = list(experiment.later.values())
         self._steps: dict[int, int] = {}  # done by each agent, when it was asked last
@@ -115,6 +118,13 @@ class TrainingGroup(Training):
         )[0]
         return named
 
+    def network_parameters(self, replica: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of the parameters of a replica's whole network, by name: those of its agents together."""
+        if self._shares is None:
+            return self.parameters(replica)
+        calls = [agent.parameters.remote() for agent in self.agents]
+        return self._shares.whole(get(calls, CALL_SECONDS, "give its parameters"), replica)
+
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""
         if self._closed:
@@ -133,8 +143,8 @@ class TrainingGroup(Training):
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
         left = self._recovery.left
         self._recovery.wake()
-        if self._recovery.servers is not None and self.experiment.on_failure != "stop":
-            self._recovery.servers.keep()
+        if self._recovery.restorable is not None:
+            self._recovery.restorable.keep()
         self._monitors.phase("train")
         pending = {self.agents[rank].train.remote(last - first): rank for rank in left}
         self._begun = self._begun or time.monotonic()
@@ -177,8 +187,8 @@ class TrainingGroup(Training):
         """The outcomes that have come, by rank; servers that died are started anew, or end the run."""
         servers = self._recovery.servers
         watched = {} if servers is None else servers.watching
-        if servers is not None and self.experiment.on_failure != "stop":
-            servers.snapshot()
+        if self._recovery.restorable is not None:
+            self._recovery.restorable.snapshot()
         if self.experiment.on_failure == "restart":
             seconds = LOOK_SECONDS
             self._look()

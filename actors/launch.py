@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.cluster import shape
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
+from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.mirror import Mirror
 from d5ray.actors.monitors import SHOWN, Monitors
@@ -32,10 +33,14 @@ from d5ray.actors.running import ACTOR_NAME, CONTROL, QUESTIONS
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
+from d5ray.actors.staged import shares_of
 from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed import cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.shares import Shares
+from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.computing import computing
@@ -46,6 +51,8 @@ from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.metrics.queries.binding import free_at
 from d5ray.training.datasets import Dataset
 from d5ray.training.epochs import Epochs
+
+Opened = Directory | Mapping[tuple[int, int], Directory] | None  # in a mesh by stage and part
 
 MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
 SETUP_SECONDS = 300.0  # for importing a framework and building a model, also from a slow file system
@@ -103,6 +110,7 @@ def launch(
         fingerprint = loader.submit(lambda: dataset.result().fingerprint)
         if wait([dataset], timeout=MISSING_SECONDS).done:
             dataset.result()  # missing files are noticed before Ray starts
+        shares = None if experiment.mesh is None else shares_of(experiment, dataset.result())
         agents = experiment.agents or 1
         ray_session = session.connect(
             address,
@@ -111,7 +119,7 @@ def launch(
             quiet=quiet,
         )
         timings.lap("ray.init")
-        launcher = _Launcher(experiment, pickled, run_id, root, timings, origin)
+        launcher = _Launcher(experiment, pickled, run_id, root, timings, origin, shares)
         try:
             group = launcher.start(dataset, environment, fingerprint, ray_session, checkpoint)
             if flight is not None:
@@ -135,6 +143,7 @@ class _Launcher:
         root: Path,
         timings: Timings,
         origin: RunOrigin,
+        shares: Shares | None,
     ) -> None:
         self.experiment = experiment
         self.pickled = pickled
@@ -142,6 +151,7 @@ class _Launcher:
         self.root = root
         self.timings = timings
         self.origin = origin
+        self.shares = shares  # of a mesh
         self.actors: list[Any] = []
         self.aggregator: Any = None
         self.shared: Any = None  # reference to the data set
@@ -171,7 +181,7 @@ class _Launcher:
         self.timings.lap("processes and framework import")
         self.timings.seconds["  of which framework import"] = max(imports)
         self.shared = ray.put(dataset)  # the agents of a node map one copy
-        built = get([agent.build.remote(self.shared) for agent in present], SETUP_SECONDS, "build the model")
+        built = get(self._building(present), SETUP_SECONDS, "build the model")
         # not before it is known that every shard gets a parameter, and how long an epoch is
         servers = self._servers(built[0].epochs)
         self.timings.lap("model and data")
@@ -182,14 +192,14 @@ class _Launcher:
         self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None), mirror)
         groups = self.coordinator.issue(places)
         networks = cost.known([place.hostname for place in places])
-        directory = None if servers is None else servers.open(groups, place_of)
+        opened = None if servers is None else servers.open(groups, place_of)
         recovery = Recovery(experiment, agents, places, self.coordinator, servers, self, place_of)
         self.coordinator.count(lambda: len(recovery.left))
         if later:
             backend = recovery.begin_without(later)
         else:
             joining = [
-                agent.join.remote(group, networks, directory)
+                agent.join.remote(group, networks, self._directory(opened, group.rank))
                 for agent, group in zip(present, groups, strict=True)
             ]
             backend = get(joining, experiment.timeout_seconds + CALL_SECONDS, "join the group")[0]
@@ -210,6 +220,7 @@ class _Launcher:
             release=self.undo,
             recovery=recovery,
             monitors=monitors,
+            shares=self.shares,
         )
         if checkpoint is not None:
             group.resume(checkpoint)
@@ -223,6 +234,19 @@ class _Launcher:
             monitors.start(places, later)
             self.timings.lap("node monitors")
         return group
+
+    def _building(self, agents: Sequence[Any]) -> list[Any]:
+        """References to what the agents build; in a mesh each is sent its own share of the network alone."""
+        experiment = self.experiment
+        if experiment.mesh is None:
+            return [agent.build.remote(self.shared) for agent in agents]
+        assert self.shares is not None
+        seats = [experiment.mesh.seat(rank) for rank in range(len(agents))]
+        sent = {id(share): ray.put(share) for share in map(self.shares.of, seats)}
+        return [
+            agent.build.remote(self.shared, sent[id(self.shares.of(seat))])
+            for agent, seat in zip(agents, seats, strict=True)
+        ]
 
     def _environments(
         self, here: dict[str, str], agents: list[Any], places: list[Place]
@@ -287,27 +311,45 @@ class _Launcher:
         self.actors.append(made)
         return made
 
-    def _servers(self, epochs: Epochs) -> ServerActors | None:
-        settled = self.experiment.settled
+    def _servers(self, epochs: Epochs) -> ServerActors | MeshServers | None:
+        settled, mesh = self.experiment.settled, self.experiment.mesh
         if settled is None:
             return None
-        settled = settled.timed(epochs, self.experiment.agents or 1)
+        settled = settled.timed(epochs, self.experiment.replicas)
+        if mesh is None or not mesh.shares_networks:
+            return ServerActors(settled, self.experiment, self._server_maker(settled))
+
+        def made(name: str) -> ServerActors:
+            return ServerActors(settled, self.experiment, self._server_maker(settled, f" of {name}"))
+
+        return MeshServers(mesh, made)
+
+    def _directory(self, opened: Opened, rank: int) -> Directory | None:
+        """Where the parameter servers of an agent are."""
+        if opened is None or isinstance(opened, Directory):
+            return opened
+        assert self.experiment.mesh is not None
+        seat = self.experiment.mesh.seat(rank)
+        return opened[seat.stage, seat.part]
+
+    def _server_maker(self, settled: Settled, behind: str = "") -> Callable[[ParameterServer, int], Any]:
+        """What starts parameter servers; behind: what stands behind their names."""
         named: set[int] = set()  # a name is free again only some time after its actor died
 
         def actor(server: ParameterServer, number: int) -> Any:
             options = ray.remote(concurrency_groups={"watch": 1})(ParameterServer).options(
-                name=repr(server) if number not in named else None,
+                name=f"{server!r}{behind}" if number not in named else None,
                 namespace=self.run_id,
                 num_cpus=0,
                 scheduling_strategy=strategy(self.bundles, number % (self.experiment.agents or 1)),
             )
             named.add(number)
-            mirror = self._mirror(SERVER, number)
-            made = options.remote(server.shard, settled, self.experiment.agents, server.group, mirror)
+            mirror = self._mirror(SERVER, f"{number}{behind}")
+            made = options.remote(server.shard, settled, self.experiment.replicas, server.group, mirror)
             self.actors.append(made)
             return made
 
-        return ServerActors(settled, self.experiment, actor)
+        return actor
 
     def agent(self, rank: int, attempt: int) -> Any:
         """One more agent with this rank, that has built its model."""

@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
 from d5ray.actors.coordinator import Coordinator, Place
+from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
 from d5ray.distributed.communicator import Group
@@ -45,7 +46,7 @@ class Recovery:
         agents: list[Any],
         places: list[Place],
         coordinator: Coordinator,
-        servers: ServerActors | None,
+        servers: ServerActors | MeshServers | None,
         maker: Maker,
         place_of: Callable[[object], Place],
     ) -> None:
@@ -62,6 +63,15 @@ class Recovery:
     def left(self) -> list[int]:
         """The ranks of the agents that are there."""
         return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    @property
+    def restorable(self) -> ServerActors | None:
+        """The parameter servers, where one that dies is started anew."""
+        return self.servers if isinstance(self.servers, ServerActors) and self._goes_on else None
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.experiment.on_failure != "stop"
 
     @property
     def alone(self) -> bool:
@@ -171,9 +181,10 @@ class Recovery:
 
     def restore(self, number: int) -> None:
         """Start a parameter server anew, and tell those that speak to it."""
-        assert self.servers is not None and self.experiment.settled is not None
-        group, shard = self.servers.shard(number)
-        address = self.servers.restore(number)
+        servers = self.restorable
+        assert servers is not None and self.experiment.settled is not None
+        group, shard = servers.shard(number)
+        address = servers.restore(number)
         settled, agents = self.experiment.settled, len(self.agents)
         for rank in self.left:
             if settled.group_of(rank, agents) == group:
@@ -219,7 +230,7 @@ class Recovery:
         begins: it has its parameters already, and so have the servers.
         """
         directory, peers = None, self.experiment.rule.uses_peers
-        if self.servers is not None:
+        if isinstance(self.servers, ServerActors):  # nobody comes late to a mesh
             if not begins:
                 self.servers.enter(rank)
             directory = self.servers.directory

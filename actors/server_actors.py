@@ -47,7 +47,7 @@ class ServerActors:
     def __init__(self, settled: Settled, experiment: Experiment, make: Make) -> None:
         self._settled, self._make = settled, make
         self._seconds = experiment.timeout_seconds
-        self._agents = experiment.agents or 1
+        self._agents = experiment.replicas
         self._secret = secrets.token_hex(16)
         self._snapshot_at = 0.0
         self._away: set[int] = set()  # agents that do not take part

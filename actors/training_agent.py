@@ -23,16 +23,20 @@ from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.actors.outcome import Outcome
+from d5ray.actors.staged import parts, replicas, staged, stages
 from d5ray.distributed.absent import Absent
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.cost import Network
+from d5ray.distributed.mesh import Mesh, Seat
 from d5ray.distributed.peers import Peers
+from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.remote.peers import RemotePeers
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.server.client import Server
 from d5ray.distributed.server.remote import RemoteServer
 from d5ray.distributed.server.servers import Settled
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.shares import Share
+from d5ray.distributed.topology import Complete, Topology
 from d5ray.distributed.untrained import Kept
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
@@ -40,7 +44,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.mirrored import TRAINING
 from d5ray.metrics.mirrored_rows import Readings
 from d5ray.metrics.recorder import Recorder
-from d5ray.networks.executor import Allocate
+from d5ray.networks.executor import Allocate, Executor
 from d5ray.training.arrays import copy_of, like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
@@ -151,6 +155,12 @@ class TrainingAgent:
         self._step_seconds = 0.0  # of the last training, on average
         self._progress = Progress(step=0, epoch=0, loss=math.nan, accuracy=None)
         self._communication: Communicator | None = None
+        self._staged: PipelineExecutor | None = None  # this agent's stage of a network in a mesh
+        self._within: list[Communicator] = []  # with those that compute the rest of the network
+        mesh = experiment.mesh
+        self._seat = Seat(rank, 0, 0) if mesh is None else mesh.seat(rank)
+        self._replica = self._seat.replica
+        self._counts = self._seat == Seat(self._replica, 0, 0)  # of a replica's agents the one that counts
         self._server: Server | None = None
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
@@ -172,28 +182,32 @@ class TrainingAgent:
             load()
         return (perf_counter_ns() - begin) / 1e9
 
-    def build(self, dataset: Dataset) -> Built:
-        """Make the executor and this agent's share of the data."""
+    def build(self, dataset: Dataset, share: Share | None = None) -> Built:
+        """Make the executor and this agent's share of the data. share: of the network, in a mesh."""
         experiment = self.experiment
         with self._blaming("while it built the model"):
-            executor = experiment.make_executor(
-                experiment.model,
-                dict(experiment.model_kwargs),
-                sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),
-                classes=len(dataset.classes),
-                loss=experiment.loss,
-                seed=experiment.seed,
-                threads=experiment.threads,
-                **experiment.executor_kwargs,
-            )
-        executor.draw_from(experiment.seed, self.rank)
-        self._executor = self._world.paced(executor, experiment.pace(self.rank))
+            if share is not None:
+                self._staged = staged(experiment, share)
+                self._staged.draw_from(experiment.seed, self._replica)
+                self._executor: Executor = self._staged
+            else:
+                executor = experiment.make_executor(
+                    experiment.model,
+                    dict(experiment.model_kwargs),
+                    sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),
+                    classes=len(dataset.classes),
+                    loss=experiment.loss,
+                    seed=experiment.seed,
+                    threads=experiment.threads,
+                    **experiment.executor_kwargs,
+                )
+                executor.draw_from(experiment.seed, self.rank)
+                self._executor = self._world.paced(executor, experiment.pace(self.rank))
         self._dataset = dataset
         self._evaluates = experiment.evaluate and len(dataset.test) > 0
-        assert experiment.agents is not None
         self._shards = Shards(
             samples=len(dataset.train),
-            agents=experiment.agents,
+            agents=experiment.replicas,
             batch_size=experiment.batch_size,
             sampler=experiment.train_sampler,
             seed=experiment.seed,
@@ -205,7 +219,7 @@ class TrainingAgent:
             ahead=experiment.prefetch if self._world.has_threads else 0,
             threads=int(experiment.cpus_per_agent),
         )
-        self._loader.start(self._shards.draws(self.rank))
+        self._loader.start(self._shards.draws(self._replica))
         self._around = AgentEvents(
             experiment,
             rank=self.rank,
@@ -242,6 +256,8 @@ class TrainingAgent:
         """
         experiment = self.experiment
         assert experiment.topology is not None
+        if experiment.mesh is not None:
+            group = self._join_stages(experiment.mesh, group)
         communication = self._enter(group, experiment.topology)
         if experiment.rule.shares_parameters:
             communication.broadcast(self._executor.parameters, root=0)
@@ -258,6 +274,23 @@ class TrainingAgent:
         self._network = networks.get(communication.backend)
         self._steps = self._records.steps(self._network)
         return communication.backend
+
+    def _join_stages(self, mesh: Mesh, group: Group) -> Group:
+        """Meet those that compute the rest of the network; the group of those with the same parameters."""
+        assert self._staged is not None
+        if (collectives := self._staged.executor.collectives) is not None:
+            collectives.communicator = self._meet(parts(mesh, group))
+        self._staged.join(self._meet(stages(mesh, group)))
+        self._around.within = tuple(self._within)
+        return replicas(mesh, group)
+
+    def _meet(self, group: Group) -> Communicator:
+        """The communicator with others that compute this agent's network."""
+        made = self._world.join(
+            self.experiment.communicator, replace(group, device=self._device), Complete(group.size)
+        )
+        self._within.append(made)
+        return made
 
     def take_first(self, group: Group, topology: Topology) -> str:
         """Take the parameters of the first agent of those that are there; returns the backend's name."""
@@ -323,9 +356,13 @@ class TrainingAgent:
         for own, array in zip(state, taken, strict=True):
             own[...] = array
 
+    @property
+    def _device(self) -> str:
+        """Where the parameters are, as communicators call it."""
+        return str(getattr(self._executor.parameters, "device", "cpu"))
+
     def _enter(self, group: Group, topology: Topology) -> Communicator:
-        device = str(getattr(self._executor.parameters, "device", "cpu"))
-        made = self._world.join(self.experiment.communicator, replace(group, device=device), topology)
+        made = self._world.join(self.experiment.communicator, replace(group, device=self._device), topology)
         self._communication = made
         return made
 
@@ -344,7 +381,7 @@ class TrainingAgent:
                 executor=self._executor,
                 base=experiment.optimizer.timed(self._shards.epochs),
                 communication=communication,
-                rng=np.random.default_rng([experiment.seed, self.rank]),
+                rng=np.random.default_rng([experiment.seed, self._replica]),
                 shared_rng=np.random.default_rng([experiment.seed, communication.size]),
                 server=self._server,
                 peers=self._peers,
@@ -416,14 +453,15 @@ class TrainingAgent:
         clock, server, peers = self._world.scheduler.now, self._server, self._peers
         traffic, network = communication.traffic, self._network
         recorder, frame = self._recorder, self._steps
-        around = self._around
+        around, staged = self._around, self._staged
         hooks, moment = around.hooks, around.moment
         progress = self._progress
         last = progress.step + steps
         self._resume()
         mark, record_ns = clock(), 0  # a step lasts from the end of the one before to its own end
         links_at = mark + LINKS_NS
-        probes = communication.size > 1 and (optimizer.asynchronous or optimizer.untrained == Kept())
+        probes = self._counts and communication.size > 1
+        probes = probes and (optimizer.asynchronous or optimizer.untrained == Kept())
         while progress.step < last:
             step = progress.step
             if self._stop.is_set():
@@ -462,8 +500,8 @@ class TrainingAgent:
                 traffic.nanoseconds - exchange_ns,
                 optimizer.update_ns - update_ns,
                 record_ns,
-                samples,
-                samples / step_ns if step_ns else None,
+                samples if self._counts else None,
+                samples / step_ns if step_ns and self._counts else None,
                 traffic.bytes_sent - sent,
                 traffic.bytes_received - received,
                 traffic.messages_sent - messages,
@@ -472,6 +510,8 @@ class TrainingAgent:
                 values += (network.predict(traffic.rounds - rounds, traffic.bytes_received - received),)
             phase = "warmup" if step < self._warmup_ends else "train"
             frame.append(step, batch.epoch, phase, values, now)
+            if staged is not None and samples:
+                self._records.passed(step, batch.epoch, phase, staged)
             if server is not None or peers is not None:
                 self._record_operations(step, batch.epoch, phase)
                 if now >= links_at:
@@ -587,6 +627,9 @@ class TrainingAgent:
 
     def stop(self, reason: str = "") -> None:
         """Let the running `train` end after its step; reason: why the run is complete then, if it is."""
+        if reason and self._within:  # those that compute a network end after the same step
+            self._around.moment.stop_reason = reason
+            return
         self._stop_reason = reason
         self._stop.set()
 
@@ -644,6 +687,10 @@ class TrainingAgent:
             self._peers.close()
         if self._communication is not None:
             self._communication.close()
+        if self._staged is not None and self._within:
+            self._staged.close()
+        for communicator in self._within:
+            communicator.close()
         if hasattr(self, "_loader"):
             self._loader.close()
 

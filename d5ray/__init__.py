@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.threshold import Threshold as Threshold
     from d5ray.distributed.compression.top_k import TopK as TopK
     from d5ray.distributed.late import Late as Late
+    from d5ray.distributed.mesh import Mesh as Mesh
     from d5ray.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
     from d5ray.distributed.optimizers.ad_psgd import ADPSGD as ADPSGD
     from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousDiLoCo as AsynchronousDiLoCo
@@ -194,6 +195,11 @@ if TYPE_CHECKING:
     from d5ray.metrics.latency import InferenceLatency as InferenceLatency
     from d5ray.metrics.latency import InferenceTime as InferenceTime
     from d5ray.metrics.latency import StepLatency as StepLatency
+    from d5ray.metrics.pipelines import BubbleFormula as BubbleFormula
+    from d5ray.metrics.pipelines import BubbleShare as BubbleShare
+    from d5ray.metrics.pipelines import StageComputeTime as StageComputeTime
+    from d5ray.metrics.pipelines import StageSendTime as StageSendTime
+    from d5ray.metrics.pipelines import StageWaitTime as StageWaitTime
     from d5ray.metrics.queries.table import Table as Table
     from d5ray.metrics.query import sql as sql
     from d5ray.metrics.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
@@ -366,6 +372,12 @@ _NAMES = {
     "Letter": "d5ray.distributed.peers",
     "PipelineSchedule": "d5ray.distributed.pipeline.schedule",
     "SequentialStages": "d5ray.distributed.pipeline.schedules",
+    "Mesh": "d5ray.distributed.mesh",
+    "BubbleFormula": "d5ray.metrics.pipelines",
+    "BubbleShare": "d5ray.metrics.pipelines",
+    "StageComputeTime": "d5ray.metrics.pipelines",
+    "StageSendTime": "d5ray.metrics.pipelines",
+    "StageWaitTime": "d5ray.metrics.pipelines",
     "FillDrain": "d5ray.distributed.pipeline.schedules",
     "OneForwardOneBackward": "d5ray.distributed.pipeline.schedules",
     "Interleaved": "d5ray.distributed.pipeline.schedules",

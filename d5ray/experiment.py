@@ -11,6 +11,7 @@ from d5ray.checks import check_count, check_number
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.backends import check_for_agents
 from d5ray.distributed.late import Late, check_late
+from d5ray.distributed.mesh import Mesh
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.server.consistency import Synchronous
 from d5ray.distributed.server.servers import Servers, Settled
@@ -48,8 +49,10 @@ class Experiment:
     dataset        a name ('digits', 'mnist', ...) or a `Dataset`
     optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`
     distributed    level 3: a `DistributedOptimizer` class or instance
-    topology       who talks with whom; its size is the number of agents
-    batch_size     samples an agent and step; a schedule such as `Piecewise(32, {10: 128})` changes it
+    topology       who talks with whom; its size is the number of agents, or with a mesh that of replicas
+    mesh           replicas × stages × parts, where agents share one network, such as `Mesh(2, stages=3)`
+    batch_size     samples an agent (of a mesh: a replica) and step; a schedule such as
+                   `Piecewise(32, {10: 128})` changes it
     executor       level 1: what makes the executor on the agent; a framework's name such as 'numpy' means its
                    `from_model`
     communicator   the backend; 'auto' chooses by where the agents are
@@ -76,6 +79,7 @@ class Experiment:
     distributed: type[DistributedOptimizer] | DistributedOptimizer = AllreduceSGD
     topology: Topology | None = None
     agents: int | None = None
+    mesh: Mesh | None = None
     batch_size: BatchSize = 32
     epochs: int = 1
     seed: int = 0
@@ -136,6 +140,7 @@ class Experiment:
         check_topology(self.topology, self.rule.needs, type(self.distributed).__name__)
         self._check_servers()
         self._check_late()
+        self._check_policies_of_mesh()
         for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
             if getattr(self, name) not in choices:
                 raise ConfigurationError(
@@ -148,6 +153,9 @@ class Experiment:
             )
 
     def _check_agents(self) -> None:
+        if self.mesh is not None:
+            self._check_mesh(self.mesh)
+            return
         if self.topology is None:
             agents = 2 if self.agents is None else self.agents
             check_agents(agents)
@@ -161,6 +169,42 @@ class Experiment:
             )
         object.__setattr__(self, "agents", self.topology.agents)  # type: ignore[union-attr]
 
+    def _check_mesh(self, mesh: object) -> None:
+        if not isinstance(mesh, Mesh):
+            raise _wrong_kind("mesh", mesh, "a Mesh such as Mesh(replicas=2, stages=3), or None")
+        if self.agents is not None:
+            mesh.check_agents(self.agents)
+        if self.topology is None:
+            object.__setattr__(self, "topology", Complete(mesh.replicas))
+        elif not isinstance(self.topology, Topology):
+            raise _wrong_kind("topology", self.topology, "a Topology such as Ring(4)")
+        elif self.topology.agents != mesh.replicas:
+            raise ConfigurationError(
+                f"{self.topology} is of {self.topology.agents}, the mesh has {mesh.replicas} replicas, which "
+                f"the topology joins: set replicas={self.topology.agents}, or a topology of {mesh.replicas}"
+            )
+        object.__setattr__(self, "agents", mesh.agents)
+
+    def _check_policies_of_mesh(self) -> None:
+        """What a network that several agents hold together cannot do."""
+        if self.mesh is None or not self.mesh.shares_networks:
+            return
+        several = f"{self.mesh.stages} stages × {self.mesh.parts} parts hold a network together"
+        for name, wanted, why in (
+            ("on_failure", "stop", "none of them can go on without another"),
+            ("late", (), "all of them begin together"),
+            ("slow", (), "each waits for the others: slow the replicas of a mesh without stages"),
+        ):
+            if getattr(self, name) != wanted:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}, but {several}, and {why}: leave {name} out"
+                )
+        if self.rule.shares_parameters:
+            raise ConfigurationError(
+                f"{several}, which {self.distributed!r} cannot train: its agents share the memory of all "
+                "parameters; take another distributed optimizer, or a mesh of one stage and part"
+            )
+
     def _check_servers(self) -> None:
         distributed = self.rule
         assert self.agents is not None
@@ -172,7 +216,7 @@ class Experiment:
                 "out, or take an optimizer such as ASGD() (one of your own says uses_server = True)"
             )
         if self.settled is not None:
-            self.settled.check(self.agents)
+            self.settled.check(self.replicas)
 
     def _check_events(self) -> None:
         events = (self.events,) if isinstance(self.events, Event) else self.events
@@ -204,6 +248,12 @@ class Experiment:
     def later(self) -> dict[int, Late]:
         """Who joins late, by rank."""
         return {late.agent: late for late in check_late(self.late, self.agents or 1)}
+
+    @property
+    def replicas(self) -> int:
+        """How many networks are trained: of a mesh its replicas, else one an agent."""
+        assert self.topology is not None
+        return self.topology.agents
 
     @property
     def rule(self) -> DistributedOptimizer:
@@ -302,8 +352,11 @@ class Experiment:
 
     def with_values(self, **changes: Any) -> "Experiment":
         """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""
-        if "agents" in changes and "topology" not in changes and isinstance(self.topology, Complete):
+        sizes = changes.keys() & {"agents", "mesh"}
+        if sizes and "topology" not in changes and isinstance(self.topology, Complete):
             changes["topology"] = None
+        if "mesh" in changes:
+            changes.setdefault("agents", None)
         if changes.get("topology") is not None:
             changes.setdefault("agents", None)
         return replace(self, **changes)

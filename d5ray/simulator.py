@@ -67,6 +67,11 @@ def simulate(
                 f"{name} is {found!r}: it must be a {kind.__name__} such as "
                 f"{DATA_CENTRE if kind is Links else A_MILLISECOND!r}"
             )
+    if experiment.mesh is not None:
+        raise ConfigurationError(
+            f"a simulation knows agents that have the whole network, the experiment has {experiment.mesh!r}: "
+            "launch it, or leave the mesh out"
+        )
     assert experiment.agents is not None
     planned = check_failures(failures, experiment.agents)
     if planned and experiment.on_failure not in (

@@ -126,7 +126,10 @@ class Recipe:
         """All keys with their values: the overrides, what they leave of MUTABLE, and FIXED."""
         mutable = {key: value for key, value in self.mutable.items() if not self._replaced(key)}
         values = {**mutable, **self.overrides}
-        if "agents" in self.overrides and "topology" in mutable and not self._sets("topology"):
+        if self._sets("mesh") and "agents" in mutable and "agents" not in self.overrides:
+            values["agents"] = None  # as many as the mesh has
+        sizes = "agents" in self.overrides or self._sets("mesh")
+        if sizes and "topology" in mutable and not self._sets("topology"):
             values |= {"topology": None, "topology_args": (), "topology_kwargs": {}}  # complete, of that size
         return {**values, **self.held.values()}
 

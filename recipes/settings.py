@@ -10,6 +10,7 @@ from typing import Any
 
 import d5ray
 from d5ray.distributed.late import Late
+from d5ray.distributed.mesh import Mesh
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.topology import Topology
@@ -30,6 +31,7 @@ COMPONENTS: dict[str, type] = {
     "optimizer": Optimizer,
     "distributed": DistributedOptimizer,
     "topology": Topology,
+    "mesh": Mesh,
     "train_sampler": Sampler,
     "loss": Loss,
     "servers": Servers,
@@ -211,6 +213,9 @@ def _evaluated(key: str, node: ast.expr) -> Any:
         return named(key, object, node.func.id)(*(_evaluated(key, value) for value in node.args), **keywords)
     if isinstance(node, ast.Name):
         return named(key, object, node.id)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {ast.literal_eval(name or node): _evaluated(key, value) for name, value in pairs}
     if isinstance(node, ast.Tuple):
         return tuple(_evaluated(key, value) for value in node.elts)
     return ast.literal_eval(node)

@@ -1,9 +1,10 @@
 """The job that compares training steps: the same network, data and batches by every contender"""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class StepTimes(SideBySide):
     """Contenders that train. Wrong values raise `ConfigurationError`.
 
-    model, dataset, optimizer, batch_size, train_sampler, threads, seed: as in an `Experiment`
+    model, dataset, their kwargs, optimizer, batch_size, train_sampler, threads, seed: as in an `Experiment`
     steps         measured steps of every process
     warmup_steps  steps before them
     """
@@ -32,6 +33,8 @@ class StepTimes(SideBySide):
     dataset: str
     optimizer: Momentum
     batch_size: int = 64
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dataset_kwargs: Mapping[str, Any] = field(default_factory=dict)
     train_sampler: Sampler = field(default_factory=ShuffleSampler)
     steps: int = 630
     warmup_steps: int = 50
@@ -62,7 +65,9 @@ class StepTimes(SideBySide):
         """What d5ray's side runs."""
         return Experiment(
             model=self.model,
+            model_kwargs=self.model_kwargs,
             dataset=dataset,
+            dataset_kwargs=self.dataset_kwargs if isinstance(dataset, str) else {},
             optimizer=self.optimizer,
             agents=agents,
             batch_size=self.batch_size,
@@ -95,7 +100,9 @@ class StepTimes(SideBySide):
     def data(self) -> Dataset:
         """The data set, cut so that an epoch has whole batches for every number of processes."""
         sizes = {contender.processes for contender in self.contenders()}
-        return whole_batches(load_dataset(self.dataset), math.lcm(*sizes) * self.batch_size)
+        return whole_batches(
+            load_dataset(self.dataset, **self.dataset_kwargs), math.lcm(*sizes) * self.batch_size
+        )
 
     @property
     def all_steps(self) -> int:

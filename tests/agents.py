@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.parameter_server import ParameterServer
+from d5ray.actors.staged import shares_of
 from d5ray.actors.training_agent import TrainingAgent
+from d5ray.distributed.shares import Share
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.columns import expand
@@ -53,6 +55,13 @@ class Rows:
         return [row["value"] for row in self.all() if row["metric"] == metric]
 
 
+def share_of(experiment: Experiment, data: Dataset, rank: int) -> Share | None:
+    """What an agent of a mesh gets of its network."""
+    if experiment.mesh is None:
+        return None
+    return shares_of(experiment, data).of(experiment.mesh.seat(rank))
+
+
 @contextmanager
 def agents_in_threads(
     experiment: Experiment, data: Dataset
@@ -66,7 +75,7 @@ def agents_in_threads(
     run = f"run-{next(_runs)}"
     agents = [TrainingAgent(rank, experiment, run, "node", sink) for rank, sink in enumerate(sinks)]
     for agent in agents:
-        agent.build(data)
+        agent.build(data, share_of(experiment, data, agent.rank))
     with ExitStack() as stack:
         coordinator = Coordinator(run, experiment.timeout_seconds, PLACE)
         stack.callback(coordinator.close)

@@ -16,6 +16,7 @@ import torch
 
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.late import Late
+from d5ray.distributed.mesh import Mesh
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.hogwild import Hogwild
 from d5ray.distributed.optimizers.parameter_server import ASGD
@@ -30,6 +31,7 @@ from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset, Split
+from d5ray.training.events.checkpoint import Checkpoint
 from d5ray.training.events.stopping import StopAfterSteps
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.pace import Slowdown
@@ -195,6 +197,7 @@ OTHER_VALUES: dict[str, object] = {
     "distributed": Tuned(),
     "topology": Ring(2),
     "agents": 3,
+    "mesh": Mesh(replicas=1, stages=2),
     "batch_size": 33,
     "epochs": 2,
     "seed": 1,
@@ -366,6 +369,23 @@ WRONG: list[Wrong] = [
     ({"model": "zzz"}, ("model", "'zzz'", "known: lenet, lstm, mlp")),
     ({"model": None}, ("model is None", "NoneType", "a name such as 'lenet', a class or function")),
     ({"model": 5}, ("model is 5", "int", "it must be")),
+    ({"mesh": 4}, ("mesh is 4", "int", "Mesh(replicas=2, stages=3)")),
+    (
+        {"mesh": Mesh(2, 3), "agents": 4},
+        ("2 replicas × 3 stages × 1 parts has 6 agents, the experiment has 4", "set agents=6"),
+    ),
+    ({"mesh": Mesh(2, 3), "topology": Ring(6)}, ("Ring(agents=6) is of 6", "2 replicas", "set replicas=6")),
+    (
+        {"mesh": Mesh(2, 2), "on_failure": "restart"},
+        ("on_failure is 'restart'", "2 stages", "leave on_failure out"),
+    ),
+    (
+        {"mesh": Mesh(2, 2), "distributed": ASGD(), "late": Late(agent=1, seconds=5)},
+        ("late is", "leave late out"),
+    ),
+    ({"mesh": Mesh(2, 2), "slow": Slowdown(agent=1, factor=4)}, ("slow is", "leave slow out")),
+    ({"mesh": Mesh(2, 2), "distributed": Hogwild()}, ("Hogwild", "one stage and part")),
+    ({"mesh": Mesh(2, 2), "events": Checkpoint()}, ("Checkpoint", "leave the checkpoints out")),
     ({"dataset": "digit"}, ("data set", "'digit'", "did you mean 'digits'?")),
     ({"dataset": "zzz"}, ("data set", "'zzz'", "known: ", "mnist")),
     ({"dataset": None}, ("dataset is None", "NoneType", "a name such as 'digits', or a Dataset")),

@@ -102,13 +102,29 @@ def test_the_stages_of_a_pipeline_train(capsys: pytest.CaptureFixture[str]) -> N
     given = {"inputs": rng.random((8, 8), np.float32), "labels": rng.integers(0, 3, 8)}
 
     def stage(communicator: Communicator) -> None:
-        names = {"communicator": communicator, "network": network, "sample_shape": (8,), **given}
+        names: dict[str, Any] = {
+            "communicator": communicator, "network": network, "sample_shape": (8,), **given,
+        }  # fmt: skip
         exec(code, names)
         assert names["executor"].last_pass.bubble > 0
 
     with former() as groups:
         on_all(groups.form("shared_memory", 2), stage)
     assert capsys.readouterr().out.count("stage 1") == 4  # in both of the two tables of both
+
+
+@pytest.mark.slow
+def test_the_agents_of_a_mesh_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing of the README, on Ray: what a replica's four agents have is the whole network."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    names: dict[str, Any] = {}
+    code = README.partition("<!-- mesh -->\n```python\n")[2].partition("```")[0]
+    exec(code.replace("    group.network", "    whole = group.network"), names)
+    assert names["experiment"].agents == 8
+    assert {name: value.shape for name, value in names["whole"].items()} == {
+        "1.weight": (64, 64), "1.bias": (64,), "3.weight": (32, 64), "3.bias": (32,),
+        "5.weight": (10, 32), "5.bias": (10,),
+    }  # fmt: skip
 
 
 def test_the_queries_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

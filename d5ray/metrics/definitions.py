@@ -27,6 +27,7 @@ from d5ray.metrics.criteria import Criterion, Metric, Relation, RunTables, Verdi
 from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks, side_by_side
 from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
 from d5ray.metrics.latency import InferenceTime
+from d5ray.metrics.pipelines import PIPELINES
 from d5ray.metrics.resources import (
     ControlGroupPeakMemory,
     DeviceEnergy,
@@ -250,7 +251,7 @@ CATALOGUE: dict[str, type[Metric]] = {
         Pushes, Pulls, PushRate, PullRate, ConsensusDistance, LoadBalance, AsynchronousThroughput,
         Imbalance, InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
         ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
-        NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle,
+        NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle, *PIPELINES,
     )
 }  # fmt: skip
 

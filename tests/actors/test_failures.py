@@ -235,7 +235,7 @@ def test_another_agent_dies_while_the_first_is_replaced(
 
 
 def server_pid(group: TrainingGroup, number: int) -> int:
-    servers = group._recovery.servers
+    servers = group._recovery.restorable
     assert servers is not None
     place = ray.get(servers._shards[number].actor.__ray_call__.remote(place_of), timeout=20)
     return int(place.pid)

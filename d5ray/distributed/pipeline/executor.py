@@ -43,8 +43,8 @@ class PipelineExecutor(Executor):
     executor        of this stage's pieces: those numbered stage, stage + stages, …, as many as the schedule
                     has chunks. `parameters`, `gradients` and the rest are its own. The gradient of a
                     parameter that several stages hold is summed over them, so that they stay equal.
-    communicator    of the stages: a member's rank is its stage. Two stages between which something travels
-                    form a group of their own in it, for each direction.
+    communicator    of the stages: a member's rank is its stage; None: it comes with `join`. Two stages
+                    between which something travels form a group of their own in it, for each direction.
     ends            what the network's tensors are called: those of a `LabelledNetwork`, which is not kept
     loss            for evaluations
     takes           (action, samples) -> seconds that pass on the communicator's clock with every action,
@@ -58,7 +58,7 @@ class PipelineExecutor(Executor):
     def __init__(
         self,
         executor: PieceExecutor,
-        communicator: Communicator,
+        communicator: Communicator | None,
         schedule: PipelineSchedule,
         micro_batches: int,
         ends: Ends | LabelledNetwork,
@@ -66,21 +66,27 @@ class PipelineExecutor(Executor):
         *,
         takes: Takes | None = None,
     ) -> None:
-        self.executor, self.communicator, self.schedule = executor, communicator, schedule
+        check_count("micro_batches", micro_batches)
+        self.executor, self.schedule = executor, schedule
         self.micro_batches = micro_batches
         self.ends, self.loss = ends if isinstance(ends, Ends) else Ends.of(ends), loss
         self.last_pass: PassTimes | None = None
-        self._closed = False
+        self._closed = True
         self._carrier: Carrier | None = None
+        self._passages: dict[tuple[int, bool], tuple[Actions, Passage]] = {}
+        self._adopt()
+        if communicator is not None:
+            self.join(communicator, takes)
+
+    def join(self, communicator: Communicator, takes: Takes | None = None) -> None:
+        """Meet the other stages, where no communicator was given at first. All of them call it at once."""
+        self.communicator, self._closed = communicator, False
         try:
-            check_count("micro_batches", micro_batches)
-            _check_pieces(executor, communicator, schedule)
+            _check_pieces(self.executor, communicator, self.schedule)
             self._form(takes)
         except BaseException:
             self._leave()
             raise
-        self._passages: dict[tuple[int, bool], tuple[Actions, Passage]] = {}
-        self._adopt()
 
     @property
     def stage(self) -> int:

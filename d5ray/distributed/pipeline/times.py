@@ -48,6 +48,11 @@ class PassTimes:
         return self.timetable.seconds
 
     @property
+    def micro_batches(self) -> int:
+        """How many there were."""
+        return 1 + max(span.action.micro for span in self.timetable.stages[0])
+
+    @property
     def bubble(self) -> float:
         """The share of the pass (0..1) in which a stage is idle, on average over the stages."""
         idle = sum(stage.idle for stage in self.stages)

@@ -48,6 +48,11 @@ class Checkpoint(Event):
                 "do not: take an optimizer such as AllreduceSGD() or ParameterServerSGD(), or leave the "
                 "checkpoints out"
             )
+        if experiment.mesh is not None:
+            raise ConfigurationError(
+                f"Checkpoint saves agents that have the whole network, but those of {experiment.mesh!r} have "
+                "their stage of it: leave the checkpoints out"
+            )
 
     def before_run(self, moment: Moment) -> None:
         self._last = moment.step

@@ -1,0 +1,141 @@
+"""Mesh: replicas of a network, each in stages, each stage in parts: which agent of a run computes what"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from d5ray.checks import check_count
+from d5ray.distributed.pipeline.schedule import PipelineSchedule
+from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.errors import ConfigurationError
+from d5ray.networks.splitting.splitting import Plan
+from d5ray.networks.stages.balanced import Balanced
+from d5ray.networks.stages.cut import Cutting
+
+
+@final
+@dataclass(frozen=True)
+class Seat:
+    """The place of an agent in a mesh, each counted from 0."""
+
+    replica: int
+    stage: int
+    part: int
+
+    def __str__(self) -> str:
+        return f"replica {self.replica}, stage {self.stage}" + (f", part {self.part}" if self.part else "")
+
+
+@final
+@dataclass(frozen=True)
+class Mesh:
+    """replicas × stages × parts agents; each holds the parameters of one part of one stage of one replica.
+
+    replicas       of the network, which share every step's samples. Those agents that hold the same
+                   parameters, one a replica, train by the experiment's distributed optimizer, over its
+                   topology, as agents do that hold all of them
+    stages         into which each replica is cut; they pass on activations and their gradients (pipeline
+                   parallelism, arXiv:1811.06965)
+    cut            where: `Cut(("conv2",))`, `Balanced(2)`; by default balanced by counted operations
+    schedule       in which order the stages compute the micro-batches
+    micro_batches  into which a replica's batch is divided
+    recompute      whether a stage keeps the inputs alone of a micro-batch, and computes the rest again when
+                   the gradients come (arXiv:1604.06174)
+    parts          into which operators are divided (tensor parallelism, arXiv:1909.08053)
+    split          which, and how: `{"fc1": ByColumns(), "fc2": ByRows()}`, or `TransformerSplit()`; what it
+                   does not name is computed in all parts
+
+    Agents are counted by replica, then stage, then part. Normalization and Dropout go by the micro-batch: a
+    step is that of one agent a replica with the same micro-batches. Wrong values raise `ConfigurationError`.
+    """
+
+    replicas: int = 1
+    stages: int = 1
+    parts: int = 1
+    cut: Cutting | None = None
+    schedule: PipelineSchedule = field(default_factory=OneForwardOneBackward)
+    micro_batches: int = 4
+    recompute: bool = False
+    split: Plan = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("replicas", "stages", "parts", "micro_batches"):
+            check_count(name, getattr(self, name), 1)
+        for name, kind, wanted in (
+            ("cut", Cutting | None, "a Cut such as Cut(('conv2',)), or Balanced(2)"),
+            ("schedule", PipelineSchedule, "a PipelineSchedule such as OneForwardOneBackward()"),
+            ("recompute", bool, "True or False"),
+        ):
+            found = getattr(self, name)
+            if not isinstance(found, kind):
+                raise ConfigurationError(f"{name} is {found!r} ({type(found).__name__}): it must be {wanted}")
+        if not isinstance(self.split, Mapping) and not hasattr(self.split, "plan"):
+            raise ConfigurationError(
+                f"split is {self.split!r}: it must be a dictionary from names of nodes to how they are "
+                "divided, such as {'fc1': ByColumns()}, or a plan such as TransformerSplit()"
+            )
+        if isinstance(self.split, Mapping):
+            object.__setattr__(self, "split", dict(self.split))
+        if self.split and self.parts == 1:
+            raise ConfigurationError(
+                f"split is {self.split!r}, but a mesh of one part divides no operator: set parts=2 or more"
+            )
+        if self.parts > 1 and not self.split:
+            raise ConfigurationError(
+                f"the mesh has {self.parts} parts, and split names no operator that they divide: name one, "
+                "such as split={'fc1': ByColumns()}, or set parts=1"
+            )
+        self.schedule.actions(self.stages, self.micro_batches)
+
+    @property
+    def agents(self) -> int:
+        """How many there are."""
+        return self.replicas * self.stages * self.parts
+
+    @property
+    def shares_networks(self) -> bool:
+        """Whether several agents hold one network."""
+        return self.agents > self.replicas
+
+    @property
+    def pieces(self) -> int:
+        """Into which the network is cut: as many a stage as the schedule has chunks."""
+        return self.stages * self.schedule.chunks
+
+    @property
+    def cutting(self) -> Cutting:
+        """Where it is cut."""
+        return Balanced(self.pieces) if self.cut is None else self.cut
+
+    def seat(self, rank: int) -> Seat:
+        """The place of an agent."""
+        replica, place = divmod(rank, self.stages * self.parts)
+        return Seat(replica, *divmod(place, self.parts))
+
+    def rank(self, seat: Seat) -> int:
+        """The agent at a place."""
+        return (seat.replica * self.stages + seat.stage) * self.parts + seat.part
+
+    def stages_of(self, rank: int) -> tuple[int, ...]:
+        """The agents that compute the stages of this one's replica and part, in the stages' order."""
+        own = self.seat(rank)
+        return tuple(self.rank(Seat(own.replica, stage, own.part)) for stage in range(self.stages))
+
+    def parts_of(self, rank: int) -> tuple[int, ...]:
+        """The agents that compute the parts of this one's stage, in the parts' order."""
+        own = self.seat(rank)
+        return tuple(self.rank(Seat(own.replica, own.stage, part)) for part in range(self.parts))
+
+    def replicas_of(self, rank: int) -> tuple[int, ...]:
+        """The agents that hold the same parameters as this one, in the replicas' order."""
+        own = self.seat(rank)
+        return tuple(self.rank(Seat(replica, own.stage, own.part)) for replica in range(self.replicas))
+
+    def check_agents(self, agents: int) -> None:
+        """Raise `ConfigurationError` unless these are all its agents."""
+        if agents != self.agents:
+            raise ConfigurationError(
+                f"a mesh of {self.replicas} replicas × {self.stages} stages × {self.parts} parts has "
+                f"{self.agents} agents, the experiment has {agents}: set agents={self.agents}, or a mesh "
+                f"that multiplies to {agents}"
+            )

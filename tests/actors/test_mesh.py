@@ -1,0 +1,273 @@
+"""Claims about agents of a mesh: against agents that have the whole network, in threads and on Ray."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.actors.outcome import Outcome
+from d5ray.actors.staged import shares_of
+from d5ray.distributed.mesh import Mesh, Seat
+from d5ray.errors import AgentError, ConfigurationError
+from d5ray.frameworks.torch import build
+from d5ray.networks import catalogue
+from d5ray.networks.from_layers import network_from_layers
+from d5ray.networks.network import Network
+from d5ray.training.datasets import Dataset, Split, load_dataset
+from tests.agents import Rows, agents_in_threads
+from tests.together import together
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    """The first 200 training samples, and 40 to test."""
+    whole = load_dataset("digits")
+    train, test = whole.train, whole.test
+    return replace(
+        whole,
+        train=Split(train.inputs[:200], train.labels[:200]),
+        test=Split(test.inputs[:40], test.labels[:40]),
+    )
+
+
+def trained(data: Dataset, **values: Any) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[Rows]]:
+    """The parameters of all agents after some steps, and their rows."""
+    given: dict[str, Any] = {
+        "model": "mlp", "dataset": data, "optimizer": d5.Momentum(0.05, 0.9), "batch_size": 18, "seed": 3,
+        "executor": "numpy", "timeout_seconds": 30.0,
+    }  # fmt: skip
+    experiment = d5.Experiment(**given | values)
+    with agents_in_threads(experiment, data) as (agents, rows):
+        done = together(lambda rank: agents[rank].train(STEPS), len(agents))
+        assert [outcome.status for outcome in done] == ["completed"] * len(agents), done
+        if experiment.rule.asynchronous:
+            together(lambda rank: agents[rank].drain(), len(agents))
+            together(lambda rank: agents[rank].conclude(), len(agents))
+        return [agent.parameters() for agent in agents], rows
+
+
+def whole_of(mesh: Mesh, parameters: list[dict[str, Any]], replica: int) -> dict[str, Any]:
+    """What the stages of a replica have together."""
+    found: dict[str, Any] = {}
+    for stage in range(mesh.stages):
+        found |= parameters[mesh.rank(Seat(replica, stage, 0))]
+    return found
+
+
+def assert_close(found: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.linalg.norm(found[name] - value) <= tolerance * np.linalg.norm(value), name
+
+
+RULES = [
+    (d5.AllreduceSGD(), d5.Complete(2)),
+    (d5.DPSGD(), d5.Ring(3)),
+    (d5.LocalSGD(2), d5.Complete(2)),
+    (d5.ShardedAllreduceSGD(), d5.Complete(2)),
+]
+
+
+@pytest.mark.parametrize(("rule", "topology"), RULES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("stages", [2, 3])
+def test_replicas_in_stages_train_as_agents_that_have_the_whole_network(
+    digits: Dataset, rule: d5.DistributedOptimizer, topology: d5.Topology, stages: int
+) -> None:
+    """By any distributed optimizer, with different data on every replica: to 1e-10 in float64."""
+    own: dict[str, Any] = {"model": float64_network(digits), "distributed": rule, "topology": topology}
+    expected, _ = trained(digits, **own)
+    mesh = Mesh(topology.agents, stages, micro_batches=4)
+    found, _ = trained(digits, mesh=mesh, **own)
+    for replica in range(mesh.replicas):
+        assert_close(whole_of(mesh, found, replica), expected[replica], 1e-10)
+    if topology.agents == 3:  # whoever gossips has parameters of his own: the test would see a mix-up
+        assert any(np.abs(expected[0][name] - expected[1][name]).max() > 1e-6 for name in expected[0])
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dataset, stages: int) -> None:
+    """Replicas × stages × parts: what a replica's agents have together is what one agent would have."""
+    network = float64_network(digits)
+    products = [node.name for node in network.nodes if node.type in ("Gemm", "MatMul")]
+    split = {products[0]: d5.ByColumns(), products[1]: d5.ByRows(), products[2]: d5.ByColumns()}
+    own: dict[str, Any] = {"model": network, "distributed": d5.DPSGD(), "topology": d5.Complete(2)}
+    expected, _ = trained(digits, **own)
+    mesh = Mesh(2, stages, parts=2, split=split, micro_batches=3)
+    found, rows = trained(digits, mesh=mesh, **own)
+    shares = shares_of(d5.Experiment(**own, dataset=digits, optimizer=d5.SGD(0.1), mesh=mesh), digits)
+    for replica in range(2):
+        assert_close(shares.whole(found, replica), expected[replica], 1e-10)
+    sizes = [sum(value.size for value in own.values()) for own in found]
+    assert max(sizes) < sum(value.size for value in expected[0].values()) / stages
+    assert [set(each.of("samples")) != {None} for each in rows] == [
+        rank % (2 * stages) == 0 for rank in range(4 * stages)
+    ]
+
+
+@pytest.mark.parametrize("executor", ["torch", "tensorflow"])
+def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None:
+    """In float32, to 1e-5, against agents that have the whole network under the same framework."""
+    expected, _ = trained(digits, agents=2, executor=executor)
+    mesh = Mesh(2, 2, schedule=d5.FillDrain(), recompute=True)
+    found, _ = trained(digits, mesh=mesh, executor=executor)
+    for replica in range(2):
+        assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
+
+
+def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
+    """Loss and accuracy at every stage, samples and bubble of a replica once, a stage's times by itself."""
+    _, whole = trained(digits, agents=2)
+    _, rows = trained(digits, mesh=Mesh(2, 2, micro_batches=6))
+    for replica in range(2):
+        own = rows[2 * replica : 2 * replica + 2]
+        for each in own:
+            assert each.of("loss") == pytest.approx(whole[replica].of("loss"), rel=1e-5)
+            assert each.of("test_accuracy") == whole[replica].of("test_accuracy")
+            assert len(each.of("stage_compute_time")) == STEPS
+        assert own[0].of("samples") == whole[replica].of("samples")
+        assert set(own[1].of("samples")) == {None}
+        assert own[0].of("bubble_formula") == pytest.approx([1 / 7] * STEPS)
+        assert all(0 < share < 1 for share in own[0].of("bubble_share"))
+        assert own[1].of("bubble_share") == []
+
+
+def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:
+    """Who stops decides by himself; the others of his network, and the replicas, stop with him."""
+
+    class OneStops(d5.Event):
+        stops = True
+
+        def after_step(self, moment: d5.Moment) -> None:
+            if moment.rank == 3 and moment.step == 2:
+                moment.stop("enough")
+
+    experiment = d5.Experiment(
+        "mlp", digits, d5.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy", events=OneStops(),
+        timeout_seconds=20.0,
+    )  # fmt: skip
+    with agents_in_threads(experiment, digits) as (agents, _):
+        done = together(lambda rank: agents[rank].train(30), 4)
+    assert len({outcome.step for outcome in done}) == 1 and done[0].step < 30
+    assert all(outcome.completed for outcome in done)
+
+
+def test_a_stage_that_fails_ends_the_others(digits: Dataset) -> None:
+    """The one that raised says why, the others lose a peer, within seconds."""
+
+    class OneRaises(d5.Event):
+        def before_step(self, moment: d5.Moment) -> None:
+            if moment.rank == 1 and moment.step == 2:
+                raise ValueError("no more of this")
+
+    experiment = d5.Experiment(
+        "mlp", digits, d5.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy", events=OneRaises(),
+        timeout_seconds=20.0,
+    )  # fmt: skip
+    with agents_in_threads(experiment, digits) as (agents, _):
+        done: list[Outcome] = together(lambda rank: agents[rank].train(10), 4, seconds=15.0)
+    assert [outcome.status for outcome in done] == ["peer_lost", "failed", "peer_lost", "peer_lost"]
+    assert "no more of this" in done[1].reason
+
+
+def test_seats_are_counted_by_replica_stage_and_part() -> None:
+    """rank = (replica · stages + stage) · parts + part, and back; groups are those that share two of them."""
+    mesh = Mesh(2, 3, parts=2, split={"fc": d5.ByColumns()})
+    assert mesh.agents == 12
+    assert [mesh.rank(mesh.seat(rank)) for rank in range(12)] == list(range(12))
+    assert mesh.seat(9) == Seat(1, 1, 1)
+    assert mesh.stages_of(9) == (7, 9, 11)
+    assert mesh.parts_of(9) == (8, 9)
+    assert mesh.replicas_of(9) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"replicas": 0}, "replicas is 0"),
+        ({"schedule": "gpipe"}, "schedule is 'gpipe'"),
+        ({"cut": ("fc1",)}, "it must be a Cut"),
+        ({"parts": 2}, "split names no operator"),
+        ({"split": {"fc1": 1}}, "set parts=2"),
+    ],
+)
+def test_a_wrong_mesh_is_refused(values: dict[str, Any], words: str) -> None:
+    """Found, expected, what to do."""
+    with pytest.raises(ConfigurationError, match=words):
+        Mesh(**values)
+
+
+def test_a_cut_that_does_not_fit_the_mesh_is_refused(digits: Dataset) -> None:
+    """Another number of stages, and a stage without parameters."""
+    network = float64_network(digits)
+    names = [node.name for node in network.nodes]
+    with pytest.raises(ConfigurationError, match="makes 2 pieces of the network, the mesh has 3 stages"):
+        trained(digits, model=network, mesh=Mesh(1, 3, cut=d5.Cut((names[2],))))
+
+
+def on_ray(data: Dataset, root: Path, steps: int = STEPS, **values: Any) -> tuple[list[dict[str, Any]], Any]:
+    """The same agents on Ray: the parameters of all, and the losses in the order of the steps."""
+    given: dict[str, Any] = {
+        "model": "mlp", "dataset": data, "optimizer": d5.Momentum(0.05, 0.9), "batch_size": 18, "seed": 3,
+        "executor": "numpy", "timeout_seconds": 30.0, "cpus_per_agent": 0.25, "evaluate": False,
+    }  # fmt: skip
+    with d5.launch(d5.Experiment(**given | values), quiet=True, root=root) as group:
+        group.train(steps, progress=False)
+        found = [group.parameters(rank) for rank in range(len(group.agents))]
+        first = {
+            name: value
+            for own in found[: len(found) // group.experiment.replicas]
+            for name, value in own.items()
+        }
+        assert_close(group.network_parameters(), first, 0.0)
+    losses = group.metrics().to_pandas().query("metric == 'loss'").sort_values("step").value
+    return found, losses
+
+
+def test_a_mesh_on_ray_is_the_one_in_threads(digits: Dataset, tmp_path: Path) -> None:
+    """Two replicas in two stages, in processes of their own: the same parameters to the last bit."""
+    own: dict[str, Any] = {"model": float64_network(digits), "mesh": Mesh(2, 2)}
+    expected, _ = trained(digits, **own)
+    found, _ = on_ray(digits, tmp_path, **own)
+    assert all(np.array_equal(a[name], b[name]) for a, b in zip(found, expected, strict=True) for name in b)
+
+
+@pytest.mark.slow
+def test_replicas_in_stages_train_by_parameter_servers(digits: Dataset, tmp_path: Path) -> None:
+    """Every stage has servers of its own. One replica is SGD by one agent; two that do not wait learn."""
+    own: dict[str, Any] = {"model": float64_network(digits), "optimizer": d5.SGD(0.2)}
+    expected, _ = trained(digits, agents=1, **own)
+    found, _ = on_ray(digits, tmp_path, mesh=Mesh(1, 2), distributed=d5.ASGD(), **own)
+    assert_close({**found[0], **found[1]}, expected[0], 1e-10)
+    servers = d5.Servers(shards=2)
+    _, losses = on_ray(digits, tmp_path, 60, mesh=Mesh(2, 2), distributed=d5.ASGD(), servers=servers, **own)
+    assert losses.tail(20).mean() < 0.7 * losses.head(20).mean()
+
+
+def test_the_death_of_a_stage_is_an_error_on_the_driver(digits: Dataset, tmp_path: Path) -> None:
+    """It says which agent died; the others have ended."""
+    with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) died"):
+        on_ray(digits, tmp_path, 1000, model=float64_network(digits), mesh=Mesh(1, 3), events=Dies())
+
+
+class Dies(d5.Event):
+    """Kills the agent with rank 1 in its tenth step."""
+
+    def before_step(self, moment: d5.Moment) -> None:
+        if moment.rank == 1 and moment.step == 10:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def float64_network(data: Dataset) -> Network:
+    """A small one with four layers."""
+    layers = catalogue.network("mlp", data.sample_shape, len(data.classes), hidden=(20, 40, 40))
+    state = build.seeded(layers, data.sample_shape, 1).state_dict()
+    return network_from_layers(
+        layers, data.sample_shape, {name: value.double().numpy() for name, value in state.items()}
+    )
