@@ -245,14 +245,25 @@ def network(
     compare: Annotated[
         Path | None, typer.Option(metavar="OTHER", help="Instead say where another ONNX file parts from it.")
     ] = None,
+    stages: Annotated[
+        int | None, typer.Option(metavar="N", help="Instead show a balanced cut into so many stages.")
+    ] = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NODE", help="Instead show the stages, of which one begins with this node; each."
+        ),
+    ] = None,
     json: command.Json = False,
 ) -> None:
     """The nodes of a network with shapes and parameters. Nothing in the file is executed.
 
+    With --stages or --cut: what each stage takes for one sample, by counted operations and bytes.
     With --compare: the first node that differs, whatever nodes are called, and the largest differences of
     parameters. Exit code 1: they differ.
     """
     from d5ray.dashboards import networks, terminal  # noqa: PLC0415
+    from d5ray.dashboards import stages as cuts  # noqa: PLC0415
     from d5ray.networks.network import Network  # noqa: PLC0415
 
     found = Network.from_onnx(file)
@@ -263,6 +274,9 @@ def network(
         terminal.as_json(report) if json else networks.show_compared(report)
         if report["differ"]:
             raise typer.Exit(EXIT_CODES[FAIL])
+    elif stages is not None or cut:
+        rows = cuts.rows_of(found, stages, cut)
+        terminal.as_json(rows) if json else cuts.show(rows)
     elif json:
         terminal.as_json(networks.as_data(found))
     else:

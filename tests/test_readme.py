@@ -156,3 +156,20 @@ def test_the_commands_exist(command: str) -> None:
     done = d5ray(command, "--help")
     assert done.code == 0
     assert "Usage" in done.out
+
+
+def test_the_pieces_of_a_network_give_its_gradients() -> None:
+    """The listing of the README, against the executor of the whole network."""
+    names: dict[str, Any] = {}
+    exec(README.partition("<!-- stages -->\n```python\n")[2].partition("\n```")[0], names)
+    whole = names["d5fw"].from_onnx(names["network"])
+    whole.inference_and_backprop({"input": names["x"], "labels": names["y"]})
+    expected = {name: whole.fetch(gradient) for name, gradient in names["network"].gradient()}
+    for place in (names["one"], names["other"]):
+        flat = place.get(place.gradients)
+        for slot in place.slots:
+            np.testing.assert_allclose(
+                flat[slot.offset : slot.offset + slot.size].reshape(slot.shape), expected.pop(slot.name),
+                rtol=1e-4, atol=1e-7,
+            )  # fmt: skip
+    assert not expected

@@ -9,7 +9,7 @@ import numpy as np
 from d5ray.distributed.mesh import Mesh, Seat
 from d5ray.distributed.pipeline.agreement import Ends
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.initial import labelled_network
+from d5ray.frameworks.initial import trainable_network
 from d5ray.networks.network import Network
 from d5ray.networks.shapes import Shape
 from d5ray.networks.splitting.splitting import Splitting
@@ -17,7 +17,6 @@ from d5ray.networks.stages.cutting import pieces
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.loss import Loss
 
-TRIED = 2  # samples of the shape that the loss is asked about
 Parameters = dict[str, np.ndarray[Any, Any]]
 
 
@@ -54,10 +53,7 @@ class Shares:
         seed: int,
     ) -> None:
         self.mesh = mesh
-        whole = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
-        scores = whole.network.descriptors.get(whole.scores)
-        if scores is not None and scores.shape is not None:
-            loss.check(tuple(size if isinstance(size, int) else TRIED for size in scores.shape), classes)
+        whole = trainable_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
         ends = Ends.of(whole)
         self._splitting = Splitting(whole.network, mesh.split, mesh.parts) if mesh.parts > 1 else None
         self._shares: dict[tuple[int, int], Share] = {}

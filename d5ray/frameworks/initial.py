@@ -6,6 +6,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks import catalogue
+from d5ray.networks.frameworks import framework_of
 from d5ray.networks.from_layers import network_from_layers
 from d5ray.networks.labelled import LabelledNetwork, labelled
 from d5ray.networks.loading import as_network, is_path
@@ -31,6 +32,58 @@ def labelled_network(
 ) -> LabelledNetwork:
     """What agents train of a model: a name of the catalogue, a Network, or the path of an ONNX file."""
     return labelled(_network(model, options, sample_shape, classes, seed), loss, sample_shape)
+
+
+def trainable_network(
+    model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, loss: Loss, *, seed: int
+) -> LabelledNetwork:
+    """The same, also of a class or function that gives a module of PyTorch or a Keras model, or of one.
+
+    It is the network as the model trains, with the parameters that it has; what a class or function of
+    PyTorch's makes begins as the plain executor's would with this seed. What is a Network can be cut, split
+    and changed. Raises `ConfigurationError` where the model cannot be one, or does not fit the loss.
+    """
+    if not (isinstance(model, (str, Network)) or is_path(model)):
+        model, options = _exported(model, options, sample_shape, seed), {}
+    made = labelled_network(model, options, sample_shape, classes, loss, seed=seed)
+    known = made.network.descriptors.get(made.scores)
+    if known is not None and known.shape is not None and None not in known.shape:
+        loss.check(tuple(size if isinstance(size, int) else 2 for size in known.shape), classes)
+    return made
+
+
+def _exported(model: Any, options: dict[str, Any], sample_shape: Shape, seed: int) -> Network:
+    """The Network of a model that is given as it is, or made now."""
+    made = _made(model, options, seed)
+    if isinstance(made, Network):
+        return made
+    adapter = framework_of(made)
+    if not hasattr(made, "state_dict"):  # Keras's know their inputs
+        own: Network = adapter.training_network_of(made)
+        return own
+    samples = np.zeros((2, *sample_shape), np.float32)
+    try:
+        own = adapter.training_network_of(made, samples)
+    except ConfigurationError:
+        if not any(type(part).__name__ == "Embedding" for part in made.modules()):
+            raise
+        own = adapter.training_network_of(made, samples.astype(np.int64))  # tokens
+    return own
+
+
+def _made(model: Any, options: dict[str, Any], seed: int) -> Any:
+    if hasattr(model, "parameters") and not isinstance(model, type):  # a module as it is
+        return model
+    if hasattr(model, "trainable_variables") and not isinstance(model, type):  # a Keras model
+        return model
+    import torch  # noqa: PLC0415 - beside other frameworks
+
+    before = torch.get_rng_state()
+    try:
+        torch.manual_seed(seed)
+        return model(**options)
+    finally:
+        torch.set_rng_state(before)
 
 
 def _network(model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, seed: int) -> Network:

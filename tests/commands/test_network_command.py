@@ -88,3 +88,24 @@ def test_two_files_are_told_apart_by_structure_and_values(tmp_path: Path) -> Non
     assert (other.code, report["node"], report["other_node"]) == (1, "shares", "shares")
     assert "shares (Softmax), and shares (Tanh)" in report["structure"]
     assert [(row["tensor"], row["l1"], row["largest"]) for row in report["values"]] == [("w", 1500.0, 0.5)]
+
+
+def test_the_stages_of_a_cut_are_a_table(tmp_path: Path) -> None:
+    """Balanced or by hand; for people and for programs; what cannot be is one error."""
+    file = str(written(tmp_path))
+    lines = [line.split() for line in d5ray("network", file, "--stages", "2").out.splitlines()]
+    assert lines[0][:5] == ["stage", "from", "to", "operators", "parameters"]
+    assert (lines[1][:5], lines[1][-4:]) == (
+        ["0", "product", "product", "1", "3,000"],
+        ["4", "kB", "to", "1"],
+    )
+    assert (lines[2][:5], lines[2][-4:]) == (["1", "shares", "shares", "1", "0"], ["4", "kB", "from", "0"])
+    (first, second) = json.loads(d5ray("network", file, "--cut", "shares", "--json").out)
+    assert (first["flops"], first["sent_to"]) == (3 * 2 * 3 * 1000, [1])
+    assert (second["received_bytes"], second["received_from"]) == (4000, [0])
+    for wrong, said in (
+        (("--cut", "product"), "leaves stage 0 without operators"),
+        (("--stages", "2", "--cut", "shares"), "give one of them"),
+    ):
+        done = d5ray("network", file, *wrong)
+        assert (done.code, done.out) == (3, "") and said in " ".join(done.err.split())

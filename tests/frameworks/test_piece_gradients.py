@@ -1,5 +1,6 @@
 """Claims about pieces of a network: chained by hand they are the network uncut, whatever the cut"""
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-import d5ray as d5
-from d5ray.frameworks.initial import network_by_name
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.initial import network_by_name, trainable_network
 from d5ray.networks.labelled import labelled
 from d5ray.networks.network import Network
 from d5ray.networks.stages.balanced import Balanced
@@ -182,19 +183,70 @@ def test_tied_weights_and_ways_around_stages(framework: str) -> None:
     check_same(under_test, under_test.train(batch), uncut(framework, network, batch), 1e-10)
 
 
+class Images(nn.Module):
+    """Of the user's own, with statistics of the batch."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, channels, 3), nn.BatchNorm2d(channels), nn.GELU(), nn.Flatten(), nn.LazyLinear(5)
+        )
+        self(torch.zeros(2, 1, 6, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers(x)
+        return found
+
+
 def test_a_module_of_the_users_own_is_cut() -> None:
-    """As PyTorch computes it: a network made of it, with the loss, in three stages."""
-    torch.manual_seed(1)
-    module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), nn.GELU(), nn.Flatten(), nn.Linear(108, 5))
-    x = np.random.default_rng(1).standard_normal((4, 1, 8, 8)).astype(np.float32)
+    """As PyTorch computes it in training, from the parameters that the seed gives; in three stages."""
+    x = np.random.default_rng(1).standard_normal((4, 1, 6, 6)).astype(np.float32)
     y = np.array([0, 3, 4, 1])
-    network = labelled(d5.Network.from_model(module, x), LOSS, (1, 8, 8)).network
-    (name,) = (each for each in network.inputs if each != "labels")
+    made = trainable_network(Images, {"channels": 3}, (1, 6, 6), 5, LOSS, seed=4)
+    torch.manual_seed(4)
+    module = Images(3)
     loss = nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y))
     loss.backward()  # type: ignore[no-untyped-call]
-    under_test = chain("torch", network, Balanced(3))
-    assert under_test.train({name: x, "labels": y}) == pytest.approx(loss.item(), rel=1e-5)
+    under_test = chain("torch", made.network, Balanced(3))
+    assert under_test.train({made.inputs: x, made.labels: y}) == pytest.approx(loss.item(), rel=1e-5)
     gradients = under_test.gradients()
     for key, tensor in module.named_parameters():
         assert tensor.grad is not None
         assert error(gradients[key], tensor.grad.numpy()) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_a_keras_model_is_cut() -> None:
+    """As TensorFlow computes it, chained under TensorFlow and under NumPy."""
+    from d5ray.ops.tensorflow.library import tf  # noqa: PLC0415 - may not be there
+
+    keras = tf.keras
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(5)])
+    made = trainable_network(model, {}, (6,), 5, LOSS, seed=4)
+    x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    y = np.array([0, 3, 4, 1])
+    with tf.GradientTape() as tape:
+        scores = model(x)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
+    expected = [each.numpy() for each in tape.gradient(loss, model.trainable_variables)]
+    for framework in ("tensorflow", "numpy"):
+        under_test = chain(framework, made.network, Balanced(2))
+        assert under_test.train({made.inputs: x, made.labels: y}) == pytest.approx(float(loss), rel=1e-5)
+        found = sorted(np.abs(each).sum() for each in under_test.gradients().values())
+        np.testing.assert_allclose(found, sorted(np.abs(each).sum() for each in expected), rtol=1e-5)
+
+
+def test_models_that_do_not_fit_are_refused() -> None:
+    """By the loss, by the samples, and what is no model at all."""
+    for model, message in (
+        ("mlp", None),
+        (network_by_name("mlp", {}, (1, 8, 8), 9, seed=1), r"needs \(batch, 10\)"),
+        (network_by_name("mlp", {}, (1, 6, 6), 10, seed=1), r"does not take samples of shape \(1, 8, 8\)"),
+        (dict, "no model of PyTorch"),
+    ):
+        if message is None:
+            assert trainable_network(model, {}, (1, 8, 8), 10, LOSS, seed=1).loss == "loss"
+            continue
+        with pytest.raises(ConfigurationError, match=message):
+            trainable_network(model, {}, (1, 8, 8), 10, LOSS, seed=1)
