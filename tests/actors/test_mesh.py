@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import d5ray as d5
 from d5ray.actors.outcome import Outcome
@@ -96,7 +97,11 @@ def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dat
     """Replicas × stages × parts: what a replica's agents have together is what one agent would have."""
     network = float64_network(digits)
     products = [node.name for node in network.nodes if node.type in ("Gemm", "MatMul")]
-    split = {products[0]: d5.ByColumns(), products[1]: d5.ByRows(), products[2]: d5.ByColumns()}
+    split: dict[str, Any] = {
+        products[0]: d5.ByColumns(),
+        products[1]: d5.ByRows(),
+        products[2]: d5.ByColumns(),
+    }
     own: dict[str, Any] = {"model": network, "distributed": d5.DPSGD(), "topology": d5.Complete(2)}
     expected, _ = trained(digits, **own)
     mesh = Mesh(2, stages, parts=2, split=split, micro_batches=3)
@@ -119,6 +124,21 @@ def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None
     found, _ = trained(digits, mesh=mesh, executor=executor)
     for replica in range(2):
         assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
+
+
+def test_a_module_of_pytorch_is_cut_as_a_network_is(digits: Dataset) -> None:
+    """What a function makes with this seed, in two stages, against agents that run the module itself."""
+    own: dict[str, Any] = {"model": module, "executor": "torch"}
+    expected, _ = trained(digits, agents=2, **own)
+    mesh = Mesh(2, 2)
+    found, _ = trained(digits, mesh=mesh, **own)
+    for replica in range(2):
+        assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
+
+
+def module() -> nn.Module:
+    """Three layers, one of which normalizes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.LayerNorm(24), nn.Tanh(), nn.Linear(24, 10))
 
 
 def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
