@@ -71,6 +71,7 @@ class AgentEvents:
         self.moment = Moment(
             rank=rank,
             agents=experiment.replicas,
+            seed=experiment.seed,
             steps_per_epoch=steps_per_epoch,
             executor=executor,
             dataset=dataset,

@@ -47,7 +47,7 @@ class AgentRecords:
         metrics = STEP_METRICS if network is None else STEP_METRICS | PREDICTED
         return self._recorder.frame(tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values()))
 
-    def evaluated(self, step: int, epoch: int, values: tuple[float, float, float]) -> None:
+    def evaluated(self, step: int, epoch: int, values: tuple[float, float | None, float]) -> None:
         """An evaluation after this step: the values of `EVALUATION_METRICS`."""
         self._evaluations.append(step, epoch, "test", values)
 

@@ -478,6 +478,7 @@ class TrainingAgent:
             moment.batch, moment.epoch = batch, batch.epoch
             for hook in hooks.after_sampling:
                 hook(moment)
+            batch = moment.batch
             for hook in hooks.before_step:
                 hook(moment)
             forward_ns, backward_ns = executor.forward_ns, executor.backward_ns
@@ -617,9 +618,10 @@ class TrainingAgent:
         result = self._executor.evaluate_pieces(pieces)
         seconds = (clock() - begin) * 1e-9
         step = self._progress.step - 1
-        self._records.evaluated(step, epoch, (result.loss, result.accuracy, seconds))
+        accuracy = result.accuracy if self.experiment.loss.classifies else None
+        self._records.evaluated(step, epoch, (result.loss, accuracy, seconds))
         self._recorder.poll()
-        self._progress.accuracy = result.accuracy
+        self._progress.accuracy = accuracy
         self._around.moment.evaluation = result
         self._around.happen(self._around.hooks.after_test)
 

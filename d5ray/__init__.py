@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.reductions import Allreduce as Allreduce
     from d5ray.distributed.compression.reductions import Reduction as Reduction
     from d5ray.distributed.compression.reductions import ScatterReduce as ScatterReduce
+    from d5ray.distributed.compression.rows import NonZeroRows as NonZeroRows
     from d5ray.distributed.compression.sgd import CompressedSGD as CompressedSGD
     from d5ray.distributed.compression.signs import OneBit as OneBit
     from d5ray.distributed.compression.signs import ScaledSign as ScaledSign
@@ -170,6 +171,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.asynchrony import ServerQueue as ServerQueue
     from d5ray.metrics.asynchrony import Staleness as Staleness
     from d5ray.metrics.balance import Imbalance as Imbalance
+    from d5ray.metrics.bits import BitsPerByte as BitsPerByte
     from d5ray.metrics.convergence import StepsToAccuracy as StepsToAccuracy
     from d5ray.metrics.convergence import TimeToAccuracy as TimeToAccuracy
     from d5ray.metrics.convergence import convergence_curve as convergence_curve
@@ -192,6 +194,7 @@ if TYPE_CHECKING:
     from d5ray.metrics.definitions import Throughput as Throughput
     from d5ray.metrics.definitions import UpdateTime as UpdateTime
     from d5ray.metrics.estimates import Rows as Rows
+    from d5ray.metrics.families import LastEvaluation as LastEvaluation
     from d5ray.metrics.latency import InferenceLatency as InferenceLatency
     from d5ray.metrics.latency import InferenceTime as InferenceTime
     from d5ray.metrics.latency import StepLatency as StepLatency
@@ -200,6 +203,10 @@ if TYPE_CHECKING:
     from d5ray.metrics.pipelines import StageComputeTime as StageComputeTime
     from d5ray.metrics.pipelines import StageSendTime as StageSendTime
     from d5ray.metrics.pipelines import StageWaitTime as StageWaitTime
+    from d5ray.metrics.qualities import AreaUnderCurve as AreaUnderCurve
+    from d5ray.metrics.qualities import AveragePrecision50 as AveragePrecision50
+    from d5ray.metrics.qualities import MeanAveragePrecision as MeanAveragePrecision
+    from d5ray.metrics.qualities import TestReturn as TestReturn
     from d5ray.metrics.queries.table import Table as Table
     from d5ray.metrics.query import sql as sql
     from d5ray.metrics.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
@@ -262,6 +269,7 @@ if TYPE_CHECKING:
     from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
     from d5ray.operators.custom_operator import CustomOp as CustomOp
     from d5ray.operators.custom_python import CustomPythonOp as CustomPythonOp
+    from d5ray.operators.loss import Loss as Loss
     from d5ray.operators.node import Node as Node
     from d5ray.operators.registry import register_operator as register_operator
     from d5ray.operators.tensor_descriptor import TensorDescriptor as TensorDescriptor
@@ -269,6 +277,9 @@ if TYPE_CHECKING:
     from d5ray.operators.validation import check_forward as check_forward
     from d5ray.operators.validation import check_gradient as check_gradient
     from d5ray.operators.validation import check_repeatability as check_repeatability
+    from d5ray.ops.actor_critic_loss import ActorCriticLoss as ActorCriticLoss
+    from d5ray.ops.default_boxes import DefaultBoxes as DefaultBoxes
+    from d5ray.ops.multi_box_loss import MultiBoxLoss as MultiBoxLoss
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.recipe import run_recipe as run_recipe
     from d5ray.replayer import replay as replay
@@ -282,11 +293,16 @@ if TYPE_CHECKING:
     from d5ray.training.datasets import Subset as Subset
     from d5ray.training.datasets import Synthetic as Synthetic
     from d5ray.training.datasets import load_dataset as load_dataset
+    from d5ray.training.datasets.log_mel import LogMel as LogMel
     from d5ray.training.events.checkpoint import Checkpoint as Checkpoint
     from d5ray.training.events.curves import LearningCurves as LearningCurves
+    from d5ray.training.events.detection import DetectionQuality as DetectionQuality
     from d5ray.training.events.event import Event as Event
     from d5ray.training.events.inference import MeasureInference as MeasureInference
     from d5ray.training.events.moment import Moment as Moment
+    from d5ray.training.events.play import Play as Play
+    from d5ray.training.events.quality import Quality as Quality
+    from d5ray.training.events.quality import RankingQuality as RankingQuality
     from d5ray.training.events.stopping import StopAfterSeconds as StopAfterSeconds
     from d5ray.training.events.stopping import StopAfterSteps as StopAfterSteps
     from d5ray.training.events.stopping import StopAtAccuracy as StopAtAccuracy
@@ -685,6 +701,22 @@ _NAMES = {
     "uint16": "numpy",
     "uint32": "numpy",
     "uint64": "numpy",
+    "Loss": "d5ray.operators.loss",
+    "DefaultBoxes": "d5ray.ops.default_boxes",
+    "MultiBoxLoss": "d5ray.ops.multi_box_loss",
+    "ActorCriticLoss": "d5ray.ops.actor_critic_loss",
+    "Quality": "d5ray.training.events.quality",
+    "RankingQuality": "d5ray.training.events.quality",
+    "DetectionQuality": "d5ray.training.events.detection",
+    "Play": "d5ray.training.events.play",
+    "NonZeroRows": "d5ray.distributed.compression.rows",
+    "LastEvaluation": "d5ray.metrics.families",
+    "BitsPerByte": "d5ray.metrics.bits",
+    "MeanAveragePrecision": "d5ray.metrics.qualities",
+    "AveragePrecision50": "d5ray.metrics.qualities",
+    "AreaUnderCurve": "d5ray.metrics.qualities",
+    "TestReturn": "d5ray.metrics.qualities",
+    "LogMel": "d5ray.training.datasets.log_mel",
 }
 __all__ = sorted(_NAMES)
 

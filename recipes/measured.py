@@ -12,6 +12,7 @@ from d5ray.metrics import resources
 from d5ray.metrics.asynchrony import ConsensusDistance
 from d5ray.metrics.criteria import Criterion, Metric
 from d5ray.metrics.definitions import CATALOGUE
+from d5ray.metrics.qualities import AREA, PRECISION, PRECISION_50, RETURN
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.training.events.inference import INFERENCE_TIME
 
@@ -51,11 +52,17 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
         SERVER_METRICS: (experiment.rule.uses_server, "take an optimizer with servers, such as ASGD()"),
         PEER_METRICS: (experiment.rule.uses_peers, "take an optimizer with peers, such as ADPSGD()"),
         (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
+        (PRECISION, PRECISION_50): (PRECISION in known, "add DetectionQuality(boxes) to the events"),
+        (AREA,): (AREA in known, "add RankingQuality() to the events"),
+        (RETURN,): (RETURN in known, "add Play(name) to the events"),
         tuple(kind.name for kind in OF_NODES): (experiment.monitor_seconds > 0, "set monitor_seconds=1"),
     }
     for names, (recorded, _) in lacking.items():
         if recorded:
             known |= set(names)
+    if not experiment.loss.classifies:
+        known.discard("test_accuracy")
+        lacking["test_accuracy",] = (False, f"{experiment.loss!r} has no accuracy, take another metric")
     if isinstance(metric, ConsensusDistance) and not experiment.rule.asynchronous:
         raise ConfigurationError(
             f"METRICS has {metric.label}, but the agents of {experiment.distributed!r} wait for each other "
@@ -63,7 +70,8 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
         )
     for name in metric.reads():
         if name not in known:
-            remedy = next((what for names, (_, what) in lacking.items() if name in names), "")
+            remedies = [what for names, (recorded, what) in lacking.items() if name in names and not recorded]
+            remedy = next(iter(remedies), "")
             raise ConfigurationError(
                 f"METRICS has {metric.label}, but this experiment records no {name}: "
                 + (remedy or nearest(name, known))

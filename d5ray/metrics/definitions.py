@@ -28,6 +28,7 @@ from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks
 from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
 from d5ray.metrics.latency import InferenceTime
 from d5ray.metrics.pipelines import PIPELINES
+from d5ray.metrics.qualities import AreaUnderCurve, AveragePrecision50, MeanAveragePrecision, TestReturn
 from d5ray.metrics.resources import (
     ControlGroupPeakMemory,
     DeviceEnergy,
@@ -244,7 +245,8 @@ class SamplesSeen(Metric):
 CATALOGUE: dict[str, type[Metric]] = {
     metric.name: metric
     for metric in (
-        Loss, TestAccuracy, TestLoss, StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
+        Loss, TestAccuracy, TestLoss, MeanAveragePrecision, AveragePrecision50, AreaUnderCurve, TestReturn,
+        StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
         PredictedExchangeTime, UpdateTime,
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
         Staleness, ClockGap, ServerQueue, ParameterVersion, ServerWaitTime, WindowWaitTime, LetterWaitTime,

@@ -27,7 +27,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss and accuracy (0..1) over a whole split."""
+    """Mean loss and accuracy (0..1) over a whole split; NaN where the loss does not classify."""
 
     loss: float
     accuracy: float
@@ -74,7 +74,7 @@ class Executor(ABC):
 
     @abstractmethod
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
-        """Mean loss and accuracy over all the samples, in evaluation mode."""
+        """Mean loss, and accuracy where the loss classifies, over all the samples, in evaluation mode."""
 
     @abstractmethod
     def numpy_parameters(self) -> np.ndarray[Any, Any]:

@@ -30,6 +30,8 @@ def labelled(network: Network, loss: Loss, sample_shape: Shape) -> LabelledNetwo
     """
     own = network.copy()
     check_one_of_each(own, sample_shape)
+    if not loss.name:
+        raise loss.lacking("this framework")
     (inputs,), (scores,) = own.inputs, own.outputs
     taken = set(own.descriptors) | {each for node in own.nodes for each in node.outputs}
     labels, made = free("labels", taken), free("loss", taken)

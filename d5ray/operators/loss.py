@@ -1,43 +1,57 @@
-"""What a loss is: the operator at the end of a network that turns scores and labels into one number."""
+"""What a loss is: what turns a network's output and its targets into one number"""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from d5ray.errors import ConfigurationError
+
 if TYPE_CHECKING:
     import torch
 
 
 class Loss(ABC):
-    """A mean over the batch, under every framework; `name` is the ONNX operator type.
+    """A mean over the batch: subclass it, write `check` and `torch`, and give it to an `Experiment`.
 
-    Sizes: scores (batch, ..., classes), labels (batch, ...). Implementations stand in the catalogue,
-    `d5ray.ops`.
+    One that `classifies` takes scores (batch, ..., classes) and labels (batch, ...), and evaluations count
+    how often the largest score is the label's; one that does not takes whatever the network and the data set
+    give, (batch, ...) each, and there is no accuracy: what is right then is for a `Quality` to say.
+
+    `name` is the type of the operator by which frameworks other than PyTorch compute it; without one, and
+    without `numpy` and `numpy_gradient`, a loss is for PyTorch alone. Hyperparameters are plain attributes.
+    Implementations stand in the catalogue, `d5ray.ops`.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
+    classifies: ClassVar[bool] = True
 
     @abstractmethod
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
-        """Raise `ConfigurationError` if a network's output (batch, ...) does not fit labels 0..classes-1."""
+        """Raise `ConfigurationError` if a network's output (batch, ...) does not fit so many classes."""
 
-    @abstractmethod
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
         """The loss in NumPy: the reference."""
+        raise self.lacking("NumPy")
 
-    @abstractmethod
     def numpy_gradient(
         self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
         """The gradient of the loss with respect to the scores, in NumPy."""
+        raise self.lacking("NumPy")
 
     @abstractmethod
     def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-        """The loss by PyTorch's own function, a scalar tensor."""
+        """The loss by PyTorch's own functions, a scalar tensor."""
+
+    def lacking(self, framework: str) -> ConfigurationError:
+        """The error for a framework that this is not written for."""
+        return ConfigurationError(
+            f"{self!r} has no form for {framework}: train under PyTorch, executor='torch', or write one"
+        )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)

@@ -11,7 +11,7 @@ class Batch:
     """This agent's samples of one step; see `Draw` for the weight."""
 
     inputs: np.ndarray[Any, Any]  # (batch, ...)
-    labels: np.ndarray[Any, Any]  # (batch,)
+    labels: np.ndarray[Any, Any]  # (batch, ...), or targets that are no classes
     weight: float
     step: int
     epoch: int

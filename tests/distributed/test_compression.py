@@ -17,6 +17,7 @@ from d5ray.distributed.compression.chain import Chain
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.precision import BFloat16, Float16, Identity
 from d5ray.distributed.compression.random_k import RandomK, UnbiasedRandomK
+from d5ray.distributed.compression.rows import NonZeroRows
 from d5ray.distributed.compression.signs import OneBit, ScaledSign
 from d5ray.distributed.compression.stochastic import QSGD, TernGrad
 from d5ray.distributed.compression.threshold import Threshold
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 DETERMINISTIC: list[Compressor] = [
     TopK(3), TopK(0.25), TopK(2, bucket=5), TopK(0.6, bucket=7), Threshold(0.5), Threshold(0.0),
+    NonZeroRows(), NonZeroRows(4),
     OneBit(), OneBit(bucket=4), ScaledSign(), ScaledSign(bucket=4), Float16(), BFloat16(), Identity(),
     Chain(TopK(3), ScaledSign()), Chain(TopK(2, bucket=5), BFloat16()), Chain(Threshold(0.5), OneBit()),
 ]  # fmt: skip
@@ -100,6 +102,25 @@ LENGTHS: list[tuple[Compressor, int, float]] = [  # compressor, n, bytes of a me
     (Chain(TopK(16, bucket=512), QSGD(bits=4)), 51200, 1600 * 9 / 8 + 1600 * 4 / 8 + 4 * FLOAT),
     (Chain(RandomK(64), ScaledSign()), 51200, 8 + 64 / 8 + FLOAT),
 ]
+
+
+@pytest.mark.parametrize(
+    ("n", "touched", "width", "expected"),
+    [
+        (8000, [3, 4, 999], 8, 8 + math.ceil(3 * 10 / 8) + 3 * 8 * FLOAT),  # 1,000 rows, 10 bits a place
+        (8000, range(500), 8, 8 + 1000 / 8 + 500 * 8 * FLOAT),  # a bit a row is less
+        (8003, [1000], 8, 8 + math.ceil(10 / 8) + 3 * FLOAT),  # the last row has three entries
+        (8000, [], 8, 8),
+    ],
+)
+def test_rows_that_were_not_touched_take_no_bytes(n: int, touched: Any, width: int, expected: float) -> None:
+    """All else comes back to the last bit; one entry that is not zero makes its row travel."""
+    vector, rng = np.zeros(n, np.float32), np.random.default_rng(4)
+    for row in touched:
+        vector[min(n - 1, row * width + int(rng.integers(width)))] = rng.standard_normal()
+    compressor = NonZeroRows(width)
+    assert compressor.compress(vector, rng).nbytes == expected
+    np.testing.assert_array_equal(through(compressor, vector), vector)
 
 
 @pytest.mark.parametrize(("compressor", "n", "expected"), LENGTHS, ids=repr)

@@ -1,4 +1,4 @@
-"""Claims about the recipe of the transformer: it learns text, any text, and its loss is in nats a byte"""
+"""Claims about the recipe of the transformer: it learns text, any text, and is judged in bits a byte"""
 
 import math
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_a_short_run_learns_more_than_how_frequent_each_byte_is(tmp_path: Path) 
     counts = np.unique(list(text), return_counts=True)[1] / len(text)
     entropy = -float((counts * np.log(counts)).sum())
     short = recipe(
-        {"dataset.paths": str(tmp_path / "sums.txt"), "dataset.length": 24, "batch_size": 8,
+        {"dataset": "text", "dataset.paths": str(tmp_path / "sums.txt"), "dataset.length": 24, "batch_size": 8,
          "optimizer": "AdamW(0.01)"},
         epochs=6, model_kwargs={"width": 16, "heads": 2, "depth": 1},
     ).made()  # fmt: skip
@@ -41,9 +41,11 @@ def test_a_short_run_learns_more_than_how_frequent_each_byte_is(tmp_path: Path) 
         with d5.simulate(short, root=tmp_path) as group:
             group.train(progress=False)
             found = d5.TestLoss().estimate(group.tables())
+            bits = d5.BitsPerByte().estimate(group.tables())
         losses.append(found.value)
     assert losses[0] == losses[1] and losses[0] is not None
     assert losses[0] < 0.75 * entropy < math.log(256)
+    assert bits.exact and bits.value == losses[0] / math.log(2)
 
 
 def test_it_runs_anywhere_as_it_stands() -> None:
@@ -54,11 +56,11 @@ def test_it_runs_anywhere_as_it_stands() -> None:
     assert data.sample_shape == (64,) and len(data.classes) == 256
     (schedule,) = made.optimizer.schedules
     assert 0 < schedule.value(made.epochs - 1) < 0.1 * schedule.value(1)
-    assert str(text_transformer.METRICS[0]).startswith("TestLoss() <=")
+    assert str(text_transformer.METRICS[0]).startswith("BitsPerByte() <=")
 
 
 def test_another_text_is_set_by_its_paths_and_the_network_is_fixed(tmp_path: Path) -> None:
-    made = recipe({"dataset.paths": "books/*.txt", "dataset.length": 32}).made()
+    made = recipe({"dataset": "text", "dataset.paths": "books/*.txt", "dataset.length": 32}).made()
     assert made.dataset_kwargs == {"paths": "books/*.txt", "length": 32}
     with pytest.raises(ConfigurationError, match="'model' is FIXED"):
         recipe({"model.width": 128})

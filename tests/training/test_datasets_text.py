@@ -1,5 +1,6 @@
 """Claims about text as data: every byte of the files is predicted once, and what is refused."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +114,61 @@ def test_without_paths_it_is_the_language_reference() -> None:
     paragraphs = [text for text in whole.decode(errors="replace").split("\n\n") if text.count("\n") > 1]
     assert len(set(paragraphs)) == len(paragraphs)
     assert data.fingerprint == load_dataset("text").fingerprint
+
+
+# -- the standard library, WikiText -----------------------------------------------------------------------
+
+
+def test_the_standard_library_is_whole_modules_in_a_fixed_order(tmp_path: Path) -> None:
+    """As many as fit, the order being that of their names' hashes; too large ones and packages are not."""
+    for name in "abcdefghijkl":
+        (tmp_path / f"{name}.py").write_text(40 * name)
+    (tmp_path / "large.py").write_text(999 * "!")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "inner.py").write_text(40 * "?")
+    data = load_dataset("stdlib", folder=tmp_path, most_bytes=400, length=1)
+    whole = bytes_of(data.train) + bytes_of(data.test)
+    order = sorted("abcdefghijkl", key=lambda name: hashlib.sha256(f"{name}.py".encode()).hexdigest())
+    assert whole == "".join(40 * name for name in order[:10]).encode()
+    assert len(bytes_of(data.test)) == 40
+
+
+def test_every_python_has_a_standard_library() -> None:
+    data = load_dataset("stdlib", most_bytes=100_000, length=50)
+    assert 80_000 < data.train.labels.size + data.test.labels.size < 100_000
+    assert (
+        b"import " in bytes_of(data.train) and data.fingerprint != load_dataset("text", length=50).fingerprint
+    )
+
+
+def test_a_folder_without_modules_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"found no module of at most 50000 bytes in {tmp_path}"):
+        load_dataset("stdlib", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("inner", "ending"),
+    [("wikitext", "raw"), ("wikitext-2", "tokens"), ("wikitext-103-raw", "raw"), ("", "tokens")],
+)
+def test_wikitext_is_read_as_it_was_published(tmp_path: Path, inner: str, ending: str) -> None:
+    """Its own files are the splits, in the archive's folders or beside them; bytes, not words."""
+    folder = tmp_path / inner
+    folder.mkdir(exist_ok=True)
+    texts = {name: f" = {name} = \n \n The <unk> of {name} @-@ it .\n" for name in ("train", "valid", "test")}
+    for name, text in texts.items():
+        (folder / f"wiki.{name}.{ending}").write_text(text)
+    data = load_dataset("wikitext", root=tmp_path, length=1)
+    assert bytes_of(data.train) == texts["train"].encode() and bytes_of(data.test) == texts["test"].encode()
+
+
+def test_a_missing_or_empty_wikitext_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"(?s)'wikitext': not found: wiki.train.raw and wiki.test.raw"):
+        load_dataset("wikitext", root=tmp_path)
+    with pytest.raises(ConfigurationError, match="cannot be downloaded from here"):
+        load_dataset("wikitext", root=tmp_path, download=True)
+    (tmp_path / "wiki.train.raw").write_text(500 * "word ")
+    (tmp_path / "wiki.test.raw").write_text("short")
+    with pytest.raises(
+        DataError, match=r"found 5 bytes in .*wiki.test.raw, expected at least length \+ 1 = 129"
+    ):
+        load_dataset("wikitext", root=tmp_path)

@@ -157,7 +157,9 @@ class Server(ABC):
             compressor.check(part.stop - part.start)
         self._announce(compressor)
         self._compressor = compressor
-        if compressor.bounded_residual(self._elements):
+        if compressor.contraction(self._elements) == 1.0:
+            self.sending.residual = None  # nothing is dropped
+        elif compressor.bounded_residual(self._elements):
             self.sending.residual = np.zeros(self._elements, np.float32)
         elif not (compressor.unbiased or compressor.rounding):
             raise ConfigurationError(

@@ -94,6 +94,8 @@ class KerasNativeExecutor(NativeExecutor):
 def _compared(loss: Loss | None, scores: Any, labels: Any) -> Any:
     """The loss by the catalogue's own operator, which has the classes at axis 1."""
     assert loss is not None
+    if not loss.name:
+        raise loss.lacking("TensorFlow")
     if len(scores.shape) > 2:
         scores = tf.experimental.numpy.moveaxis(scores, -1, 1)
     site = Site(Node(loss.name, ("scores", "labels"), ("loss",), name="loss"))

@@ -1,5 +1,6 @@
 """The level-1 executor of PyTorch: a native module whose tensors are views into two flat buffers."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
@@ -100,7 +101,8 @@ class TorchExecutor(Executor):
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         total, right = 0.0, 0
-        labels_at_once = EVALUATION_BATCH * len(labels) // max(1, labels.size)
+        parts = labels.size if self.loss.classifies else len(labels)
+        labels_at_once = EVALUATION_BATCH * len(labels) // max(1, parts)
         bytes_at_once = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
         batch = max(1, min(labels_at_once, bytes_at_once))
         with self._evaluating():
@@ -108,8 +110,10 @@ class TorchExecutor(Executor):
                 truth = self._tensor(labels[start : start + batch])
                 scores = self.module(self._tensor(inputs[start : start + batch]))
                 total += self.loss.torch(scores, truth).item() * len(truth)
-                right += int((scores.argmax(dim=-1) == truth).sum().item())
-        return Evaluation(loss=total / len(labels), accuracy=right / labels.size)
+                if self.loss.classifies:
+                    right += int((scores.argmax(dim=-1) == truth).sum().item())
+        accuracy = right / labels.size if self.loss.classifies else math.nan
+        return Evaluation(loss=total / len(labels), accuracy=accuracy)
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         return flat.numbers(self.parameters).copy()

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from d5ray.errors import D5Error
+from d5ray.metrics.bits import BitsPerByte
 from d5ray.metrics.convergence import StepsToAccuracy, TimeToAccuracy
 from d5ray.metrics.criteria import Criterion, Metric, Verdict
 from d5ray.metrics.definitions import CATALOGUE
@@ -15,7 +16,8 @@ from d5ray.metrics.schema import TABLES, checked, table_of
 from d5ray.metrics.views.view import RunView
 
 KNOWN: dict[str, type[Metric]] = CATALOGUE | {
-    metric.name: metric for metric in (TimeToAccuracy, StepsToAccuracy, StepLatency, InferenceLatency)
+    metric.name: metric
+    for metric in (TimeToAccuracy, StepsToAccuracy, StepLatency, InferenceLatency, BitsPerByte)
 }
 OPEN: Final = "INCONCLUSIVE"
 LATER = "known when the run has ended"

@@ -18,7 +18,7 @@ def with_loss(
 ) -> Graph:
     """The graph with a loss of this kind over scores; known: what these are. See `Network.add_loss`."""
     if kind not in DOMAINS:
-        raise ConfigurationError(f"there is no loss {kind!r}: {nearest(kind, DOMAINS)}")
+        raise ConfigurationError(f"there is no loss {kind!r} among the operators: {nearest(kind, DOMAINS)}")
     if known is None or known.shape is None:
         raise ConfigurationError(
             f"the loss {kind} needs scores whose shape is known, and that of {scores!r} is not: it is {known}"

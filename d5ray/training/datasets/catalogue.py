@@ -6,20 +6,32 @@ from pathlib import Path
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.datasets.cifar import load_cifar10, load_cifar100
+from d5ray.training.datasets.clicks import load_clicks
+from d5ray.training.datasets.coco import load_coco
+from d5ray.training.datasets.criteo import load_criteo
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.digits import load_digits
+from d5ray.training.datasets.environment import load_environment
 from d5ray.training.datasets.files import default_root
 from d5ray.training.datasets.image_folder import load_image_folder, load_imagenet
+from d5ray.training.datasets.keywords import load_keywords
 from d5ray.training.datasets.mnist import load_fashion_mnist, load_mnist
 from d5ray.training.datasets.parquet import load_parquet
+from d5ray.training.datasets.shapes import load_shapes
+from d5ray.training.datasets.speech_commands import load_speech_commands
 from d5ray.training.datasets.synthetic import load_synthetic
-from d5ray.training.datasets.text import load_text
+from d5ray.training.datasets.text import load_stdlib, load_text, load_wikitext
 
 # Loaders of data that an installed package carries, that is made, or that is the user's own: called with the
 # options alone.
 SHIPPED: dict[str, Callable[..., Dataset]] = {
     "digits": load_digits,
     "text": load_text,
+    "stdlib": load_stdlib,
+    "keywords": load_keywords,
+    "shapes": load_shapes,
+    "clicks": load_clicks,
+    "environment": load_environment,
     "synthetic": load_synthetic,
     "image_folder": load_image_folder,
     "parquet": load_parquet,
@@ -32,6 +44,10 @@ PUBLISHED: dict[str, Callable[..., Dataset]] = {
     "cifar10": load_cifar10,
     "cifar100": load_cifar100,
     "imagenet": load_imagenet,
+    "wikitext": load_wikitext,
+    "speech_commands": load_speech_commands,
+    "coco": load_coco,
+    "criteo": load_criteo,
 }
 
 
@@ -39,7 +55,7 @@ def dataset_names() -> tuple[str, ...]:
     """The names that `load_dataset` knows.
 
     >>> dataset_names()[:4]
-    ('digits', 'text', 'synthetic', 'image_folder')
+    ('digits', 'text', 'stdlib', 'keywords')
     """
     return (*SHIPPED, *PUBLISHED)
 

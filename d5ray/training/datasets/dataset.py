@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.errors import DataError
-from d5ray.training.datasets.samples import Samples, Shape
+from d5ray.training.datasets.samples import Labels, Samples, Shape
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 
@@ -21,7 +21,8 @@ class Split(Samples):
 
     Args:
         inputs: (N, ...) float32, such as images (N, C, H, W), or int64, such as tokens (N, T); C-contiguous.
-        labels: (N,) int64, C-contiguous, each sample's class, >= 0; or (N, ...), several a sample.
+        labels: (N,) int64, C-contiguous, each sample's class, >= 0; or (N, ...), several a sample; or
+            targets that are no classes, such as boxes, (N, ...) float32.
 
     Raises:
         DataError: an array has another type, shape or length, or a label is negative.
@@ -32,17 +33,17 @@ class Split(Samples):
 
     in_memory = True
     inputs: npt.NDArray[Any]
-    labels: npt.NDArray[np.int64]
+    labels: Labels
 
     def __post_init__(self) -> None:
         _check_array("inputs", self.inputs, (FLOAT32, INT64))
-        _check_array("labels", self.labels, (INT64,))
+        _check_array("labels", self.labels, (INT64, FLOAT32))
         if len(self.inputs) != len(self.labels):
             raise DataError(
                 f"found {len(self.inputs)} inputs and {len(self.labels)} labels, expected as many of one as "
                 "of the other: give each sample one label"
             )
-        if self.labels.size and self.labels.min() < 0:
+        if self.labels.dtype == INT64 and self.labels.size and self.labels.min() < 0:
             raise DataError(
                 f"labels{_place(self.labels, self.labels.argmin())} is {self.labels.min()}, expected 0 or "
                 "more: number the classes from 0"
@@ -58,9 +59,9 @@ class Split(Samples):
 
     @property
     def highest_label(self) -> int:
-        return int(self.labels.max(initial=-1))
+        return int(self.labels.max(initial=-1)) if self.labels.dtype == INT64 else -1
 
-    def take(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], Labels]:
         return self.inputs[indices], self.labels[indices]
 
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:

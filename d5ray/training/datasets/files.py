@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from d5ray.errors import ConfigurationError, DataError
+from d5ray.errors import ConfigurationError, D5Error, DataError
 from d5ray.training.datasets.published import ADDRESSES, CHECKSUMS
 
 FETCH_AGAIN = "delete the file and fetch it again"
@@ -59,6 +59,20 @@ def missing_error(dataset: str, lacking: Sequence[str], folders: Sequence[Path])
         f"data set {dataset!r}: not found: {', '.join(lacking)}; expected in one of these folders:\n"
         f"{looked}\n"
         f"pass download=True, or fetch it from {ADDRESSES[dataset]} and place it in {folders[0]}"
+    )
+
+
+def by_hand(dataset: str, needed: str, folders: Sequence[Path], address: str, download: bool) -> D5Error:
+    """The error for a data set that is not there, and that nobody can fetch from here."""
+    if download:
+        return ConfigurationError(
+            f"data set {dataset!r} cannot be downloaded from here: fetch it from {address} and place "
+            f"{needed} in {folders[0]}"
+        )
+    looked = "\n".join(f"  {folder}" for folder in folders)
+    return DataError(
+        f"data set {dataset!r}: not found: {needed}; expected in one of these folders:\n{looked}\n"
+        f"fetch it from {address} and place it in {folders[0]}"
     )
 
 

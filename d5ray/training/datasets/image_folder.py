@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.checks import check_count, check_share
-from d5ray.errors import ConfigurationError, DataError
+from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.files import folders_of, unreadable
+from d5ray.training.datasets.files import by_hand, folders_of, unreadable
 from d5ray.training.datasets.images import decoded, image_shape
 from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Subset, divided
 
@@ -124,15 +124,9 @@ def load_imagenet(
         if (folder / "train").is_dir() and (folder / "val").is_dir():
             made = load_image_folder(path=folder, size=size, channels=channels)
             return Dataset("imagenet", made.train, made.test, made.classes)
-    if download:
-        raise ConfigurationError(
-            "ImageNet is given to those who agree to its terms, so it cannot be downloaded from here: fetch "
-            f"it from https://image-net.org and place its folders train/ and val/ in {folders[0]}"
-        )
-    looked = "\n".join(f"  {folder}" for folder in folders)
-    raise DataError(
-        "data set 'imagenet': not found: train/ and val/, each with a folder a class; expected in one of "
-        f"these folders:\n{looked}\nfetch it from https://image-net.org and place it in {folders[0]}"
+    needed = "train/ and val/, each with a folder a class"
+    raise by_hand(
+        "imagenet", needed, folders, "https://image-net.org (for those who agree to its terms)", download
     )
 
 

@@ -1,6 +1,7 @@
 """Images decoded from files or bytes, each to an array of one size"""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,20 @@ def decoded(source: Path | bytes, shape: Shape, name: str) -> npt.NDArray[np.flo
     Source: a file, or its bytes. A JPEG much larger than that is decoded at a half, quarter or eighth.
     Raises `DataError` with the name for what is no whole image.
     """
-    from PIL import Image, ImageOps  # noqa: PLC0415 - loaded when asked for
+    from PIL import ImageOps  # noqa: PLC0415 - loaded when asked for
+
+    return _decoded(source, shape, name, ImageOps.fit)
+
+
+def squeezed(source: Path | bytes, shape: Shape, name: str) -> npt.NDArray[np.float32]:
+    """An image as (C, H, W) of 0..1: the whole of it, whatever its proportions; else as `decoded`."""
+    return _decoded(source, shape, name, lambda pixels, size, method: pixels.resize(size, method))
+
+
+def _decoded(
+    source: Path | bytes, shape: Shape, name: str, fit: Callable[..., Any]
+) -> npt.NDArray[np.float32]:
+    from PIL import Image  # noqa: PLC0415 - loaded when asked for
 
     channels, height, width = shape
     try:
@@ -39,7 +53,7 @@ def decoded(source: Path | bytes, shape: Shape, name: str) -> npt.NDArray[np.flo
             image.draft(MODES[channels], (2 * width, 2 * height))
             pixels: Any = image.convert(MODES[channels])
             if pixels.size != (width, height):
-                pixels = ImageOps.fit(pixels, (width, height), Image.Resampling.BILINEAR)
+                pixels = fit(pixels, (width, height), Image.Resampling.BILINEAR)
             numbers = np.asarray(pixels, dtype=np.float32).reshape(height, width, channels)
     except Exception as error:  # Pillow raises of every kind, SyntaxError too
         raise DataError(

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
-Labels = npt.NDArray[np.int64]
+Labels = npt.NDArray[Any]  # int64 of classes, or float32 of other targets
+Indices = npt.NDArray[np.int64]
 
 
 class Samples(ABC):
@@ -36,7 +37,8 @@ class Samples(ABC):
 
     @abstractmethod
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
-        """Copies of inputs (n, ...) of float32 or int64, and labels (n, ...) of int64, C-contiguous.
+        """Copies of inputs (n, ...) of float32 or int64, and labels (n, ...) of int64, C-contiguous; or
+        targets of float32 in their place.
 
         indices: (n,), in any order, also repeated. Several threads may call it at a time.
         Raises `DataError` for a sample that cannot be read, with its name.
@@ -45,7 +47,7 @@ class Samples(ABC):
     @property
     @abstractmethod
     def highest_label(self) -> int:
-        """The greatest label; -1 without samples."""
+        """The greatest class; -1 without samples, and where targets are no classes."""
 
     @abstractmethod
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
@@ -89,7 +91,7 @@ class Subset(OnDemand):
 
     @property
     def highest_label(self) -> int:
-        return int(self.labels.max(initial=-1))
+        return int(self.labels.max(initial=-1)) if self.whole.highest_label >= 0 else -1
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
         return self.whole.take(self.indices[indices])
@@ -100,7 +102,7 @@ class Subset(OnDemand):
         self.whole.add_to(digest, part)
 
 
-def divided(count: int, test_fraction: float, split_seed: int) -> tuple[Labels, Labels]:
+def divided(count: int, test_fraction: float, split_seed: int) -> tuple[Indices, Indices]:
     """The indices of a training and of a test split: round(test_fraction × count) of a permutation test."""
     order = np.random.Generator(np.random.PCG64(split_seed)).permutation(count).astype(np.int64, copy=False)
     tests = round(test_fraction * count)

@@ -1,6 +1,8 @@
-"""Text as a sequence of bytes, from files, or from the documentation that every Python carries"""
+"""Text as a sequence of bytes: from files, from WikiText's, or from what every Python carries"""
 
 import glob
+import hashlib
+import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,9 +12,12 @@ import numpy.typing as npt
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets.dataset import Dataset, Split
+from d5ray.training.datasets.files import by_hand, find
 
 BYTES = tuple(repr(bytes([byte])) for byte in range(256))  # the names of the classes
 Paths = str | Path | Sequence[str | Path]
+WIKITEXT = ("wikitext", "wikitext-2-raw", "wikitext-2", "wikitext-103-raw", "wikitext-103", "")  # folders
+SPLITS = tuple((f"wiki.{split}.raw", f"wiki.{split}.tokens") for split in ("train", "test"))
 
 
 def load_text(*, paths: Paths = (), length: int = 128, test_fraction: float = 0.1) -> Dataset:
@@ -40,17 +45,96 @@ def load_text(*, paths: Paths = (), length: int = 128, test_fraction: float = 0.
     check_number("test_fraction", test_fraction, low=0.0, low_included=False, high=1.0)
     files = _files(paths)
     text = b"".join(map(_read, files)) if files else _reference()
+    return _divided("text", text, _where(files), length, test_fraction)
+
+
+def load_stdlib(
+    *,
+    length: int = 128,
+    test_fraction: float = 0.1,
+    most_bytes: int = 500_000,
+    folder: str | Path | None = None,
+) -> Dataset:
+    """Windows of Python's own standard library, as `load_text` makes them: to learn what byte follows.
+
+    The text is the modules `*.py` that lie in the library's folder itself, in the order of the SHA-256 of
+    their names, so that neighbours have nothing to do with each other: as many whole ones as fit into
+    `most_bytes`, none of them larger than a tenth of that. It is not the same in all versions of Python.
+
+    Args:
+        length, test_fraction: as in `load_text`.
+        most_bytes: that are taken.
+        folder: where the modules lie, if not where this Python has them.
+
+    Raises:
+        ConfigurationError: an option's value makes no sense.
+        DataError: there are no modules, a file cannot be read, or there is too little text.
+    """
+    check_count("length", length, 1)
+    check_count("most_bytes", most_bytes, 1)
+    check_number("test_fraction", test_fraction, low=0.0, low_included=False, high=1.0)
+    place = Path(sysconfig.get_path("stdlib") if folder is None else folder).expanduser()
+    modules = sorted(place.glob("*.py"), key=lambda file: hashlib.sha256(file.name.encode()).digest())
+    taken, left = [], most_bytes
+    for module in modules:
+        source = _read(module)
+        if len(source) <= min(left, most_bytes // 10):
+            taken.append(source)
+            left -= len(source)
+    if not taken:
+        raise DataError(
+            f"data set 'stdlib': found no module of at most {most_bytes // 10} bytes in {place}, expected "
+            "Python's own: set the folder where they lie, or more most_bytes"
+        )
+    return _divided("stdlib", b"".join(taken), f"{len(taken)} modules of {place}", length, test_fraction)
+
+
+def load_wikitext(root: Path, download: bool, *, length: int = 128) -> Dataset:
+    """Windows of WikiText's articles, as `load_text` makes them, from the files as they were published.
+
+    `wiki.train.raw` and `wiki.test.raw`, or, where rare words are <unk>, `….tokens`: of WikiText-2 or -103,
+    in `root/wikitext` or in the folder that the archive has. Bytes are learned, not words.
+
+    Raises:
+        ConfigurationError: an option's value makes no sense.
+        DataError: the files are not there, cannot be read, or hold too little text.
+
+    Source: Merity, Xiong, Bradbury, Socher, Pointer sentinel mixture models, arXiv:1609.07843.
+    """
+    check_count("length", length, 1)
+    folders = [root / name for name in WIKITEXT]
+    found = find(folders, SPLITS)
+    if found is None:
+        needed = "wiki.train.raw and wiki.test.raw (or .tokens)"
+        raise by_hand("wikitext", needed, folders, "its authors (arXiv:1609.07843)", download)
+    texts = [_read(file) for file in found]
+    for file, text in zip(found, texts, strict=True):
+        if len(text) <= length:
+            raise DataError(
+                f"data set 'wikitext': found {len(text)} bytes in {file}, expected at least length + 1 = "
+                f"{length + 1}: fetch it again, or choose a smaller length"
+            )
+    train, test = (_windows(_tokens(text), length) for text in texts)
+    return Dataset("wikitext", train, test, BYTES)
+
+
+def _divided(name: str, text: bytes, where: str, length: int, test_fraction: float) -> Dataset:
+    """The last bytes test."""
     tested = round(test_fraction * len(text))
     shortest = min(tested, len(text) - tested)
     if shortest <= length:
         raise DataError(
-            f"data set 'text': found {len(text)} bytes in {_where(files)}, {len(text) - tested} to train and "
+            f"data set {name!r}: found {len(text)} bytes in {where}, {len(text) - tested} to train and "
             f"{tested} to test, expected at least length + 1 = {length + 1} of each: give more text, or "
             "choose a smaller length or another test_fraction"
         )
-    tokens = np.frombuffer(text, np.uint8).astype(np.int64)
+    tokens = _tokens(text)
     train, test = tokens[: len(tokens) - tested], tokens[len(tokens) - tested :]
-    return Dataset("text", _windows(train, length), _windows(test, length), BYTES)
+    return Dataset(name, _windows(train, length), _windows(test, length), BYTES)
+
+
+def _tokens(text: bytes) -> npt.NDArray[np.int64]:
+    return np.frombuffer(text, np.uint8).astype(np.int64)
 
 
 def _windows(tokens: npt.NDArray[np.int64], length: int) -> Split:
@@ -98,7 +182,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise DataError(f"data set 'text': {file} cannot be read: {error}: check its rights") from error
+        raise DataError(f"{file} cannot be read: {error}: check its rights") from error
 
 
 def _reference() -> bytes:

@@ -49,8 +49,9 @@ class LearningCurves(Event):
         found = moment.executor.evaluate_pieces(pieces_to_test(Subset(train, some), moment.transformations))
         epoch = float(moment.epoch + 1)
         for name, value in (("training_loss", found.loss), ("training_accuracy", found.accuracy)):
-            moment.record(name, value)
-            self._curves[name].append((epoch, value))
+            if not math.isnan(value):
+                moment.record(name, value)
+                self._curves[name].append((epoch, value))
         if moment.evaluation is not None:
             self._curves["test_loss"].append((epoch, moment.evaluation.loss))
             self._curves["test_accuracy"].append((epoch, moment.evaluation.accuracy))

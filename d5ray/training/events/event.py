@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from d5ray.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from d5ray.training.events.moment import Moment
 
@@ -25,7 +27,7 @@ class Event:
       before_run       a call of `train` begins
       before_epoch     an epoch of the training set begins
       before_sampling  the batch is about to be fetched
-      after_sampling   it is there, as moment.batch
+      after_sampling   it is there, as moment.batch; the step takes what is in its place afterwards
       before_step      the distributed optimizer's step is about to begin
       after_step       it is over: moment.loss, moment.step steps are done
       before_test      an evaluation on the test set begins; parameters are those to be evaluated
@@ -112,3 +114,18 @@ class Hooks:
                 if getattr(type(event), point) is not getattr(Event, point)
             ]
             setattr(self, point, tuple(overridden))
+
+
+def check_classifies(event: Event, experiment: Any) -> None:
+    """Raise `ConfigurationError` unless the network's answers are right or wrong."""
+    if not experiment.loss.classifies:
+        raise ConfigurationError(
+            f"{event!r} is about accuracy, which {experiment.loss!r} does not have: leave it out, or look at "
+            "a `Quality`"
+        )
+
+
+def check_evaluates(event: Event, experiment: Any) -> None:
+    """Raise `ConfigurationError` unless there are evaluations while the training goes on."""
+    if not experiment.evaluate:
+        raise ConfigurationError(f"{event!r} looks at evaluations after epochs: set evaluate=True")

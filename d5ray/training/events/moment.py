@@ -29,10 +29,12 @@ class Moment:
     """One object an agent, whose values change as the training goes on.
 
     rank, agents     which agent this is, of how many
+    seed             of the run
     step             steps done since the beginning of the run; within a step, its number from 0
     epoch            the epoch under way, or just over, from 0
     steps_per_epoch  of this run
-    batch            this agent's share of the step, from after_sampling to after_step
+    batch            this agent's share of the step, from after_sampling to after_step; in after_sampling
+                     another one may be put in its place
     loss             of the last step, on this agent's samples; NaN where it had none
     evaluation       the last one on the test set; None before the first
     completed        in after_run: whether the training came to its end, and nothing failed
@@ -46,6 +48,7 @@ class Moment:
         *,
         rank: int,
         agents: int,
+        seed: int,
         steps_per_epoch: int,
         executor: Executor,
         dataset: Dataset,
@@ -56,6 +59,7 @@ class Moment:
     ) -> None:
         self.rank = rank
         self.agents = agents
+        self.seed = seed
         self.steps_per_epoch = steps_per_epoch
         self.executor = executor
         self.dataset = dataset

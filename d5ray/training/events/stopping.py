@@ -6,7 +6,7 @@ from typing import Any, Final, final
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import is_finite
-from d5ray.training.events.event import Event
+from d5ray.training.events.event import Event, check_classifies, check_evaluates
 from d5ray.training.events.moment import Moment
 
 OF: Final = {"test_loss": "min", "test_accuracy": "max", "loss": "min"}
@@ -23,7 +23,8 @@ class StopAtAccuracy(Event):
         self.accuracy = accuracy
 
     def check(self, experiment: Any) -> None:
-        _check_evaluates(self, experiment)
+        check_evaluates(self, experiment)
+        check_classifies(self, experiment)
 
     def after_test(self, moment: Moment) -> None:
         assert moment.evaluation is not None
@@ -86,7 +87,9 @@ class StopAtPlateau(Event):
 
     def check(self, experiment: Any) -> None:
         if self.of != "loss":
-            _check_evaluates(self, experiment)
+            check_evaluates(self, experiment)
+        if self.of == "test_accuracy":
+            check_classifies(self, experiment)
 
     def before_run(self, moment: Moment) -> None:
         if not hasattr(self, "_best"):
@@ -141,9 +144,3 @@ class StopAtNaN(Event):
             if not is_finite(x[slot.offset : slot.offset + slot.size]):
                 moment.stop(f"the parameter {slot.name} is not finite after step {moment.step}")
                 return
-
-
-def _check_evaluates(event: Event, experiment: Any) -> None:
-    """Raise unless there are evaluations while the training goes on."""
-    if not experiment.evaluate:
-        raise ConfigurationError(f"{event!r} looks at evaluations after epochs: set evaluate=True")

@@ -1,12 +1,12 @@
 """The event that keeps the test samples which the trained network takes for something else"""
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 
 from d5ray.checks import check_count
-from d5ray.training.events.event import Event
+from d5ray.training.events.event import Event, check_classifies
 from d5ray.training.events.moment import Moment
 from d5ray.training.loader import pieces_to_test
 
@@ -30,6 +30,9 @@ class SaveWrongSamples(Event):
     def __init__(self, most: int = 1000) -> None:
         check_count("most", most)
         self.most = most
+
+    def check(self, experiment: Any) -> None:
+        check_classifies(self, experiment)
 
     def after_run(self, moment: Moment) -> None:
         test = moment.dataset.test

@@ -1,6 +1,7 @@
 """Transformations one after the other: their shapes, and what they make of a batch"""
 
 import functools
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ def shape_after(transformations: Transformations, shape: Shape) -> Shape:
 def transformed(
     transformations: Transformations,
     inputs: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
-    labels: npt.NDArray[np.int64],
+    labels: npt.NDArray[Any],
     indices: npt.NDArray[np.int64],
     *,
     seed: int,

@@ -23,7 +23,7 @@ class Sampled:
     """
 
     inputs: np.ndarray[Any, Any]
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[Any]
     keys: Keys
 
     def uniform(self, draws: int) -> npt.NDArray[np.float64]:

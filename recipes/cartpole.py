@@ -1,0 +1,48 @@
+"""A pole is balanced on a cart: two agents act and learn, each at its own pace, by a parameter server (A3C)
+
+    d5ray run cartpole        or        python -m d5ray.recipes.cartpole
+
+Needs gymnasium: pip install 'd5ray[rl]'. Every agent plays with its own copy of the policy, and pushes the
+gradient of what it has played; nobody waits for anybody (Mnih et al., arXiv:1602.01783). An episode returns
+how many steps the pole stood, 500 at most; a random policy comes to about 20. With
+`--set distributed=AllreduceSGD` the agents wait for each other: A2C.
+"""
+
+import d5ray as d5
+
+# Using PyTorch as the framework
+import d5ray.frameworks.torch as d5fw
+from d5ray.recipes.command import main
+from d5ray.recipes.models import ActorCritic
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "model": ActorCritic,
+    "model_kwargs": {"observations": 4, "actions": 2},
+    "dataset": "environment",
+    "dataset_kwargs": {"environment": "CartPole-v1", "steps": 20_480},
+    "epochs": 10,
+}
+
+# Mutable components: what may be changed to do better
+MUTABLE = {
+    "agents": 2,
+    "batch_size": 128,  # steps of the environment that an agent plays for a gradient
+    "events": (d5.Play("CartPole-v1"),),
+    "loss": d5.ActorCriticLoss(),
+    "executor": d5fw.from_model,
+    "executor_kwargs": {"device": d5.CPUDevice()},
+    "optimizer": d5.Adam,
+    "optimizer_args": (0.001,),
+    "distributed": d5.ASGD,
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    d5.TestReturn() >= 400,  # of 500, the worse agent's mean
+    d5.AsynchronousThroughput() >= 1000,  # steps of the environment a second, of both agents
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

@@ -1,0 +1,48 @@
+"""Which of ten words was spoken: a small convolutional network on log-mel pictures, two agents, momentum SGD
+
+    d5ray run keyword_spotting        or        python -m d5ray.recipes.keyword_spotting
+    d5ray run keyword_spotting --set dataset=speech_commands \\
+        --set "dataset.words=('yes','no','up','down','left','right','on','off','stop','go')"
+
+The words are synthesised, each by a voice of its own, with noise; `speech_commands` reads Google's recordings
+from $D5RAY_DATA/speech_commands, whose pictures have the same shape (arXiv:1804.03209). Runs on different
+data, which FIXED cannot tell apart, are not comparable.
+"""
+
+import d5ray as d5
+
+# Using PyTorch as the framework
+import d5ray.frameworks.torch as d5fw
+from d5ray.recipes.command import main
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "model": "lenet",
+    "model_kwargs": {"channels": (8, 16), "hidden": (64, 32)},
+    "train_sampler": d5.ShuffleSampler,
+    "epochs": 20,
+}
+
+# Mutable components: what may be changed to do better, and the sounds
+MUTABLE = {
+    "dataset": "keywords",
+    "agents": 2,
+    "batch_size": 32,  # of one agent
+    "executor": d5fw.from_model,
+    "executor_kwargs": {"device": d5.CPUDevice()},
+    "transformations": (d5.Normalize(-1.0, 2.7),),
+    "optimizer": d5.Momentum,
+    "optimizer_args": (0.02, 0.9),
+    "distributed": d5.AllreduceSGD,
+    "communicator": "auto",  # shared memory on one node
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    d5.TestAccuracy() >= 0.95,
+    d5.StepTime() <= 0.1,  # s, the median over blocks of steps
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

@@ -1,0 +1,53 @@
+"""Circles, squares and triangles are found in images: a small single-shot detector, two agents
+
+    d5ray run shapes_detection        or        python -m d5ray.recipes.shapes_detection
+    d5ray run shapes_detection --set dataset=coco --set dataset.size=64 \\
+        --set "dataset.categories=('cat','dog','person')"
+
+The images are drawn, with noise. Quality is COCO's mean average precision, over overlaps from 0.5 to 0.95.
+`coco` reads the published photographs and boxes from $D5RAY_DATA/coco; three categories keep the network's
+shape. Runs on different data, which FIXED cannot tell apart, are not comparable.
+"""
+
+import d5ray as d5
+
+# Using PyTorch as the framework
+import d5ray.frameworks.torch as d5fw
+from d5ray.recipes.command import main
+from d5ray.recipes.models import SingleShotDetector
+
+BOXES = d5.DefaultBoxes(grids=(8, 4), sizes=((0.2, 0.3), (0.42,)))
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "model": SingleShotDetector,
+    "model_kwargs": {"classes": 3, "grids": BOXES.grids, "per_cell": BOXES.per_cell},
+    "loss": d5.MultiBoxLoss(BOXES),
+    "train_sampler": d5.ShuffleSampler,
+    "epochs": 30,
+}
+
+# Mutable components: what may be changed to do better, and the images
+MUTABLE = {
+    "dataset": "shapes",
+    "agents": 2,
+    "batch_size": 16,  # of one agent
+    "events": (d5.DetectionQuality(BOXES),),
+    "executor": d5fw.from_model,
+    "executor_kwargs": {"device": d5.CPUDevice()},
+    "optimizer": d5.Adam,
+    "optimizer_args": (0.002,),
+    "distributed": d5.AllreduceSGD,
+    "communicator": "auto",  # shared memory on one node
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    d5.MeanAveragePrecision() >= 0.5,
+    d5.AveragePrecision50() >= 0.8,
+    d5.StepTime() <= 0.5,  # s, the median over blocks of steps
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

@@ -1,0 +1,203 @@
+"""Claims about the recipes of Table II's workloads: short runs learn, published formats fit, all pass"""
+
+import gzip
+import json
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import d5ray as d5
+from d5ray.experiment import Experiment
+from d5ray.metrics.criteria import Metric, RunTables
+from d5ray.recipes import cartpole, click_ranking, keyword_spotting, shapes_detection, text_transformer
+from d5ray.recipes.recipe import Recipe
+
+RECIPES = {
+    "keyword_spotting": keyword_spotting,
+    "text_transformer": text_transformer,
+    "click_ranking": click_ranking,
+    "cartpole": cartpole,
+    "shapes_detection": shapes_detection,
+}
+every_recipe = pytest.mark.parametrize("module", RECIPES.values(), ids=RECIPES)
+
+
+def made(module: ModuleType, overrides: dict[str, Any] | None = None, **fixed: Any) -> Experiment:
+    """The recipe with overrides, and, to be short, with other fixed values."""
+    recipe = Recipe.of(
+        module.FIXED | fixed, module.MUTABLE, module.METRICS, name="short", overrides=overrides
+    )
+    experiment = recipe.made()
+    assert isinstance(experiment, Experiment)
+    return experiment
+
+
+def trained(experiment: Experiment, root: Path) -> RunTables:
+    with d5.simulate(experiment, root=root) as group:
+        group.train(progress=False)
+        return group.tables()
+
+
+def value(metric: Metric, tables: RunTables) -> float:
+    found = metric.estimate(tables).value
+    assert found is not None
+    return found
+
+
+@every_recipe
+def test_it_is_for_two_agents_and_needs_no_files(module: ModuleType) -> None:
+    """What it trains on is made or comes with Python; its criteria have a quality before their times."""
+    experiment = made(module)
+    assert experiment.agents == 2
+    assert len(experiment.load_dataset().train) > 1000
+    assert module.METRICS[0].metric.kind == "quality"
+
+
+# -- short runs --------------------------------------------------------------------------------------------
+
+
+def test_keywords_are_told_apart_after_a_few_epochs(tmp_path: Path) -> None:
+    short = made(
+        keyword_spotting,
+        {"dataset.samples": 400, "dataset.test_samples": 100, "dataset.noise": 0.1},
+        epochs=6,
+    )
+    assert value(d5.TestAccuracy(), trained(short, tmp_path)) > 0.5  # a tenth is guessing
+
+
+def test_clicks_are_ranked_better_than_by_chance_and_rows_alone_travel(tmp_path: Path) -> None:
+    """With dense pushes the same training sends many times the bytes, and learns the same in one order."""
+    sizes = {"dataset.samples": 8000, "dataset.test_samples": 2000, "distributed": "ParameterServerSGD"}
+    short = [
+        made(click_ranking, sizes | {"distributed_kwargs": given}, epochs=1)
+        for given in ({"compressor": d5.NonZeroRows(8)}, {})
+    ]
+    sparse, dense = (trained(experiment, tmp_path) for experiment in short)
+    assert value(d5.AreaUnderCurve(), sparse) > 0.6
+    assert value(d5.TestLoss(), sparse) == pytest.approx(value(d5.TestLoss(), dense), rel=1e-6)
+    steps = len(d5.Rows(dense, "step_time")) / 2
+    assert value(d5.BytesSent(), dense) == steps * 4 * 160_001
+    assert value(d5.BytesSent(), sparse) < 0.05 * value(d5.BytesSent(), dense)
+
+
+def test_a_pole_is_balanced_longer_after_a_while(tmp_path: Path) -> None:
+    short = made(cartpole, epochs=1, dataset_kwargs={"steps": 10_240})
+    assert value(d5.TestReturn(), trained(short, tmp_path)) > 50  # a random policy: 20
+
+
+def test_shapes_begin_to_be_found(tmp_path: Path) -> None:
+    short = made(shapes_detection, {"dataset.samples": 120, "dataset.test_samples": 40}, epochs=5)
+    tables = trained(short, tmp_path)
+    assert value(d5.AveragePrecision50(), tables) > 0.05
+    losses = d5.Rows(tables, "test_loss", "test").value
+    assert losses[4] < 0.8 * losses[0]
+
+
+# -- published formats -------------------------------------------------------------------------------------
+
+
+def speech_commands(root: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    names = []
+    for word in ("yes", "no"):
+        (root / "speech_commands" / word).mkdir(parents=True)
+        for number in range(6):
+            names.append(f"{word}/{number}_nohash_0.wav")
+            with wave.open(str(root / "speech_commands" / names[-1]), "wb") as file:
+                file.setparams((1, 2, 16_000, 0, "NONE", ""))
+                file.writeframes((3000 * rng.standard_normal(16_000)).astype("<i2").tobytes())
+    (root / "speech_commands" / "testing_list.txt").write_text("\n".join(names[::5]))
+    (root / "speech_commands" / "validation_list.txt").write_text("")
+    return {"dataset": "speech_commands", "dataset.words": ("yes", "no"), "batch_size": 4}
+
+
+def wikitext(root: Path) -> dict[str, Any]:
+    (root / "wikitext-2-raw").mkdir()
+    for split in ("train", "valid", "test"):
+        (root / "wikitext-2-raw" / f"wiki.{split}.raw").write_text(
+            60 * f" = {split} = \n The text @-@ of it .\n"
+        )
+    return {"dataset": "wikitext", "batch_size": 8}
+
+
+def criteo(root: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    rows = (
+        "\t".join(
+            [
+                str(rng.integers(2)),
+                *map(str, rng.integers(0, 50, 13)),
+                *(f"{k:x}" for k in rng.integers(0, 99, 26)),
+            ]
+        )
+        for _ in range(80)
+    )
+    (root / "train.txt.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    return {"dataset": "criteo", "batch_size": 16}
+
+
+def coco(root: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    (root / "coco" / "annotations").mkdir(parents=True)
+    for part, count in (("train2017", 8), ("val2017", 4)):
+        (root / "coco" / part).mkdir()
+        images: list[dict[str, Any]] = []
+        for number in range(count):
+            images.append({"id": number, "file_name": f"{number:012}.jpg", "width": 80, "height": 60})
+            pixels = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(root / "coco" / part / images[-1]["file_name"])
+        boxes = [
+            {
+                "image_id": each["id"],
+                "category_id": 1 + each["id"] % 3,
+                "bbox": [10, 10, 30, 25],
+                "iscrowd": 0,
+            }
+            for each in images
+        ]
+        kinds = [{"id": 1 + place, "name": name} for place, name in enumerate(("cat", "dog", "person"))]
+        found = {"images": images, "annotations": boxes, "categories": kinds}
+        (root / "coco" / "annotations" / f"instances_{part}.json").write_text(json.dumps(found))
+    return {"dataset": "coco", "dataset.size": 64, "batch_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("module", "write"),
+    [
+        (keyword_spotting, speech_commands), (text_transformer, wikitext), (click_ranking, criteo),
+        (shapes_detection, coco),
+    ],
+)  # fmt: skip
+def test_the_published_format_takes_the_place_of_made_data(
+    module: ModuleType,
+    write: Callable[[Path], dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The recipe as it stands trains on it, by --set alone, and measures its quality."""
+    monkeypatch.setenv("D5RAY_DATA", str(tmp_path))
+    overrides = write(tmp_path)
+    tables = trained(made(module, overrides, epochs=1), tmp_path)
+    first = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name="r").criteria[0]
+    assert np.isfinite(value(first.metric, tables))
+
+
+# -- whole runs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@every_recipe
+def test_a_whole_run_reaches_its_quality_with_any_seed(module: ModuleType, seed: int, tmp_path: Path) -> None:
+    """Simulated, so that its order is the same every time; times are judged by `d5ray run` alone."""
+    tables = trained(made(module, {"seed": seed}), tmp_path)
+    for criterion in Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name="r").criteria:
+        if criterion.metric.kind in ("quality", "count"):
+            assert criterion.judge(tables).verdict == "PASS", criterion.judge(tables)
