@@ -279,6 +279,7 @@ if TYPE_CHECKING:
     from d5ray.operators.validation import check_repeatability as check_repeatability
     from d5ray.ops.actor_critic_loss import ActorCriticLoss as ActorCriticLoss
     from d5ray.ops.default_boxes import DefaultBoxes as DefaultBoxes
+    from d5ray.ops.mean_squared_error_loss import MeanSquaredErrorLoss as MeanSquaredErrorLoss
     from d5ray.ops.multi_box_loss import MultiBoxLoss as MultiBoxLoss
     from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.recipe import run_recipe as run_recipe
@@ -702,6 +703,7 @@ _NAMES = {
     "uint32": "numpy",
     "uint64": "numpy",
     "Loss": "d5ray.operators.loss",
+    "MeanSquaredErrorLoss": "d5ray.ops.mean_squared_error_loss",
     "DefaultBoxes": "d5ray.ops.default_boxes",
     "MultiBoxLoss": "d5ray.ops.multi_box_loss",
     "ActorCriticLoss": "d5ray.ops.actor_critic_loss",

@@ -41,7 +41,7 @@ class MultiBoxLoss(Loss):
             raise ConfigurationError(
                 f"{self!r} needs targets (batch, most, 5), found {tuple(labels.shape)}: class, x1, y1, x2, y2"
             )
-        classes, offsets = self._matched(labels)  # (batch, A), 0 for nothing; (batch, A, 4)
+        classes, offsets = matched(self.boxes, labels, self.overlap)  # (batch, A), (batch, A, 4)
         positive = classes > 0
         count = positive.sum(dim=1).clamp(min=1)  # (batch,)
         apart = smooth_l1_loss(scores[..., :4], offsets, reduction="none").sum(dim=2)
@@ -53,26 +53,32 @@ class MultiBoxLoss(Loss):
         mean: torch.Tensor = (total / count).mean()
         return mean
 
-    def _matched(self, targets: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """For every default box the class that it is to have, from 1, or 0, and the offsets to its box."""
-        import torch  # noqa: PLC0415 - loaded when asked for
 
-        own = torch.from_numpy(self.boxes.corners).to(targets)  # (A, 4)
-        there = targets[..., 0] >= 0  # (batch, most)
-        overlaps = _overlap(own, targets[..., 1:]).masked_fill(~there[:, None, :], -1.0)  # (batch, A, most)
-        best, of = overlaps.max(dim=2)  # (batch, A)
-        nearest = overlaps.argmax(dim=1)  # (batch, most)
-        for place in range(targets.shape[1]):  # later ones win where two boxes have the same nearest
-            rows = there[:, place].nonzero()[:, 0]
-            best[rows, nearest[rows, place]] = 2.0
-            of[rows, nearest[rows, place]] = place
-        true = torch.gather(targets, 1, of[..., None].expand(-1, -1, 5))  # (batch, A, 5)
-        classes = torch.where(best >= self.overlap, true[..., 0] + 1, 0.0).long()
-        centred = torch.from_numpy(self.boxes.centred).to(targets)
-        low, high = true[..., 1:3], true[..., 3:]
-        centre = ((low + high) / 2 - centred[:, :2]) / centred[:, 2:] / CENTRE
-        size = ((high - low).clamp(min=1e-6) / centred[:, 2:]).log() / SIZE
-        return classes, torch.cat([centre, size], dim=2)
+def matched(
+    boxes: DefaultBoxes, targets: "torch.Tensor", least: float
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """What each default box is to have: classes (batch, A), from 1, or 0 for nothing; offsets (batch, A, 4).
+
+    least: the overlap with a true box that is enough to be its.
+    """
+    import torch  # noqa: PLC0415 - loaded when asked for
+
+    own = torch.from_numpy(boxes.corners).to(targets)  # (A, 4)
+    there = targets[..., 0] >= 0  # (batch, most)
+    overlaps = _overlap(own, targets[..., 1:]).masked_fill(~there[:, None, :], -1.0)  # (batch, A, most)
+    best, of = overlaps.max(dim=2)  # (batch, A)
+    nearest = overlaps.argmax(dim=1)  # (batch, most)
+    for place in range(targets.shape[1]):  # later ones win where two boxes have the same nearest
+        rows = there[:, place].nonzero()[:, 0]
+        best[rows, nearest[rows, place]] = 2.0
+        of[rows, nearest[rows, place]] = place
+    true = torch.gather(targets, 1, of[..., None].expand(-1, -1, 5))  # (batch, A, 5)
+    classes = torch.where(best >= least, true[..., 0] + 1, 0.0).long()
+    centred = torch.from_numpy(boxes.centred).to(targets)
+    low, high = true[..., 1:3], true[..., 3:]
+    centre = ((low + high) / 2 - centred[:, :2]) / centred[:, 2:] / CENTRE
+    size = ((high - low).clamp(min=1e-6) / centred[:, 2:]).log() / SIZE
+    return classes, torch.cat([centre, size], dim=2)
 
 
 def _overlap(own: "torch.Tensor", true: "torch.Tensor") -> "torch.Tensor":

@@ -125,6 +125,13 @@ def test_the_agents_of_a_mesh_train(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "1.weight": (64, 64), "1.bias": (64,), "3.weight": (32, 64), "3.bias": (32,),
         "5.weight": (10, 32), "5.bias": (10,),
     }  # fmt: skip
+def test_the_workload_of_ones_own_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The listing of the README: it comes near the line, and says by how much."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    exec(README.partition("<!-- workload -->\n```python\n")[2].partition("\n```")[0], {"__name__": "mine"})
+    assert 0 < float(capsys.readouterr().out.splitlines()[-1]) < 0.2
 
 
 def test_the_queries_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

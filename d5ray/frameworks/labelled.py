@@ -1,5 +1,6 @@
 """The executor that agents train with, over any executor of a Network whose tensors can be bound to arrays"""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, final
 
@@ -55,6 +56,7 @@ class LabelledExecutor(Executor):
                 "the network has no parameters to train: give it at least one node with weights"
             )
         self._type = network.inputs[labelled.inputs].dtype
+        self._label_type = network.inputs[labelled.labels].dtype
         self._arrays = FlatArrays(trained, network.state_values, library, self._type)
         self.slots, self.untrained = self._arrays.slots, self._arrays.untrained
         self.counters = ()
@@ -67,7 +69,7 @@ class LabelledExecutor(Executor):
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         own = self.labelled
-        given = {own.inputs: self._input(inputs), own.labels: _labels(labels)}
+        given = {own.inputs: self._input(inputs), own.labels: _of_type(labels, self._label_type)}
         forward, backward = self.inner.forward_ns, self.inner.backward_ns
         if on_ready is None:
             outputs = self.inner.inference_and_backprop(given, own.loss)
@@ -98,8 +100,10 @@ class LabelledExecutor(Executor):
             truth = labels[start : start + batch]
             scores = self.inference(inputs[start : start + batch])
             total += self.loss.numpy(scores, truth) * len(truth)
-            right += int((scores.argmax(axis=-1) == truth).sum())
-        return Evaluation(loss=total / len(labels), accuracy=right / labels.size)
+            if self.loss.classifies:
+                right += int((scores.argmax(axis=-1) == truth).sum())
+        accuracy = right / labels.size if self.loss.classifies else math.nan
+        return Evaluation(loss=total / len(labels), accuracy=accuracy)
 
     def numpy_parameters(self) -> Array:
         return self._arrays.numpy_parameters()
@@ -126,7 +130,7 @@ class LabelledExecutor(Executor):
         self.inner.bind(self._arrays.parameter_views, self._arrays.gradient_views)
 
     def _input(self, inputs: Array) -> Array:
-        return inputs if inputs.dtype == self._type else inputs.astype(self._type)
+        return _of_type(inputs, self._type)
 
 
 def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> LabelledExecutor:
@@ -149,5 +153,5 @@ def samples_at_once(inputs: Array, labels: Array) -> int:
     return max(1, min(by_labels, by_bytes))
 
 
-def _labels(labels: Array) -> Array:
-    return labels if labels.dtype == np.int64 else labels.astype(np.int64)
+def _of_type(array: Array, kind: Any) -> Array:
+    return array if array.dtype == kind else array.astype(kind)

@@ -11,6 +11,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.precision import overlap
 from d5ray.ops.default_boxes import CENTRE, SIZE, DefaultBoxes
+from d5ray.ops.multi_box_loss import matched
 
 BOXES = DefaultBoxes(grids=(4, 2), sizes=((0.3,), (0.6, 0.8)), ratios=(1.0, 2.0))
 
@@ -72,7 +73,7 @@ def test_offsets_lead_back_to_the_true_boxes() -> None:
         (0, 0.5, 0.4, 0.95, 0.9),
         (2, 0.01, 0.9, 0.06, 0.97),
     ]  # the last is tiny
-    classes, offsets = d5.MultiBoxLoss(BOXES)._matched(targets_of(*true))
+    classes, offsets = matched(BOXES, targets_of(*true), 0.5)
     corners = BOXES.boxes(offsets.numpy())[0]
     overlaps = overlap(BOXES.corners, np.array(true)[:, 1:])
     positive = np.flatnonzero(classes[0].numpy())
@@ -86,7 +87,7 @@ def test_offsets_lead_back_to_the_true_boxes() -> None:
 
 def perfect(targets: Any, loss: d5.MultiBoxLoss, sure: float = 30.0) -> Any:
     """Scores of a detector that is right about everything."""
-    classes, offsets = loss._matched(targets)
+    classes, offsets = matched(BOXES, targets, 0.5)
     return torch.cat([offsets, sure * torch.nn.functional.one_hot(classes, 4).float()], dim=2)
 
 
@@ -105,8 +106,8 @@ def test_the_worst_negatives_count_three_to_one_and_the_mean_is_over_images() ->
     loss = d5.MultiBoxLoss(BOXES)
     one, none = targets_of((0, 0.3, 0.3, 0.9, 0.9)), targets_of()
     scores = perfect(one, loss)
-    positive = int((loss._matched(one)[0] > 0).sum())
-    wrong = (loss._matched(one)[0][0] == 0).nonzero()[:5, 0]
+    positive = int((matched(BOXES, one, 0.5)[0] > 0).sum())
+    wrong = (matched(BOXES, one, 0.5)[0][0] == 0).nonzero()[:5, 0]
     for place, sure in zip(wrong, (1.0, 2.0, 3.0, 4.0, 5.0), strict=True):
         scores[0, place, 4:] = torch.tensor([0.0, sure, 0.0, 0.0])
     surprise = [math.log(3 + math.exp(sure)) for sure in (5.0, 4.0, 3.0, 2.0, 1.0)]

@@ -31,8 +31,8 @@ def test_a_short_run_learns_more_than_how_frequent_each_byte_is(tmp_path: Path) 
     counts = np.unique(list(text), return_counts=True)[1] / len(text)
     entropy = -float((counts * np.log(counts)).sum())
     short = recipe(
-        {"dataset": "text", "dataset.paths": str(tmp_path / "sums.txt"), "dataset.length": 24, "batch_size": 8,
-         "optimizer": "AdamW(0.01)"},
+        {"dataset": "text", "dataset.paths": str(tmp_path / "sums.txt"), "dataset.length": 24,
+         "batch_size": 8, "optimizer": "AdamW(0.01)"},
         epochs=6, model_kwargs={"width": 16, "heads": 2, "depth": 1},
     ).made()  # fmt: skip
     assert isinstance(short, Experiment)

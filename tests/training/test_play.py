@@ -60,7 +60,9 @@ class Leaning:
 def test_a_stage_plays_gymnasiums_episodes() -> None:
     """The same actions in an environment of one's own give the same observations, rewards and ends."""
     executor: Any = Leaning()
-    played, ended = Stage("CartPole-v1", 3, seed=11).play(executor, 700, np.random.default_rng(1))
+    stage = Stage("CartPole-v1", 3)
+    stage.open(seed=11)
+    played, ended = stage.play(executor, 700, np.random.default_rng(1))
     for world in range(3):
         own = gymnasium.make("CartPole-v1")
         seen, _ = own.reset(seed=11 + world)
@@ -81,7 +83,9 @@ def test_a_stage_plays_gymnasiums_episodes() -> None:
 
 def test_test_episodes_are_played_to_their_end_by_the_likeliest_action() -> None:
     executor: Any = Leaning()
-    returns = Stage("CartPole-v1", 4, seed=2).returns(executor)
+    stage = Stage("CartPole-v1", 4)
+    stage.open(seed=2)
+    returns = stage.returns(executor)
     own = gymnasium.make("CartPole-v1")
     seen, _ = own.reset(seed=3)
     total, going = 0.0, True
@@ -129,6 +133,18 @@ def test_a_batch_is_cut_to_its_size(tmp_path: Path) -> None:
     with d5.simulate(made, root=tmp_path) as group:
         group.train(progress=False)
         assert d5.Rows(group.tables(), "samples").value.tolist() == [32.0, 4.0, 32.0, 4.0]
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_new_episodes(tmp_path: Path) -> None:
+    made = experiment(distributed=d5.AllreduceSGD(), events=(d5.Play(episodes=2), d5.Checkpoint()))
+    with d5.simulate(made, root=tmp_path) as group:
+        group.train(epochs=1, progress=False)
+        before = group.parameters()
+    with d5.simulate(made, root=tmp_path, resume=group.run_id) as resumed:
+        for name, value in resumed.parameters().items():
+            np.testing.assert_array_equal(value, before[name])
+        assert resumed.train(progress=False).step == 16
+        assert d5.Rows(resumed.tables(), "test_return").epoch.tolist() == [1, 1] * 2
 
 
 @pytest.mark.parametrize(

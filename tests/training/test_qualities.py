@@ -130,6 +130,50 @@ def test_a_loss_for_pytorch_alone_says_so(tmp_path: Path) -> None:
         pass
 
 
+def test_squares_are_learned_alike_under_numpy_and_pytorch(tmp_path: Path) -> None:
+    """A network of the catalogue, targets of two numbers: the same losses, and those of the closed form."""
+    targets = regression()
+    data = d5.Dataset("line", targets.train, targets.test, ("a", "b"))  # two outputs
+    found = []
+    for framework in ("numpy", "torch"):
+        made = experiment(
+            model="mlp",
+            dataset=data,
+            loss=d5.MeanSquaredErrorLoss(),
+            executor=framework,
+            optimizer=d5.SGD(0.05),
+        )
+        with d5.simulate(made, root=tmp_path) as group:
+            group.train(progress=False)
+            agent: Any = group.agents[0]
+            apart = agent._executor.inference(data.test.inputs) - data.test.labels
+            found.append(d5.Rows(group.tables(), "test_loss", "test").value)
+            assert found[-1][2] == pytest.approx((apart**2).mean(), rel=1e-5)
+            assert not len(d5.Rows(group.tables(), "test_accuracy"))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+    assert found[0][2] < 0.8 * found[0][0]
+
+
+def test_targets_of_another_shape_are_refused() -> None:
+    loss = d5.MeanSquaredErrorLoss()
+    scores, targets = np.ones((2, 3)), np.array([[0.0, 1, 2], [3, 4, 5]])
+    step = np.zeros((2, 3))
+    step[1, 0] = 1e-6
+    slope = (loss.numpy(scores + step, targets) - loss.numpy(scores - step, targets)) / 2e-6
+    assert slope == pytest.approx(loss.numpy_gradient(scores, targets)[1, 0], rel=1e-6)
+    with pytest.raises(ConfigurationError, match=r"shape \(2, 3\) for targets of shape \(2, 2\)"):
+        loss.numpy(scores, targets[:, :2])
+
+
+def test_images_must_not_be_moved_without_their_boxes() -> None:
+    images = d5.load_dataset("shapes", samples=2, test_samples=2)
+    moving = (d5.Normalize(0.0, 1.0), d5.RandomFlip())
+    with pytest.raises(
+        ConfigurationError, match=r"RandomFlip\(.*moves what is on an image, but not the boxes"
+    ):
+        experiment(dataset=images, events=d5.DetectionQuality(BOXES), transformations=moving)
+
+
 def test_labels_that_are_no_classes_cannot_be_counted() -> None:
     with pytest.raises(ConfigurationError, match="labels of 'line' are float32: only classes"):
         d5.label_bias(regression(), d5.ShuffleSampler())

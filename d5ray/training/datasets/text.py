@@ -52,7 +52,7 @@ def load_stdlib(
     *,
     length: int = 128,
     test_fraction: float = 0.1,
-    most_bytes: int = 500_000,
+    most_bytes: int = 400_000,
     folder: str | Path | None = None,
 ) -> Dataset:
     """Windows of Python's own standard library, as `load_text` makes them: to learn what byte follows.

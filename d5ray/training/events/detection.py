@@ -6,10 +6,12 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.checks import check_count, check_share
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.precision import Boxes, average_precision, overlap
 from d5ray.metrics.qualities import PRECISION, PRECISION_50
 from d5ray.ops.default_boxes import DefaultBoxes
 from d5ray.training.events.quality import Pieces, Quality
+from d5ray.training.transformations import CentreCrop, Crop, RandomFlip
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +36,15 @@ class DetectionQuality(Quality):
         self.overlap = overlap
         self.least = least
         self.most = most
+
+    def check(self, experiment: Any) -> None:
+        super().check(experiment)
+        moving = [one for one in experiment.pipeline if isinstance(one, Crop | CentreCrop | RandomFlip)]
+        if moving:
+            raise ConfigurationError(
+                f"transformations has {moving[0]!r}, which moves what is on an image, but not the boxes "
+                "around it: leave it out, or write a transformation that moves both"
+            )
 
     def measure(self, pieces: Pieces) -> Mapping[str, float | None]:
         detected: list[Boxes] = []

@@ -57,7 +57,8 @@ class Play(Event):
 
     After every epoch, and at the end, an agent plays test episodes by the likeliest action: `test_return`,
     the mean, for `TestReturn`. In training every step in which episodes end records the mean of their returns
-    as `episode_return`. What is drawn follows from the run's seed and the agent's rank.
+    as `episode_return`. What is drawn follows from the run's seed and the agent's rank; a run that goes on
+    from a checkpoint begins its episodes anew.
 
     name: of the environment, in gymnasium. worlds: environments side by side on an agent; they divide the
     batch size. discount: γ. decay: λ. episodes: of a test.
@@ -82,6 +83,7 @@ class Play(Event):
         self.discount = discount
         self.decay = decay
         self.episodes = episodes
+        self._stage = Stage(name, worlds)
 
     def check(self, experiment: Any) -> None:
         size = experiment.batch_size
@@ -97,9 +99,10 @@ class Play(Event):
             )
 
     def before_run(self, moment: Moment) -> None:
-        if not hasattr(self, "_stage"):
+        if not hasattr(self, "_rng"):
             self._rng = np.random.default_rng([moment.seed, moment.rank, 0x0B])
-            self._stage = Stage(self.name, self.worlds, int(self._rng.integers(2**31)))
+        if not self._stage.is_open:  # also after a checkpoint, which keeps the generator alone
+            self._stage.open(int(self._rng.integers(2**31)))
 
     def after_sampling(self, moment: Moment) -> None:
         assert moment.batch is not None
@@ -125,19 +128,29 @@ class Play(Event):
     def _test(self, moment: Moment) -> None:
         """The same episodes at every test, begun by seeds of this agent's own."""
         seed = int(np.random.default_rng([moment.seed, moment.rank, 0x7E57]).integers(2**31))
-        stage = Stage(self.name, self.episodes, seed)
+        stage = Stage(self.name, self.episodes)
+        stage.open(seed)
         found = stage.returns(moment.executor)
         moment.record(RETURN, float(found.mean()), phase="test", step=moment.step - 1)
 
 
 @final
+@dataclass
 class Stage:
-    """Environments of one kind side by side, each in an episode."""
+    """Environments of one name side by side; open, each is in an episode."""
 
-    def __init__(self, name: str, worlds: int, seed: int) -> None:
-        self._worlds = [environment(name) for _ in range(worlds)]
+    name: str
+    worlds: int
+
+    @property
+    def is_open(self) -> bool:
+        return hasattr(self, "_worlds")
+
+    def open(self, seed: int) -> None:
+        """Make the environments, and begin an episode in each; seed: of the first one."""
+        self._worlds = [environment(self.name) for _ in range(self.worlds)]
         self._seen = np.stack([each.reset(seed=seed + place)[0] for place, each in enumerate(self._worlds)])
-        self._return = np.zeros(worlds)
+        self._return = np.zeros(self.worlds)
 
     def play(self, executor: Executor, steps: int, rng: np.random.Generator) -> tuple[Played, list[float]]:
         """So many steps in each, by actions that the policy draws; and the returns of episodes that ended."""
