@@ -20,21 +20,21 @@ FIXED = {
     "model": ActorCritic,
     "model_kwargs": {"observations": 4, "actions": 2},
     "dataset": "environment",
-    "dataset_kwargs": {"environment": "CartPole-v1", "steps": 40_960},
+    "dataset_kwargs": {"environment": "CartPole-v1", "steps": 30_720},
     "epochs": 10,
 }
 
 # Mutable components: what may be changed to do better
 MUTABLE = {
     "agents": 2,
-    "batch_size": 256,  # steps of the environment that an agent plays for a gradient
-    "events": (d5.Play("CartPole-v1", worlds=16),),
+    "batch_size": 64,  # steps of the environment that an agent plays for a gradient
+    "events": (d5.Play("CartPole-v1", worlds=8, discount=0.99, decay=1.0),),
     "loss": d5.ActorCriticLoss(),
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
     "optimizer": d5.Scheduled,
-    "optimizer_args": (d5.Adam(0.003),),
-    "optimizer_kwargs": {"learning_rate": d5.Cosine(0.003, 10)},
+    "optimizer_args": (d5.Adam(0.0015),),
+    "optimizer_kwargs": {"learning_rate": d5.Cosine(0.0015, 10)},
     "distributed": d5.ASGD,
     "seed": 1,
 }

@@ -1,4 +1,4 @@
-"""Which of ten words was spoken: a small convolutional network on log-mel pictures, two agents, momentum SGD
+"""Which of ten words was spoken: a small convolutional network on log-mel pictures, two agents, Adam
 
     d5ray run keyword_spotting        or        python -m d5ray.recipes.keyword_spotting
     d5ray run keyword_spotting --set dataset=speech_commands \\
@@ -31,8 +31,8 @@ MUTABLE = {
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
     "transformations": (d5.Normalize(-1.0, 2.7),),
-    "optimizer": d5.Momentum,
-    "optimizer_args": (0.02, 0.9),
+    "optimizer": d5.Adam,
+    "optimizer_args": (0.002,),
     "distributed": d5.AllreduceSGD,
     "communicator": "auto",  # shared memory on one node
     "seed": 1,

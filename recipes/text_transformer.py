@@ -46,7 +46,7 @@ MUTABLE = {
 
 # Acceptable metrics
 METRICS = [
-    d5.BitsPerByte() <= 2.4,
+    d5.BitsPerByte() <= 2.65,
     d5.StepTime() <= 0.2,  # s, the median over blocks of steps
 ]
 

@@ -65,13 +65,15 @@ def overlap(first: Floats, second: Floats) -> Floats:
 def _hits(overlaps: Floats, thresholds: Floats) -> npt.NDArray[np.bool_]:
     """(thresholds, n): which of the detections, the surest first, get a true box of (n, m) overlaps."""
     hits = np.zeros((len(thresholds), len(overlaps)), bool)
-    for row, threshold in enumerate(thresholds):
-        left = overlaps.copy()
-        for place in range(len(left) if left.size else 0):
-            best = left.shape[1] - 1 - int(left[place][::-1].argmax())  # of equal ones the last, as COCOeval
-            if left[place, best] >= min(threshold, 1 - 1e-10):
-                hits[row, place] = True
-                left[:, best] = -1.0
+    if not overlaps.size:
+        return hits
+    least, last = np.minimum(thresholds, 1 - 1e-10), overlaps.shape[1] - 1
+    left = np.repeat(overlaps[None], len(thresholds), axis=0)  # (thresholds, n, m), -1 where it is taken
+    for place in np.flatnonzero(overlaps.max(axis=1) >= least.min()):
+        best = last - left[:, place, ::-1].argmax(axis=1)  # of equal ones the last, as COCOeval
+        got = np.flatnonzero(left[np.arange(len(least)), place, best] >= least)
+        hits[got, place] = True
+        left[got, :, best[got]] = -1.0
     return hits
 
 
