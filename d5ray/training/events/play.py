@@ -50,10 +50,11 @@ class Play(Event):
     """Every step an agent plays as many steps of an environment as its batch has samples, to train on them.
 
     It acts by the policy that its copy of the network gives now, and puts observations (n, ...) and targets
-    (n, 3) in the place of the batch: actions, advantages (generalized, arXiv:1506.02438; brought to mean 0
-    and standard deviation 1) and returns, for `ActorCriticLoss`. Which optimizer exchanges the gradients is
-    for the experiment to say: with `ASGD` this is asynchronous advantage actor-critic (A3C,
-    arXiv:1602.01783), with `AllreduceSGD` it is A2C. The data set is `environment`.
+    (n, 3) in the place of the batch: actions, advantages (generalized, arXiv:1506.02438; over their standard
+    deviation where that is above 1, so that large ones do no harm and noise stays small) and returns, for
+    `ActorCriticLoss`. Which optimizer exchanges the gradients is for the experiment to say: with `ASGD` this
+    is asynchronous advantage actor-critic (A3C, arXiv:1602.01783), with `AllreduceSGD` it is A2C. The data
+    set is `environment`.
 
     After every epoch, and at the end, an agent plays test episodes by the likeliest action: `test_return`,
     the mean, for `TestReturn`. In training every step in which episodes end records the mean of their returns
@@ -111,7 +112,7 @@ class Play(Event):
             return
         played, ended = self._stage.play(moment.executor, -(-size // self.worlds), self._rng)
         advantages = played.advantages(self.discount, self.decay)
-        targets = np.stack([played.actions, _standard(advantages), advantages + played.worth], axis=-1)
+        targets = np.stack([played.actions, _bounded(advantages), advantages + played.worth], axis=-1)
         inputs = played.observations.reshape(-1, *played.observations.shape[2:])[:size]
         labels = targets.reshape(-1, 3)[:size].astype(np.float32)
         moment.batch = replace(moment.batch, inputs=inputs, labels=labels)
@@ -199,7 +200,7 @@ class Stage:
         return self._return
 
 
-def _standard(values: Floats) -> Floats:
-    """With mean 0 and standard deviation 1."""
-    standard: Floats = (values - values.mean()) / (values.std() + np.float32(1e-8))
-    return standard
+def _bounded(values: Floats) -> Floats:
+    """With a standard deviation of 1 at most."""
+    bounded: Floats = values / np.maximum(values.std(), np.float32(1))
+    return bounded
