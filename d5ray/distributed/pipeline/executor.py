@@ -1,5 +1,6 @@
 """PipelineExecutor: a network over several places, stage by stage, as one executor that trains"""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -115,7 +116,8 @@ class PipelineExecutor(Executor):
         def judge(micro: int, scores: Array) -> None:
             truth = truths[micro]
             found[0] += self.loss.numpy(scores, truth) * len(truth)
-            found[1] += (scores.argmax(axis=-1) == truth).sum()
+            if self.loss.classifies:
+                found[1] += (scores.argmax(axis=-1) == truth).sum()
 
         with self._leaving_on_error():
             self._infer(given, judge)
