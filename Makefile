@@ -1,6 +1,8 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass them (12 minutes on 2 cores)
 # make test-slow  what needs longer (45 minutes)
+# make docs       build the lessons and the reference into build/docs; a warning is an error
+# make docs-outputs  run the lessons (15 minutes) and write what they show
 # make tools      install Debian's packages that some tests need, where that is possible
 # make clean      remove what the above made
 
@@ -8,7 +10,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-slow tools lint clean
+.PHONY: run test test-slow docs docs-outputs tools lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -19,6 +21,12 @@ test: lint
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+
+docs-outputs: $(VENV)/.dev
+	$(BIN)/python -m tests.docs.lessons
 
 tools:
 	@.ci/tools

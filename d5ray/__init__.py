@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from d5ray.distributed.server.client import Server as Server
     from d5ray.distributed.server.consistency import Asynchronous as Asynchronous
     from d5ray.distributed.server.consistency import Consistency as Consistency
+    from d5ray.distributed.server.consistency import Policy as Policy
     from d5ray.distributed.server.consistency import StaleSynchronous as StaleSynchronous
     from d5ray.distributed.server.consistency import Synchronous as Synchronous
     from d5ray.distributed.server.rules import DelayCompensated as DelayCompensated
@@ -224,6 +225,9 @@ if TYPE_CHECKING:
     from d5ray.metrics.scaling import WeakEfficiency as WeakEfficiency
     from d5ray.metrics.series import Series as Series
     from d5ray.metrics.statistics import Estimate as Estimate
+    from d5ray.metrics.statistics import median_interval as median_interval
+    from d5ray.metrics.statistics import median_log_ratio as median_log_ratio
+    from d5ray.metrics.statistics import quantile_interval as quantile_interval
     from d5ray.metrics.stopping import Looks as Looks
     from d5ray.metrics.stopping import StoppingRule as StoppingRule
     from d5ray.metrics.store import Run as Run
@@ -376,6 +380,7 @@ _NAMES = {
     "Servers": "d5ray.distributed.server.servers",
     "Server": "d5ray.distributed.server.client",
     "Consistency": "d5ray.distributed.server.consistency",
+    "Policy": "d5ray.distributed.server.consistency",
     "Synchronous": "d5ray.distributed.server.consistency",
     "StaleSynchronous": "d5ray.distributed.server.consistency",
     "Asynchronous": "d5ray.distributed.server.consistency",
@@ -584,6 +589,9 @@ _NAMES = {
     "Looks": "d5ray.metrics.stopping",
     "Imbalance": "d5ray.metrics.balance",
     "Estimate": "d5ray.metrics.statistics",
+    "median_interval": "d5ray.metrics.statistics",
+    "median_log_ratio": "d5ray.metrics.statistics",
+    "quantile_interval": "d5ray.metrics.statistics",
     "Rows": "d5ray.metrics.estimates",
     "EvaluationTime": "d5ray.metrics.definitions",
     "ExchangeTime": "d5ray.metrics.definitions",

@@ -7,10 +7,10 @@ REPOSITORY = Path(__file__).parent.parent
 BEGIN, END = "<!-- tree -->\n```\n", "```\n<!-- /tree -->"
 OTHERS = {
     ".ci/run": "what continuous integration runs: the test command",
-    ".ci/tools": "installs Prometheus and Chromium for the tests that need them, where it can",
+    ".ci/tools": "installs Prometheus, Chromium and shellcheck for the tests that need them, where it can",
     "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
-    "Makefile": "run, test, test-slow, tools, lint, clean",
+    "Makefile": "run, test, test-slow, docs, tools, lint, clean",
     "constraints.txt": "every version that the tests run with",
     "pyproject.toml": "package, extras, ruff, mypy, pytest, import-linter",
 }
@@ -23,8 +23,16 @@ def tree() -> str:
     lines = []
     for folder in FOLDERS:
         lines += _folder(REPOSITORY / folder, 0)
+    lines += _lessons(REPOSITORY / "docs")
     lines += [f"{name:<{WIDTH}} {text}" for name, text in sorted(OTHERS.items())]
     return "\n".join(lines) + "\n"
+
+
+def _lessons(folder: Path) -> list[str]:
+    pages = {path: _title(path) for path in (*folder.glob("*.md"), *folder.glob("*/*.rst"))}
+    pages |= {path: _first_line(path) for path in folder.glob("*.py")}
+    lines = [_line(path.relative_to(folder).as_posix(), text, 1) for path, text in sorted(pages.items())]
+    return [_line("docs/", "lessons that run, and the reference", 0), *lines]
 
 
 def _folder(folder: Path, depth: int) -> list[str]:
@@ -45,6 +53,10 @@ def _folder(folder: Path, depth: int) -> list[str]:
 
 def _line(name: str, text: str, depth: int) -> str:
     return f"{'  ' * depth + name:<{WIDTH}} {text}".rstrip()
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _first_line(path: Path) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.builder import Built
+from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.site import Site
 
 Numbers = np.ndarray[Any, Any]
@@ -109,6 +110,14 @@ class Framework(ABC):
     @abstractmethod
     def training(self, function: Built, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
         """A call that computes the outputs, and the gradient of all inputs for this one of the output."""
+
+    @abstractmethod
+    def custom(self, operator: CustomOp) -> Any:
+        """An operator of one's own as an operation of the framework."""
+
+    def usable(self, operator: Any) -> Any:
+        """The operator as the methods here take it."""
+        return self.custom(operator) if isinstance(operator, CustomOp) else operator
 
     def outputs(self, operator: Any, inputs: Sequence[Tensor | None]) -> tuple[Numbers, ...]:
         """The operator's outputs at arrays of the framework."""

@@ -9,6 +9,7 @@ import numpy as np
 from d5ray.checks import check_count, check_rate
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.at_site import OperatorAtSite
+from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.directions import Directions
 from d5ray.operators.error_norms import error_norms, inexact
 from d5ray.operators.framework import Framework, Numbers, Tensor, as_tuple, framework_of
@@ -43,7 +44,8 @@ def check_forward(
 ) -> ForwardReport:
     """A report that an operator's outputs are those of a reference; else raises `ValidationError` with it.
 
-    operator   a function of arrays that gives one or several, of any framework, or a custom operator
+    operator   a function of arrays that gives one or several, of any framework, or an operator of one's own,
+               such as a CustomPythonOp
     inputs     arrays of one framework, which is the one that the operator runs under; None where one is left
                out. They must come out as they went in.
     reference  what is expected: arrays, or an operator that is given the inputs as NumPy arrays
@@ -60,6 +62,7 @@ def check_forward(
     if tolerance is not None:
         check_rate("tolerance", tolerance, zero=True)
     framework, name = framework_of(inputs), _name(operator)
+    operator = framework.usable(operator)
     found = _unchanging(framework, operator, inputs, name)
     given = [None if each is None else framework.numbers(each) for each in inputs]
     expected = _expected(reference, given)
@@ -133,6 +136,7 @@ def _point(
 ) -> tuple[Point, tuple[int, ...]]:
     """Where the gradient is compared, and which inputs have none."""
     framework, name = framework_of(inputs), _name(operator)
+    operator = framework.usable(operator)
     values: list[Numbers | None] = []
     for each in inputs:
         numbers = None if each is None else framework.numbers(each)
@@ -188,6 +192,7 @@ def check_repeatability(
     check_count("runs", runs, 2)
     check_rate("tolerance", tolerance, zero=True)
     framework, name = framework_of(inputs), _name(operator)
+    operator = framework.usable(operator)
     found = [_unchanging(framework, operator, inputs, name) for _ in range(runs)]
     shapes = {tuple(each.shape for each in outputs) for outputs in found}
     if len(shapes) > 1:
@@ -214,6 +219,8 @@ def _expected(reference: Any, inputs: Sequence[Numbers | None]) -> tuple[Numbers
     """The reference's arrays in the memory of the host."""
     if callable(reference):
         outputs = as_tuple(reference(*inputs))
+    elif isinstance(reference, CustomOp):
+        outputs = tuple(map(_numbers, reference.run_forward(np, inputs)))
     elif hasattr(reference, "forward"):
         outputs = as_tuple(reference.forward(list(inputs)))
     else:
@@ -230,6 +237,8 @@ def _numbers(array: Any) -> Numbers:
 def _name(operator: Any) -> str:
     if isinstance(operator, OperatorAtSite):
         return str(operator)
+    if isinstance(operator, CustomOp):
+        return operator.operator_name
     return str(getattr(operator, "__name__", None) or type(operator).__name__)
 
 

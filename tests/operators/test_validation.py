@@ -68,6 +68,19 @@ def matrices(*sizes: int) -> list[Array]:
 SMALL, LARGE = (3, 4, 5), (60, 70, 80)
 
 
+def test_an_operator_of_ones_own_is_a_reference() -> None:
+    """Written with a parameter for each input, and given as the expectation of another operator."""
+
+    class Difference(d5.CustomPythonOp):
+        def forward(self, a: Any, b: Any) -> Any:
+            return a - b
+
+    a, b = matrices(3, 4)[0], matrices(3, 4)[0] + 1
+    assert d5.check_forward(lambda a, b: a - b, [a, b], Difference()).passed
+    with pytest.raises(ValidationError, match="output 0"):
+        d5.check_forward(lambda a, b: b - a, [a, b], Difference())
+
+
 # -- gradients -----------------------------------------------------------------------------------------------
 
 

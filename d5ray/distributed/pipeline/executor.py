@@ -122,7 +122,8 @@ class PipelineExecutor(Executor):
         with self._leaving_on_error():
             self._infer(given, judge)
             total, right = self._told(found if self._makes_scores else None).tolist()
-        return Evaluation(loss=total / len(labels), accuracy=right / labels.size)
+        accuracy = right / labels.size if self.loss.classifies else math.nan
+        return Evaluation(loss=total / len(labels), accuracy=accuracy)
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         count = min(self.micro_batches, len(inputs))

@@ -9,9 +9,11 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.at_site import OperatorAtSite
 from d5ray.operators.builder import Built
+from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
 from d5ray.operators.site import Site
 from d5ray.ops.arrays import OPERATORS
+from d5ray.ops.custom.arrays import ArrayOperation
 
 
 class ArrayFramework(Framework, ABC):
@@ -62,6 +64,10 @@ class ArrayFramework(Framework, ABC):
             return [None if each is None else self.numbers(each) for each in found]
 
         return tuple(map(self.numbers, outputs)), pullback
+
+    @final
+    def custom(self, operator: CustomOp) -> ArrayOperation:
+        return ArrayOperation(self.xp, operator)
 
     @final
     def built(self, site: Site) -> Built:

@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Built
+from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
 from d5ray.operators.site import Site
+from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
 from d5ray.ops.tensorflow import BUILDERS
 
 
@@ -87,6 +89,9 @@ class TensorFlowFramework(Framework):
             return found
 
         return tuple(map(self.numbers, outputs)), pullback
+
+    def custom(self, operator: CustomOp) -> TensorflowOperation:
+        return TensorflowOperation(operator)
 
     def built(self, site: Site) -> Built:
         if site.node.type not in BUILDERS:

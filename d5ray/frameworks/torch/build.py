@@ -69,10 +69,13 @@ def module(
     if isinstance(model, nn.Module):
         return copy.deepcopy(model)
     made = model(**options)
+    if isinstance(made, Network):
+        check_one_of_each(made, sample_shape)
+        return NetworkModule(made, made.parameters)
     if not isinstance(made, nn.Module):
         raise ConfigurationError(
             f"the model {model!r} made a {type(made).__name__}, but the PyTorch executor needs a "
-            "torch.nn.Module: return one, or choose another executor"
+            "torch.nn.Module or a Network: return one, or choose another executor"
         )
     return made
 

@@ -8,9 +8,11 @@ import torch
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Built
+from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
 from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import element_type
+from d5ray.ops.custom.torch_operation import TorchOperation
 from d5ray.ops.torch import BUILDERS
 
 
@@ -90,6 +92,9 @@ class TorchFramework(Framework):
             return found
 
         return tuple(map(self.numbers, outputs)), pullback
+
+    def custom(self, operator: CustomOp) -> TorchOperation:
+        return TorchOperation(operator)
 
     def built(self, site: Site) -> Built:
         if site.node.type not in BUILDERS:

@@ -1,0 +1,95 @@
+"""How Sphinx makes a site of the lessons and, from the docstrings, the reference: `make docs`"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import d5ray
+
+project = "d5ray"
+author = "the d5ray contributors"
+copyright = "BSD-3-Clause"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = "d5ray"
+html_show_sourcelink = False
+html_show_sphinx = False
+templates_path: list[str] = []
+exclude_patterns: list[str] = []
+myst_heading_anchors = 3
+suppress_warnings = ["misc.highlighting_failure"]  # sessions are shown as they are
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
+python_maximum_signature_line_length = 80
+toc_object_entries = False
+
+BESIDE = re.compile(r"\S {2,}\S")  # columns, or a formula with its source
+
+
+class Public(SphinxDirective):
+    """`.. public:: d5ray.training d5ray.networks.device`: every public name that these modules define."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        wanted = self.arguments[0].split()
+        lines = []
+        for name, module in sorted(d5ray._NAMES.items()):
+            if any(f"{module}.".startswith(f"{prefix}.") for prefix in wanted):
+                lines += [*_described(name), ""]
+        if not lines:
+            raise self.error(f"{self.arguments[0]}: no public name comes from there")
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def _described(name: str) -> list[str]:
+    thing = getattr(d5ray, name)
+    if not isinstance(thing, type):
+        return [f".. autofunction:: d5ray.{name}"]
+    kind = "autoexception" if issubclass(thing, BaseException) else "autoclass"
+    return [f".. {kind}:: d5ray.{name}", "   :members:", "   :show-inheritance:"]
+
+
+def plain(_app: Sphinx, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
+    """Make reStructuredText of a docstring that is written to be read as it is: tables stay tables."""
+    paragraphs = "\n".join(lines).strip("\n").split("\n\n")
+    lines[:] = "\n\n".join(map(_paragraph, paragraphs)).split("\n")
+    lines.append("")
+
+
+def _paragraph(text: str) -> str:
+    if text.lstrip().startswith(">>>"):
+        return text
+    rows = text.split("\n")
+    if text.startswith("- "):
+        return _prose(text)
+    if any(BESIDE.search(row) or row.startswith(" ") for row in rows):
+        return "\n".join(["::", "", *(f"   {row}" for row in rows)])
+    return _prose(text)
+
+
+def _prose(text: str) -> str:
+    """Backticks hold code, and no other sign means anything."""
+    parts = text.split("`")
+    for at in range(0, len(parts), 2):
+        parts[at] = re.sub(r"([\\*|]|_(?=\W|$))", r"\\\1", parts[at])
+    if len(parts) % 2 == 0:  # one alone
+        return "\\`".join(parts)
+    return "".join(f"\\ ``{part}``\\ " if at % 2 else part for at, part in enumerate(parts) if part)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_directive("public", Public)
+    app.connect("autodoc-process-docstring", plain)
+    return {"parallel_read_safe": True}
