@@ -125,6 +125,8 @@ def test_the_agents_of_a_mesh_train(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "1.weight": (64, 64), "1.bias": (64,), "3.weight": (32, 64), "3.bias": (32,),
         "5.weight": (10, 32), "5.bias": (10,),
     }  # fmt: skip
+
+
 def test_the_workload_of_ones_own_is_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
