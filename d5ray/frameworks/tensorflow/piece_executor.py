@@ -41,7 +41,8 @@ class TensorFlowPieceExecutor(PieceExecutor):
     """See `PieceExecutor`. Flat parameters and gradients are NumPy's, in host memory.
 
     Parameters are copied to tensors once in a pass, gradients are added to the buffer micro-batch by
-    micro-batch.
+    micro-batch. What TensorFlow's loops, such as those of an LSTM, keep in lists of theirs is not counted
+    in `kept_bytes`.
     """
 
     framework = "tensorflow"
