@@ -142,7 +142,7 @@ def test_every_python_has_a_standard_library() -> None:
 
 
 def test_a_folder_without_modules_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"found no module of at most 50000 bytes in {tmp_path}"):
+    with pytest.raises(DataError, match=f"found no module of at most 40000 bytes in {tmp_path}"):
         load_dataset("stdlib", folder=tmp_path)
 
 
