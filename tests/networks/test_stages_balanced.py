@@ -140,13 +140,13 @@ def test_a_limit_of_memory_moves_the_cut() -> None:
 
 
 def test_measured_costs_are_what_operators_take_here() -> None:
-    """A product of 4000 times the operations takes longer; tensors have their bytes; every node is there."""
-    network = perceptron((8, 8, 500, 500, 8))
+    """A product of 35,000 times the operations takes longer; tensors have their bytes; every node is there."""
+    network = perceptron((8, 8, 1500, 1500, 8))
     batch = {"h0": np.ones((64, 8), np.float32)}
     costs = operator_costs(d5fw.from_onnx, network, batch, seconds=0.05)
     assert costs.seconds.keys() == {node.name for node in network.nodes} and costs.measured
     assert costs.seconds["m2"] > 5 * costs.seconds["m0"] > 0
-    assert costs.tensor_bytes == {f"h{n}": 64 * w * 4 for n, w in ((1, 8), (2, 500), (3, 500), (4, 8))} | {
+    assert costs.tensor_bytes == {f"h{n}": 64 * w * 4 for n, w in ((1, 8), (2, 1500), (3, 1500), (4, 8))} | {
         "loss": 4
     }
     assert costs.flops == counted_costs(network, 64).flops
