@@ -150,7 +150,7 @@ def test_measured_costs_are_what_operators_take_here() -> None:
         "loss": 4
     }
     assert costs.flops == counted_costs(network, 64).flops
-    assert Balanced(2, costs).cut(network).nodes != ("m1",)  # which would leave more beside what takes longest
+    assert Balanced(2, costs).cut(network).nodes != ("m1",)  # leaves more beside what takes longest
 
 
 def test_balances_that_cannot_be_are_refused() -> None:
