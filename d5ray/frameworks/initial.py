@@ -76,6 +76,8 @@ def _made(model: Any, options: dict[str, Any], seed: int) -> Any:
         return model
     if hasattr(model, "trainable_variables") and not isinstance(model, type):  # a Keras model
         return model
+    if not callable(model):
+        return model  # which no framework knows
     import torch  # noqa: PLC0415 - beside other frameworks
 
     before = torch.get_rng_state()

@@ -244,6 +244,7 @@ def test_models_that_do_not_fit_are_refused() -> None:
         (network_by_name("mlp", {}, (1, 8, 8), 9, seed=1), r"needs \(batch, 10\)"),
         (network_by_name("mlp", {}, (1, 6, 6), 10, seed=1), r"does not take samples of shape \(1, 8, 8\)"),
         (dict, "no model of PyTorch"),
+        (3, "3 is no model of PyTorch"),
     ):
         if message is None:
             assert trainable_network(model, {}, (1, 8, 8), 10, LOSS, seed=1).loss == "loss"
