@@ -80,14 +80,26 @@ def expected(whole: Network) -> dict[int, Result]:
     return {micro: in_one_piece(whole, BATCHES, micro) for micro in MICRO_BATCHES}
 
 
+@pytest.mark.parametrize(
+    "recomputed",
+    [
+        pytest.param({1: (False,), 3: (True,), 4: (True,), 8: (False,)}, id="some"),
+        pytest.param(dict.fromkeys(MICRO_BATCHES, (False, True)), id="every", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 def test_every_schedule_gives_what_one_piece_gives(
-    groups: Former, whole: Network, expected: dict[int, Result], schedule: PipelineSchedule, stages: int
+    groups: Former,
+    whole: Network,
+    expected: dict[int, Result],
+    schedule: PipelineSchedule,
+    stages: int,
+    recomputed: dict[int, tuple[bool, ...]],
 ) -> None:
     """With Dropout, BatchNormalization, a tied weight, skip edges, unequal micro-batches, and recomputed."""
     group = groups.members("shared_memory" if stages > 1 else "auto", stages)
-    for micro_batches, recompute in itertools.product(MICRO_BATCHES, (False, True)):
+    for micro_batches, recompute in ((m, r) for m, choices in recomputed.items() for r in choices):
 
         def own(
             member: Communicator, micro_batches: int = micro_batches, recompute: bool = recompute
