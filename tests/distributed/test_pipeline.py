@@ -65,6 +65,7 @@ class FirstInLastOut(PipelineSchedule):
 
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Former]:
+    in_torch.load()  # which gloo needs too, and may take longer than members wait for each other
     with former() as made:
         yield made
 
@@ -272,7 +273,7 @@ def test_a_tensor_of_unknown_shape_travels_with_its_shape(groups: Former) -> Non
             assert executor._agreement.kind("scaled", {"batch": 2}) is None
             return trained(executor, batches)
 
-    check_equal(on_all(groups.members("gloo", 2), own), in_one_piece(open_ended, batches, 4), 1e-10)
+    check_equal(on_all(groups.members("shared_memory", 2), own), in_one_piece(open_ended, batches, 4), 1e-10)
 
 
 def test_a_transformer_in_stages_has_the_gradients_of_the_whole(groups: Former) -> None:
@@ -480,6 +481,20 @@ def test_stages_that_differ_are_told_in_what(groups: Former, whole: Network, bac
             PipelineExecutor(executor, member, FillDrain(), 4 + member.rank, ENDS, LOSS)
 
     on_all(groups.form(backend, 2), own)
+
+
+def test_stages_of_different_cuts_are_refused(groups: Former, whole: Network) -> None:
+    """As where each stage has balanced the network for itself, by times that it has measured."""
+
+    def own(member: Communicator) -> None:
+        parts = pieces(whole, Cut((f"begin{3 + member.rank}",)))
+        executor = in_numpy.from_pieces([parts[member.rank]])
+        with pytest.raises(
+            ConfigurationError, match=r"not of one cut: only piece . has it that 'tanh.\.out'"
+        ):
+            PipelineExecutor(executor, member, FillDrain(), 4, ENDS, LOSS)
+
+    on_all(groups.form("shared_memory", 2), own)
 
 
 def test_an_unknown_result_is_named(groups: Former, whole: Network) -> None:

@@ -95,6 +95,7 @@ def agree(
                     f"the stages of a pipeline differ in {what}: stage 0 has {told[0]['same'][what]}, stage "
                     f"{stage} has {value}; give all stages the same"
                 )
+    _check_edges(told)
     spoken: dict[str, list[Any]] = {}
     outside: dict[str, TensorDescriptor] = {}
     makers: dict[str, int] = {}
@@ -123,7 +124,30 @@ def _told(pieces: Sequence[Piece]) -> dict[str, Any]:
         outside |= {name: _listed(network.inputs[name]) for name in piece.outside}
         needs |= {name: needs_of(network, [name]) for name in (*piece.outgoing, *piece.results)}
     results = [name for piece in pieces for name in piece.results]
-    return {"tensors": tensors, "outside": outside, "needs": needs, "results": results}
+    return {
+        "tensors": tensors,
+        "outside": outside,
+        "needs": needs,
+        "results": results,
+        "reads": [(maker, each.index, name) for each in pieces for name, maker in each.incoming.items()],
+        "gives": [
+            (each.index, reader, name)
+            for each in pieces
+            for name, readers in each.outgoing.items()
+            for reader in readers
+        ],
+    }
+
+
+def _check_edges(told: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ConfigurationError` unless what is read of a piece is what that piece gives."""
+    read, given = ({tuple(edge) for theirs in told for edge in theirs[what]} for what in ("reads", "gives"))
+    for maker, reader, name in sorted(read ^ given):
+        told_by = reader if (maker, reader, name) in read else maker
+        raise ConfigurationError(
+            f"the stages of a pipeline are not of one cut: only piece {told_by} has it that {name!r} goes "
+            f"from piece {maker} to piece {reader}; make the cut once, and give all stages pieces of it"
+        )
 
 
 def _listed(descriptor: TensorDescriptor, open: bool = False) -> list[Any]:
