@@ -21,7 +21,7 @@ class Dropout(WideOperator):
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        ratio = _ratio(site, inputs)
+        ratio = ratio_of(site, inputs)
         if ratio == 0:
             mask = (xp.ones(x.shape, dtype=bool),) if site.has_output(1) else ()
             return (x, *mask)
@@ -39,7 +39,7 @@ class Dropout(WideOperator):
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        ratio, gradient = _ratio(site, inputs), gradient_of(gradients, 0)
+        ratio, gradient = ratio_of(site, inputs), gradient_of(gradients, 0)
         if gradient is not None and ratio > 0:
             gradient = gradient * outputs[-1]
             if ratio < 1:
@@ -47,7 +47,7 @@ class Dropout(WideOperator):
         return (gradient, None, None)[: len(inputs)]
 
 
-def _ratio(site: Site, inputs: Sequence[Array | None]) -> float:
+def ratio_of(site: Site, inputs: Sequence[Array | None]) -> float:
     """The share of elements that are dropped, 0 unless it trains."""
     if site.evaluating or not any(numbers(site, inputs, 2) or ()):
         return 0.0

@@ -9,7 +9,7 @@ from d5ray.operators import collectives as types
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.collectives import group_of
 from d5ray.operators.site import Site
-from d5ray.ops.arrays.known import numbers
+from d5ray.ops.arrays.dropout import ratio_of
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
 
 
@@ -62,22 +62,20 @@ class PartOfDropout(ArrayOperator):
     """y = mask · x / (1 − ratio) of x (…, part, …): the mask is drawn for all parts, and this one's taken."""
 
     def __init__(self, site: Site) -> None:
-        self._exchanges = ArrayExchanges(np, site)
         self._axis = int(site.required("axis"))
         self._parts = int(site.required("parts"))
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        ratio, training = numbers(site, inputs, 1), numbers(site, inputs, 2)
-        share = float(ratio[0]) if ratio else 0.5
-        if site.evaluating or not any(training or ()) or share == 0:
+        ratio = ratio_of(site, inputs)
+        if ratio == 0:
             return (x, None)
         shape = list(x.shape)
         shape[self._axis] *= self._parts
-        drawn = site.random.random(tuple(shape)) >= share
-        scale = self._exchanges.part(drawn).astype(x.dtype)
-        if share < 1:
-            scale *= 1 / (1 - share)
+        drawn = site.random.random(tuple(shape)) >= ratio
+        scale = ArrayExchanges(xp, site).part(drawn).astype(x.dtype)
+        if ratio < 1:
+            scale *= 1 / (1 - ratio)
         return (x * scale, scale)
 
     def backward(

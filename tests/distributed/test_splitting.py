@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from d5ray.networks.splitting.divisions import (
     ByOutputChannels,
     ByRows,
     BySamples,
+    Division,
 )
 from d5ray.networks.splitting.layouts import Divided
 from d5ray.networks.splitting.plans import FullyConnectedSplit, TransformerSplit
@@ -179,6 +180,38 @@ def test_a_sum_of_which_parts_are_read_is_made_in_parts(groups: Former) -> None:
         ("backward", "all_gather"),
     ]
     assert found[0].operations[0] == 4
+
+
+WAYS: dict[str, tuple[Division, ...]] = {
+    "Conv": (ByOutputChannels(), ByInputChannels(), BySamples()),
+    "ConvTranspose": (ByOutputChannels(), ByInputChannels()),
+    "Gemm": (ByColumns(), ByRows(), BySamples()),
+    "MatMul": (ByColumns(), ByRows(), BySamples()),
+    "Gather": (ByColumns(), ByRows()),
+    "Attention": (ByHeads(), BySamples()),
+    "MaxPool": (BySamples(),),
+    "Relu": (BySamples(),),
+    "Add": (BySamples(),),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["mlp", "lenet", "resnet8", "transformer", "lstm", "unet", "mobilenet", "vgg11"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_plans_drawn_at_random(groups: Former, name: str, seed: int) -> None:
+    """Whatever is divided in whatever way gives what the whole gives, with the calls that are listed."""
+    found, random = case(name, "float64"), np.random.default_rng(seed)
+    plan: dict[str, Division] = {}
+    for node in found.network.nodes:
+        if node.type in WAYS and random.random() < (0.2, 0.5, 0.9, 1.0)[seed]:
+            drawn = {**plan, node.name: WAYS[node.type][random.integers(len(WAYS[node.type]))]}
+            with suppress(ConfigurationError):  # sizes that two parts do not divide
+                Splitting(found.network, drawn, 2)
+                plan = drawn
+    splitting, parts = check_split(groups.members, "numpy", found.network, plan, 2, found.given, 1e-9)
+    assert [each.operations[0] for each in parts] == [len(exchanges(splitting))] * 2
 
 
 LAYERS = (Flatten(), Linear(12), Relu(), Dropout(0.4), Linear(8), Dropout(0.3), Relu(), Linear(4))
