@@ -20,6 +20,8 @@ from d5ray.metrics.store import Run
 from d5ray.recipes import cartpole, click_ranking, keyword_spotting, shapes_detection, text_transformer
 from d5ray.recipes.recipe import Recipe
 from d5ray.training.datasets.catalogue import SHIPPED
+from tests.agents import agents_in_threads
+from tests.together import together
 
 RECIPES = {
     "keyword_spotting": keyword_spotting,
@@ -101,6 +103,39 @@ def test_shapes_begin_to_be_found(tmp_path: Path) -> None:
     assert 0.0 < value(d5.MeanAveragePrecision(), tables) < value(d5.AveragePrecision50(), tables)
     losses = d5.Rows(tables, "test_loss", "test").value
     assert losses[11] < 0.8 * losses[0]
+
+
+# -- real servers ------------------------------------------------------------------------------------------
+
+
+def test_rows_go_over_sockets_to_real_servers_as_in_the_simulation(tmp_path: Path) -> None:
+    """Two agents and two shards, in threads, synchronous: the parameters of the simulation, and its bytes."""
+    sizes = {"dataset.samples": 2000, "dataset.test_samples": 200, "distributed": "ParameterServerSGD"}
+    short = made(click_ranking, sizes | {"distributed_kwargs": {"compressor": d5.NonZeroRows(8)}})
+    with d5.simulate(short, root=tmp_path) as group:
+        group.train(5, progress=False)
+        expected, sent = group.parameters(), value(d5.BytesSent(), group.tables())
+    with agents_in_threads(short, short.load_dataset()) as (agents, sinks):
+        outcomes = together(lambda rank: agents[rank].train(5), 2)
+        assert all(outcome.completed for outcome in outcomes)
+        assert max(sum(sink.of("bytes_sent")) for sink in sinks) == sent
+        for name, found in agents[1].parameters().items():
+            np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-7)
+        assert len(sinks[0].of("area_under_curve")) == 1
+
+
+def test_actors_push_what_they_played_to_a_real_server() -> None:
+    """In threads, each at its own pace: all steps are done, and both end with what they made together."""
+    short = made(cartpole, {"optimizer": "Adam(0.002)"}, epochs=1, dataset_kwargs={"steps": 640})
+    with agents_in_threads(short, short.load_dataset()) as (agents, sinks):
+        outcomes = together(lambda rank: agents[rank].train(5), 2)
+        assert all(outcome.completed for outcome in outcomes)
+        together(lambda rank: agents[rank].drain(), 2)
+        together(lambda rank: agents[rank].conclude(), 2)
+        first, second = (agent.flat_parameters() for agent in agents)
+        np.testing.assert_array_equal(first, second)
+        for sink in sinks:
+            assert len(sink.of("loss")) == 5 and sink.of("test_return")[-1] > 8
 
 
 # -- published formats -------------------------------------------------------------------------------------
