@@ -29,7 +29,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # its processes have a core each: more 
 # one cluster a session is enough; and the transports, which measure each other's silence. Every other file
 # goes to whichever process is free.
 TOGETHER = {
-    "ray": ("tests/actors/", "tests/commands/", "tests/docs/", "tests/recipes/", "tests/test_readme.py"),
+    "ray": (
+        "tests/actors/",
+        "tests/commands/",
+        "tests/docs/test_lessons.py",
+        "tests/docs/test_wheel.py",
+        "tests/recipes/",
+        "tests/test_readme.py",
+    ),
     "transports": ("tests/distributed/",),
 }
 

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.lessons import alike, differences, follow, same
 from tests.docs.page import LESSONS, REPOSITORY, Page, pages
 
-LONG = ("cluster", "contest", "server", "thousand_agents")  # minutes, of Ray or of a thousand agents
+LONG = ("cluster", "contest", "distributed", "server", "thousand_agents")  # Ray, or a thousand agents
 LINK = re.compile(r"\]\((?!https?:|#)(?P<path>[^)#]+)\)")
 MOST_BYTES = 200_000  # of a picture
 
