@@ -1,4 +1,4 @@
-"""Three families of metrics: the time of a step, the last evaluation, the total of an agent."""
+"""Families of metrics: the largest or the time of a step, the last evaluation, the total of an agent."""
 
 from abc import ABC
 
@@ -9,16 +9,13 @@ from d5ray.metrics.estimates import Integers, Rows, of_each_run, over_blocks
 from d5ray.metrics.statistics import Estimate
 
 
-class TimeOfAStep(Metric, ABC):
-    """A time that every rank writes at every step: the slowest rank is what the step took.
+class LargestOfAStep(Metric, ABC):
+    """What ranks write at every step, of which the largest counts; warm-up is left out.
 
-    The ranks meet at the end of a synchronous step, so the largest over the ranks is the time of the step.
-    Warm-up is left out. Value: the median over blocks of the median within a block.
+    Value: the median over blocks of the median within a block.
     """
 
-    unit = "s"
     direction = "min"
-    kind = "cost"
     aggregation = "largest over ranks, median over steps"
 
     def reads(self) -> tuple[str, ...]:
@@ -28,8 +25,18 @@ class TimeOfAStep(Metric, ABC):
         rows = Rows(run, self.name, "train")
         if not len(rows):
             return Estimate(None, reason=rows.why_none(self.name))
-        runs, _, seconds = rows.per(rows.step, np.maximum)
-        return over_blocks(runs, len(seconds), lambda block: float(np.median(seconds[block])), "steps")
+        runs, _, largest = rows.per(rows.step, np.maximum)
+        return over_blocks(runs, len(largest), lambda block: float(np.median(largest[block])), "steps")
+
+
+class TimeOfAStep(LargestOfAStep, ABC):
+    """A time that every rank writes at every step: the slowest rank is what the step took.
+
+    The ranks meet at the end of a synchronous step, so the largest over the ranks is the time of the step.
+    """
+
+    unit = "s"
+    kind = "cost"
 
 
 class LastEvaluation(Metric, ABC):

@@ -3,31 +3,14 @@
 from abc import ABC
 from typing import final
 
-import numpy as np
-
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.estimates import Rows, over_blocks
-from d5ray.metrics.families import TimeOfAStep
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.families import LargestOfAStep, TimeOfAStep
 
 
-class _ShareOfAPass(Metric, ABC):
-    """A share that the first stage of every replica writes at every step: the largest over the replicas."""
+class _ShareOfAPass(LargestOfAStep, ABC):
+    """A share that the first stage of every replica writes at every step."""
 
     unit = "1"
-    direction = "min"
     kind = "ratio"
-    aggregation = "largest over replicas, median over steps"
-
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "train")
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
-        runs, _, shares = rows.per(rows.step, np.maximum)
-        return over_blocks(runs, len(shares), lambda block: float(np.median(shares[block])), "steps")
 
 
 @final

@@ -145,26 +145,30 @@ def _draw(app: Dash, place: _Place) -> None:
     choices = Input({"choice": ALL}, "value"), State({"choice": ALL}, "id")
 
     @app.callback(
-        Output({"type": "chart", "name": MATCH}, "figure"), Output({"type": "range", "name": MATCH}, "data"),
+        Output({"type": "chart", "name": MATCH}, "figure"), Output({"type": "drawn", "name": MATCH}, "data"),
         Input({"type": "chart", "name": MATCH}, "relayoutData"), Input("tick", "data"), *choices,
-        State({"type": "range", "name": MATCH}, "data"), State({"type": "range", "name": MATCH}, "id"),
+        State({"type": "drawn", "name": MATCH}, "data"), State({"type": "drawn", "name": MATCH}, "id"),
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def draw(
         moved: dict[str, Any] | None, _: int, values: list[Any], ids: list[dict[str, str]],
-        bounds: list[float] | None, chart: dict[str, str], search: str | None,
+        drawn: dict[str, Any], chart: dict[str, str], search: str | None,
     ) -> Any:  # fmt: skip
-        name, cause = chart["name"], ctx.triggered_id
-        if isinstance(cause, dict) and "type" in cause:
-            if name in drawings.STILL or (changed := _zoomed(moved)) is None:
-                raise PreventUpdate
-            bounds = changed or None
-        elif isinstance(cause, dict) and cause["choice"] == blocks.OVER:
+        name, cause, bounds = chart["name"], ctx.triggered_id, drawn["bounds"]
+        plotted = isinstance(cause, dict) and "type" in cause
+        if plotted and name not in drawings.STILL and (zoomed := _zoomed(moved)) is not None:
+            plotted, bounds = False, zoomed or None
+        elif isinstance(cause, dict) and cause.get("choice") == blocks.OVER:
             bounds = None
         try:
-            return drawings.drawn(name, place.shown(search), place.look(values, ids, bounds)), bounds
+            look = place.look(values, ids, bounds)
+            # A plot that stands there says so, and Dash drops what is still being made of a choice before.
+            if plotted and look.chosen == drawn["chosen"]:
+                raise PreventUpdate
+            figure = drawings.drawn(name, place.shown(search), look)
         except D5Error:
             raise PreventUpdate from None
+        return figure, {"bounds": bounds, "chosen": look.chosen}
 
     @app.callback(
         Output({"type": "live", "name": MATCH}, "children"),

@@ -24,17 +24,18 @@ def panel(
     tall: bool = False,
     height: int | None = None,
 ) -> Component:
-    """A chart with its title."""
+    """A chart with its title. look: what the choices of its view say at first."""
+    look = look or Look()
     graph = dcc.Graph(
         id={"type": "chart", "name": name},
-        figure=drawings.drawn(name, shown, look or Look()),
+        figure=drawings.drawn(name, shown, look),
         config=CONFIG,
         style={"height": f"{height}px" if height else "var(--tall)" if tall else "var(--chart)"},
     )
-    zoom = dcc.Store(id={"type": "range", "name": name})
+    drawn = dcc.Store(id={"type": "drawn", "name": name}, data={"bounds": None, "chosen": look.chosen})
     marked: dict[str, Any] = {"data-chart": name}
     head = html.Div([html.H2(title), html.Span(about, className="faint")], className="head")
-    return html.Section([head, control, graph, zoom], className="panel", **marked)  # fmt: skip
+    return html.Section([head, control, graph, drawn], className="panel", **marked)  # fmt: skip
 
 
 def over() -> Component:

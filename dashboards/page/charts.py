@@ -31,6 +31,11 @@ class Look:
         """For the views."""
         return {"over": self.over, "low": self.low, "high": self.high}
 
+    @property
+    def chosen(self) -> list[Any]:
+        """All but the part of the axis, as JSON has it."""
+        return [self.over, self.metric, self.colour, [run.name for run in self.others]]
+
     def x(self, **more: Any) -> dict[str, Any]:
         """The horizontal axis."""
         title = "training step [count]" if self.over == "step" else "time since the start [s]"

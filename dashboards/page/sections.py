@@ -42,17 +42,18 @@ def step(runs: Runs, shown: Shown) -> list[Component]:
     """The parts of a step, agent by agent, and any other metric."""
     known = [row["metric"] for row in shown.ask(courses.metrics).to_pylist()]
     first = "step_time" if "step_time" in known else known[0] if known else ""
+    look = Look(metric=first)
     return [
         over(),
         html.Div(
             [
-                panel("What a step consists of", "parts", shown, "mean over agents"),
-                panel("Agent by agent", "parts_of_agents", shown, "mean over steps"),
+                panel("What a step consists of", "parts", shown, "mean over agents", look=look),
+                panel("Agent by agent", "parts_of_agents", shown, "mean over steps", look=look),
             ],
             className="grid",
         ),
         panel(
-            "Any metric", "any_metric", shown, "", look=Look(metric=first),
+            "Any metric", "any_metric", shown, "", look=look,
             control=select("metric", "Metric", known, first),
         ),
     ]  # fmt: skip
@@ -62,6 +63,7 @@ def links_of(runs: Runs, shown: Shown) -> list[Component]:
     """Who talks with whom, and how far the agents are apart."""
     hues = topology.hues(shown)
     first = hues[0] if hues else ""
+    look = Look(colour=first)
     chosen = radio("colour", "Colour", {name: name.replace("_", " ") for name in hues}, first)
     return [
         html.Div(
@@ -71,14 +73,20 @@ def links_of(runs: Runs, shown: Shown) -> list[Component]:
                     "graph",
                     shown,
                     _about(shown),
-                    look=Look(colour=first),
+                    look=look,
                     control=chosen,
                     tall=True,
                 ),
                 html.Div(
                     [
-                        panel("Consensus distance", "consensus", shown, "root mean square over the agents"),
-                        panel("Staleness", "staleness", shown, "of all pushed gradients"),
+                        panel(
+                            "Consensus distance",
+                            "consensus",
+                            shown,
+                            "root mean square over the agents",
+                            look=look,
+                        ),
+                        panel("Staleness", "staleness", shown, "of all pushed gradients", look=look),
                     ],
                     className="column",
                 ),

@@ -53,10 +53,6 @@ class Browsed:
         self.tab.goto(f"{self.address}?view={view}" + (f"&run={run}" if run else ""))
         self.drawn()
 
-    def rest(self) -> None:
-        """A viewer looks before he does something; what the view still asks for comes meanwhile."""
-        self.tab.wait_for_timeout(700)
-
     def turn(self, view: str) -> None:
         """Go to another view of the run, by its link."""
         self.tab.evaluate(
@@ -245,7 +241,6 @@ def test_runs_stand_side_by_side(page: str, look: Open) -> None:
     tab.tab.locator("nav a", has_text="Compare").click()
     tab.until(lambda: tab.tab.locator("[data-chart='beside_loss'] .main-svg").count())
     assert "view=compare" in tab.tab.url
-    tab.rest()
     tab.tab.locator(".choice.wide .dash-dropdown").click()
     for name in ("gossip", "long"):
         option = tab.tab.locator(".dash-dropdown-content label", has_text=name)
@@ -253,7 +248,6 @@ def test_runs_stand_side_by_side(page: str, look: Open) -> None:
             option.click()
         tab.until(lambda option=option: option.locator("input").is_checked())
         tab.until(lambda name=name: tab.points("beside_loss", name))
-        tab.rest()
     tab.tab.keyboard.press("Escape")
     for name in ("servers", "gossip", "long"):
         tab.until(lambda name=name: tab.points("beside_loss", name))
@@ -361,7 +355,6 @@ def test_text_of_a_run_stays_text(tmp_path: Path, look: Open) -> None:
             if view in ("overview", "topology", "events", "data"):
                 tab.until(lambda: HOSTILE in tab.tab.locator("main").inner_text())
         tab.turn("steps")
-        tab.rest()
         tab.tab.locator(".choice.wide .dash-dropdown").click()
         tab.tab.locator(".dash-dropdown-content label", has_text="<img").click()
         tab.until(
