@@ -201,6 +201,8 @@ if TYPE_CHECKING:
     from d5ray.metrics.latency import StepLatency as StepLatency
     from d5ray.metrics.pipelines import BubbleFormula as BubbleFormula
     from d5ray.metrics.pipelines import BubbleShare as BubbleShare
+    from d5ray.metrics.pipelines import PartBytesSent as PartBytesSent
+    from d5ray.metrics.pipelines import StageBytesSent as StageBytesSent
     from d5ray.metrics.pipelines import StageComputeTime as StageComputeTime
     from d5ray.metrics.pipelines import StageSendTime as StageSendTime
     from d5ray.metrics.pipelines import StageWaitTime as StageWaitTime
@@ -397,6 +399,8 @@ _NAMES = {
     "Mesh": "d5ray.distributed.mesh",
     "BubbleFormula": "d5ray.metrics.pipelines",
     "BubbleShare": "d5ray.metrics.pipelines",
+    "PartBytesSent": "d5ray.metrics.pipelines",
+    "StageBytesSent": "d5ray.metrics.pipelines",
     "StageComputeTime": "d5ray.metrics.pipelines",
     "StageSendTime": "d5ray.metrics.pipelines",
     "StageWaitTime": "d5ray.metrics.pipelines",

@@ -12,6 +12,7 @@ from d5ray.metrics import resources
 from d5ray.metrics.asynchrony import ConsensusDistance
 from d5ray.metrics.criteria import Criterion, Metric
 from d5ray.metrics.definitions import CATALOGUE
+from d5ray.metrics.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.qualities import AREA, PRECISION, PRECISION_50, RETURN
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.training.events.inference import INFERENCE_TIME
@@ -51,6 +52,10 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
         EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
         SERVER_METRICS: (experiment.rule.uses_server, "take an optimizer with servers, such as ASGD()"),
         PEER_METRICS: (experiment.rule.uses_peers, "take an optimizer with peers, such as ADPSGD()"),
+        (*OF_A_REPLICA, *OF_A_STAGE): (
+            experiment.mesh is not None and experiment.mesh.shares_networks,
+            "set a mesh in which agents share a network, such as mesh=Mesh(1, stages=2)",
+        ),
         (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
         (PRECISION, PRECISION_50): (PRECISION in known, "add DetectionQuality(boxes) to the events"),
         (AREA,): (AREA in known, "add RankingQuality() to the events"),

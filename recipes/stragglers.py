@@ -1,20 +1,17 @@
 """The job that compares training with one slow agent: how many samples a second all agents train together"""
 
-import time
 from abc import ABC
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.frameworks.torch import from_model
-from d5ray.networks.executor import Executor
-from d5ray.networks.paced import PacedExecutor, Virtual
+from d5ray.recipes import devices
 from d5ray.recipes.agent_rates import on_agents, rates
 from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.side_by_side import SideBySide
@@ -137,8 +134,9 @@ class OnDevices(Straggling):
     where = ", devices"
 
     def measure(self, job: StragglerRates, folder: Path) -> list[Series]:
-        kwargs = {"seconds": job.device_seconds}
-        experiment = replace(self.experiment(job, job.data), executor=on_device, executor_kwargs=kwargs)
+        experiment = self.experiment(job, job.data)
+        device = {"seconds": job.device_seconds}
+        experiment = replace(experiment, executor=devices.from_model, executor_kwargs=device)
         return on_agents(experiment, job.warmup_steps + job.steps, folder)
 
 
@@ -156,8 +154,3 @@ class Simulated(Straggling):
         with simulate(experiment, compute=ConstantTime(job.device_seconds), root=folder) as group:
             group.train(job.warmup_steps + job.steps, progress=False)
             return rates(group.metrics())
-
-
-def on_device(model: Any, model_kwargs: dict[str, Any], *, seconds: float, **others: Any) -> Executor:
-    """An executor that computes, and then sleeps, as if it waited for a device that computes for so long."""
-    return PacedExecutor(from_model(model, model_kwargs, **others), Virtual(lambda: seconds, time.sleep))

@@ -62,7 +62,7 @@ class Agents(Contender[StepTimes]):
             evaluating = [agent.__ray_call__.remote(_accuracy) for agent in group.agents]
             accuracies = get(evaluating, CALL_SECONDS, "evaluate")
             samples = group.metrics()
-        return _of_steps(samples, job.warmup_steps) + _of_evaluations(accuracies)
+        return of_steps(samples, job.warmup_steps) + _of_evaluations(accuracies)
 
 
 @final
@@ -88,7 +88,7 @@ class Stages(Contender[StepTimes]):
         experiment = job.experiment(job.data, 1, "auto").with_values(mesh=mesh)
         with launch(experiment, quiet=True, root=folder) as group:
             group.train(job.all_steps, progress=False)
-            return _of_steps(group.metrics(), job.warmup_steps)
+            return of_steps(group.metrics(), job.warmup_steps)
 
 
 @final
@@ -177,7 +177,7 @@ def _accuracy(agent: "TrainingAgent") -> float:
     return float(agent._executor.evaluate(test.inputs, test.labels).accuracy)
 
 
-def _of_steps(samples: pa.Table, warmup: int) -> list[Series]:
+def of_steps(samples: pa.Table, warmup: int) -> list[Series]:
     """What agents recorded at every step, by metric and rank."""
     of_steps = samples.filter(pc.is_in(samples["phase"], pa.array(["warmup", "train"]))).sort_by("seq")
     columns = (of_steps[name].to_pylist() for name in ("metric", "unit", "rank", "value"))

@@ -1,7 +1,7 @@
 """What every agent of a mesh gets of the network, which is divided into parts and cut into stages"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -13,6 +13,7 @@ from d5ray.frameworks.initial import trainable_network
 from d5ray.networks.network import Network
 from d5ray.networks.shapes import Shape
 from d5ray.networks.splitting.splitting import Splitting
+from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cutting import pieces
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.loss import Loss
@@ -82,7 +83,10 @@ class Shares:
 
 def _stages(mesh: Mesh, network: Network) -> list[tuple[Piece, ...]]:
     """The pieces of every stage. Raises `ConfigurationError` where the cut does not fit the mesh."""
-    cut = pieces(network, mesh.cutting)
+    cutting = mesh.cutting
+    if isinstance(cutting, Balanced) and mesh.schedule.chunks == 1:  # of several chunks one may have none
+        cutting = replace(cutting, trains=True)
+    cut = pieces(network, cutting)
     if len(cut) != mesh.pieces:
         chunks = mesh.schedule.chunks
         each = "" if chunks == 1 else f" × {chunks} chunks of {mesh.schedule!r}"

@@ -3,7 +3,7 @@
 from abc import ABC
 from typing import final
 
-from d5ray.metrics.families import LargestOfAStep, TimeOfAStep
+from d5ray.metrics.families import LargestOfAStep, TimeOfAStep, TotalOfAnAgent
 
 
 class _ShareOfAPass(LargestOfAStep, ABC):
@@ -43,6 +43,24 @@ class StageWaitTime(TimeOfAStep):
     description = "the time in a step in which a stage of a pipeline waits for what others make"
 
 
-PIPELINES = (BubbleShare, BubbleFormula, StageComputeTime, StageSendTime, StageWaitTime)
+@final
+class StageBytesSent(TotalOfAnAgent):
+    name = "stage_bytes_sent"
+    unit = "B"
+    description = "the activations and gradients that an agent sent to other stages in training steps"
+
+
+@final
+class PartBytesSent(TotalOfAnAgent):
+    name = "part_bytes_sent"
+    unit = "B"
+    description = "what an agent sent for the exchanges of divided operators in training steps"
+
+
+PIPELINES = (
+    BubbleShare, BubbleFormula, StageComputeTime, StageSendTime, StageWaitTime, StageBytesSent, PartBytesSent,
+)  # fmt: skip
 OF_A_REPLICA = (BubbleShare.name, BubbleFormula.name)
-OF_A_STAGE = (StageComputeTime.name, StageSendTime.name, StageWaitTime.name)
+OF_A_STAGE = (
+    StageComputeTime.name, StageSendTime.name, StageWaitTime.name, StageBytesSent.name, PartBytesSent.name,
+)  # fmt: skip

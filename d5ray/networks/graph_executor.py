@@ -175,6 +175,9 @@ class GraphExecutor(ABC):
         """The code for these inputs, which are of the right shapes and types."""
         if self._changes != self.network.changes_so_far:
             self._refresh()
+        if self.collectives is not None:
+            shapes = {name: np.shape(value) for name, value in inputs.items()}
+            self.collectives.sizes = given_inputs.open_sizes(self.network.inputs, shapes)
         try:
             signature = (loss, *[(name, value.shape, value.dtype) for name, value in inputs.items()])
             return self._signatures[signature]

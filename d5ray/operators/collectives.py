@@ -1,5 +1,6 @@
 """Collectives: how the parts of a split network exchange tensors, handed to an executor beside the network"""
 
+from collections.abc import Mapping
 from typing import Any, Protocol, final
 
 from d5ray.errors import ConfigurationError
@@ -34,10 +35,13 @@ class Collectives:
     All parts run the same kinds of passes in the same order: every collective is called by all of them.
 
     communicator: may be set later, before the first pass, and again where the same parts meet anew.
+    sizes: what the open sizes of the whole network, such as "batch", are in the pass under way: executors set
+    it. An axis of such a size is divided as evenly as can be, the first parts one longer.
     """
 
     def __init__(self, communicator: Exchanging | None = None) -> None:
         self.communicator = communicator
+        self.sizes: Mapping[str, int] = {}
 
     def __repr__(self) -> str:
         group = self.communicator

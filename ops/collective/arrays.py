@@ -27,6 +27,9 @@ class ArrayExchanges(Exchanges):
     def _turned(self, x: Array, order: tuple[int, ...]) -> Array:
         return self._xp.array(x.transpose(order), order="C")
 
+    def _joined(self, parts: Sequence[Array]) -> Array:
+        return self._xp.concatenate(parts, axis=1)
+
     def _empty(self, shape: tuple[int, ...], like: Array) -> Array:
         return self._xp.empty(shape, like.dtype)
 
@@ -61,19 +64,14 @@ class Collective(ArrayOperator):
 class PartOfDropout(ArrayOperator):
     """y = mask · x / (1 − ratio) of x (…, part, …): the mask is drawn for all parts, and this one's taken."""
 
-    def __init__(self, site: Site) -> None:
-        self._axis = int(site.required("axis"))
-        self._parts = int(site.required("parts"))
-
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
         ratio = ratio_of(site, inputs)
         if ratio == 0:
             return (x, None)
-        shape = list(x.shape)
-        shape[self._axis] *= self._parts
-        drawn = site.random.random(tuple(shape)) >= ratio
-        scale = ArrayExchanges(xp, site).part(drawn).astype(x.dtype)
+        exchanges = ArrayExchanges(xp, site)
+        drawn = site.random.random(exchanges.whole_shape(x.shape)) >= ratio
+        scale = exchanges.part(drawn).astype(x.dtype)
         if ratio < 1:
             scale *= 1 / (1 - ratio)
         return (x * scale, scale)
@@ -92,4 +90,4 @@ class PartOfDropout(ArrayOperator):
 
 
 def implementation(site: Site) -> ArrayOperator:
-    return PartOfDropout(site) if site.node.type == types.DROPOUT else Collective(site)
+    return PartOfDropout() if site.node.type == types.DROPOUT else Collective(site)

@@ -6,6 +6,7 @@ from typing import Any
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators import collectives as types
+from d5ray.operators.collective_shapes import whole_size
 from d5ray.operators.collectives import group_of
 from d5ray.operators.site import Site
 
@@ -16,6 +17,9 @@ Exchange = Callable[[Array], Array]
 class Exchanges(ABC):
     """Of one node. An axis is divided in `blocks`: a part holds its share of each, one behind the other.
 
+    An axis of an open size, such as that of the batch, need not be a multiple of the parts: the first ones
+    are one element longer then.
+
     What is given is never changed: communicators work in place, so on copies.
     """
 
@@ -24,6 +28,7 @@ class Exchanges(ABC):
         self._parts, self._index = int(site.required("parts")), int(site.required("index"))
         self._axis, self._blocks = int(site.attribute("axis", 0)), int(site.attribute("blocks", 1))
         self._sums_gradients = bool(site.attribute("sums_gradients", 0))
+        self._open = self._open_size()
 
     @property
     def pair(self) -> tuple[Exchange, Exchange]:
@@ -38,6 +43,12 @@ class Exchanges(ABC):
         }
         return pairs[self._node.type]
 
+    def whole_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Of the array that this part, of this shape, is one of."""
+        known = self._whole_size()
+        size = self._parts * int(shape[self._axis]) if known is None else known
+        return self._with_axis([int(each) for each in shape], size)
+
     def summed(self, x: Array) -> Array:
         """The sum of all parts' arrays."""
         made = self._copied(x)
@@ -46,6 +57,10 @@ class Exchanges(ABC):
 
     def part(self, x: Array) -> Array:
         """This part of a whole array."""
+        shares = self._shares(x.shape[self._axis])
+        if shares is not None:
+            begin, length = sum(shares[: self._index]), shares[self._index]
+            return self._copied(x[(slice(None),) * self._axis + (slice(begin, begin + length),)])
         before, length, behind = self._sizes(x.shape, whole=True)
         apart = x.reshape((before, self._parts, length, behind))
         shape = self._with_axis(x.shape, self._blocks * length)
@@ -53,20 +68,39 @@ class Exchanges(ABC):
 
     def gathered(self, x: Array) -> Array:
         """The whole array of all parts'."""
+        shares = self._shares(self._whole_size())
         before, length, behind = self._sizes(x.shape, whole=False)
-        parts = self._empty((self._parts, before, length, behind), x)
-        parts[self._index] = x.reshape((before, length, behind))
+        longest = length if shares is None else shares[0]
+        parts = self._empty((self._parts, before, longest, behind), x)
+        parts[self._index, :, :length] = x.reshape((before, length, behind))
         group_of(self._site).all_gather(parts)
+        if shares is not None:
+            own = [parts[index, :, :share] for index, share in enumerate(shares)]
+            return self._joined(own).reshape(self._with_axis(x.shape, sum(shares)))
         shape = self._with_axis(x.shape, self._blocks * self._parts * length)
         return (parts if before == 1 else self._turned(parts, (1, 0, 2, 3))).reshape(shape)
 
     def reduced_part(self, x: Array) -> Array:
         """This part of the sum of all parts' whole arrays."""
+        shares = self._shares(x.shape[self._axis])
+        if shares is not None:
+            return self.part(self.summed(x))
         before, length, behind = self._sizes(x.shape, whole=True)
         apart = self._turned(x.reshape((before, self._parts, length, behind)), (1, 0, 2, 3))
         own = group_of(self._site).reduce_scatter(apart)
         shape = self._with_axis(x.shape, self._blocks * length)
         return self._copied(apart.reshape((-1,))[own]).reshape(shape)
+
+    def _shares(self, size: int | None) -> list[int] | None:
+        """How long each part is of an open axis of so many elements; None where all are equally long."""
+        if self._open is None or size is None or self._blocks > 1 or int(size) % self._parts == 0:
+            return None
+        least, more = divmod(int(size), self._parts)
+        return [least + (index < more) for index in range(self._parts)]
+
+    def _whole_size(self) -> int | None:
+        """Of the open axis in the pass under way; None where it is not known."""
+        return None if self._open is None else self._site.collectives.sizes.get(self._open)
 
     def _sizes(self, shape: Sequence[int], *, whole: bool) -> tuple[int, int, int]:
         """What lies before a part of a block, its length, and what lies behind it."""
@@ -79,12 +113,23 @@ class Exchanges(ABC):
         if size % divisor:
             raise ConfigurationError(
                 f"the node {self._node} cannot divide axis {self._axis} of {tuple(shape)} into {self._parts} "
-                f"equal parts: take a size that is a multiple of {divisor}, such as of the batch"
+                f"equal parts: take a size that is a multiple of {divisor}"
             )
         return before * self._blocks, size // divisor, behind
 
     def _with_axis(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
         return (*shape[: self._axis], size, *shape[self._axis + 1 :])
+
+    def _open_size(self) -> str | None:
+        """The name of the whole axis, where its size is open."""
+        gathers = self._node.type == types.ALL_GATHER
+        known = (self._site.outputs if gathers else self._site.inputs)[:1]
+        if not known or known[0] is None or known[0].shape is None or self._axis >= len(known[0].shape):
+            return None
+        size = known[0].shape[self._axis]
+        if self._node.type == types.DROPOUT:
+            size = whole_size(size, self._parts)
+        return size if isinstance(size, str) else None
 
     @abstractmethod
     def _copied(self, x: Array) -> Array:
@@ -93,6 +138,10 @@ class Exchanges(ABC):
     @abstractmethod
     def _turned(self, x: Array, order: tuple[int, ...]) -> Array:
         """A contiguous copy with the axes in this order."""
+
+    @abstractmethod
+    def _joined(self, parts: Sequence[Array]) -> Array:
+        """Arrays of three axes behind each other along the second."""
 
     @abstractmethod
     def _empty(self, shape: tuple[int, ...], like: Array) -> Array:

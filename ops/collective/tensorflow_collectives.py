@@ -78,13 +78,16 @@ def _part_of_dropout(site: Site) -> Built:
     if site.evaluating or not site.has_input(2) or (training is not None and not np.any(training)):
         return lambda x, *_: x
     random = generator(site)
-    axis, parts = int(site.required("axis")), int(site.required("parts"))
+
+    def whole_shape(shape: Any) -> Any:
+        return np.array(exchanges.whole_shape(shape), np.int32)
 
     def train(x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None) -> Tensor:
         share = tf.constant(0.5) if ratio is None else tf.cast(ratio, tf.float32)
         share = tf.where(training, share, tf.zeros_like(share))
-        times = tf.one_hot(axis, x.shape.rank, parts - 1, 0, dtype=tf.int32) + 1
-        drawn = random.uniform(tf.shape(x) * times) >= share
+        whole = tf.numpy_function(whole_shape, [tf.shape(x)], tf.int32, stateful=True)  # differs by pass
+        whole.set_shape([x.shape.rank])
+        drawn = random.uniform(whole) >= share
         mask = tf.numpy_function(exchanges.part, [drawn], tf.bool, stateful=False)
         mask.set_shape(x.shape)
         scale = tf.cast(tf.math.divide_no_nan(1.0, 1.0 - share), x.dtype)

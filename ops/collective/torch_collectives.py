@@ -1,5 +1,6 @@
 """Collectives and one part of a Dropout as operations of PyTorch, which autograd knows"""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -22,6 +23,9 @@ class TorchExchanges(Exchanges):
 
     def _turned(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
         return x.detach().permute(order).clone(memory_format=torch.contiguous_format)
+
+    def _joined(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat(tuple(parts), dim=1)
 
     def _empty(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         return like.new_empty(shape)
@@ -58,15 +62,13 @@ def implementation(site: Site) -> Built:
 def _part_of_dropout(site: Site, ratio: Value, training: Value) -> Built:
     """The mask is drawn for all parts, as the Dropout of the whole tensor draws it, and this one's taken."""
     exchanges = TorchExchanges(site)
-    axis, parts = int(site.required("axis")), int(site.required("parts"))
     share = 0.5 if ratio is None else float(number(ratio))
     if site.evaluating or not (training is not None and number(training)) or share == 0:
         return lambda x, *others: x
 
     def part_of_dropout(x: Tensor, *others: Tensor | None) -> Tensor:
-        shape = list(x.shape)
-        shape[axis] *= parts
-        scale: Tensor = exchanges.part(torch.dropout(x.new_ones(shape), share, True))
+        whole = x.new_ones(exchanges.whole_shape(x.shape))
+        scale: Tensor = exchanges.part(torch.dropout(whole, share, True))
         return x * scale
 
     return part_of_dropout

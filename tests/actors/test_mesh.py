@@ -15,6 +15,7 @@ from d5ray.actors.outcome import Outcome
 from d5ray.actors.staged import shares_of
 from d5ray.distributed.mesh import Mesh, Seat
 from d5ray.errors import AgentError, ConfigurationError
+from d5ray.frameworks.initial import labelled_network
 from d5ray.frameworks.torch import build
 from d5ray.networks import catalogue
 from d5ray.networks.from_layers import network_from_layers
@@ -24,6 +25,7 @@ from tests.agents import Rows, agents_in_threads
 from tests.together import together
 
 STEPS = 5
+LOSS = d5.SoftmaxCrossEntropyLoss()
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +158,34 @@ def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
         assert own[0].of("bubble_formula") == pytest.approx([1 / 7] * STEPS)
         assert all(0 < share < 1 for share in own[0].of("bubble_share"))
         assert own[1].of("bubble_share") == []
+        activations = 18 * 64 * 4  # of a step: what passes the cut behind the hidden layer, and comes back
+        for each in own:
+            assert all(activations <= sent < activations + 1000 for sent in each.of("stage_bytes_sent"))
+            assert each.of("part_bytes_sent") == [0] * STEPS
+
+
+@pytest.mark.parametrize("batch_size", [18, 17])
+def test_what_parts_send_is_recorded(digits: Dataset, batch_size: int) -> None:
+    """What the table of exchanges says, of an even batch; of an odd one a sample's worth more or less."""
+    split: dict[str, Any] = {"1": d5.BySamples(), "3": d5.ByColumns()}
+    mesh = Mesh(1, parts=2, micro_batches=1, split=split)
+    network = float64_network(digits)
+    _, rows = trained(digits, mesh=mesh, model=network, batch_size=batch_size)
+    splitting = d5.Splitting(labelled_network(network, {}, (1, 8, 8), 10, LOSS, seed=0).network, split, 2)
+    listed = d5.exchange_table(splitting, {"batch": batch_size}).to_pydict()
+    expected = sum(listed["sent_bytes"])
+    allowed = 0.1 * expected if batch_size % 2 else 0.0
+    for each in rows:
+        assert each.of("part_bytes_sent") == pytest.approx([expected] * STEPS, abs=allowed)
+
+
+def test_a_default_mesh_leaves_no_stage_without_parameters(digits: Dataset) -> None:
+    """Of LeNet in four stages, most of whose nodes have none."""
+    experiment = d5.Experiment("lenet", digits, d5.SGD(0.1), mesh=Mesh(1, 4))
+    shares = shares_of(experiment, digits)
+    assert all(shares.of(Seat(0, stage, 0)).parameters > 0 for stage in range(4))
+    with pytest.raises(ConfigurationError, match="leaves parameters to train in each"):
+        shares_of(replace(experiment, mesh=Mesh(1, 6), agents=None, topology=None), digits)
 
 
 def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:

@@ -36,7 +36,7 @@ from d5ray.networks.splitting.traffic import exchanges
 from d5ray.operators.collectives import DOMAIN, Collectives
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.forming import Former, former, on_all
-from tests.distributed.splits import BOUNDS, Pass, check, check_split, close, run, run_parts
+from tests.distributed.splits import BOUNDS, Pass, check, check_split, close, run
 from tests.frameworks.small_networks import BATCH, FRAMEWORKS, LOSS, Array, case, executor
 from tests.readme_tree import REPOSITORY
 
@@ -231,10 +231,11 @@ def dropping() -> tuple[Network, dict[str, Array]]:
 
 
 @pytest.mark.parametrize("framework", [FRAMEWORKS[0], FRAMEWORKS[2]])
-def test_parts_drop_what_the_whole_network_drops(groups: Former, framework: str) -> None:
-    """The mask of the whole is drawn on every part, and its part used."""
+@pytest.mark.parametrize("plan", [DROPPING, {"1": BySamples()}], ids=["features", "samples"])
+def test_parts_drop_what_the_whole_network_drops(groups: Former, framework: str, plan: Plan) -> None:
+    """The mask of the whole is drawn on every part, and its part used; also of nine samples in two parts."""
     network, given = dropping()
-    check_split(groups.members, framework, network, DROPPING, 2, given, BOUNDS["float64"])
+    check_split(groups.members, framework, network, plan, 2, given, BOUNDS["float64"])
 
 
 def test_parts_drop_the_same_under_pytorch() -> None:
@@ -312,15 +313,22 @@ def test_one_part_is_the_whole_network() -> None:
     assert exchanges(Splitting(network, {"1": ByColumns()}, 1)) == ()
 
 
-def test_a_batch_that_the_parts_do_not_divide(groups: Former) -> None:
-    """Is refused on every part before anything travels."""
-    found = case("lenet")
-    splitting = Splitting(found.network, FullyConnectedSplit(BySamples()), 2)
-    given = {name: value[:5] for name, value in found.given.items()}
-    with pytest.raises(
-        ConfigurationError, match=r"cannot divide axis 0 of \(5, 1, 8, 8\) into 2 equal parts"
-    ):
-        run_parts("numpy", splitting, given, groups.members("shared_memory", 2))
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("samples", [1, 5])
+def test_a_batch_that_the_parts_do_not_divide(groups: Former, framework: str, samples: int) -> None:
+    """The first part has one sample more, the second may have none: what comes out is the whole network's."""
+    name, plan, parts = CASES["convolutions by samples"]
+    found = case(name, "float64")
+    given = {key: value[:samples] for key, value in found.given.items()}
+    check_split(groups.members, framework, found.network, plan, parts, given, BOUNDS["float64"])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS[:2])
+def test_attention_of_samples_that_three_parts_do_not_divide(groups: Former, framework: str) -> None:
+    name, plan, parts = CASES["samples"]
+    found = case(name, "float64")
+    given = {key: value[:4] for key, value in found.given.items()}
+    check_split(groups.members, framework, found.network, plan, parts, given, BOUNDS["float64"])
 
 
 def test_an_executor_of_a_part_needs_the_group_of_the_parts(groups: Former) -> None:

@@ -74,16 +74,28 @@ def all_cuts(network: Network, stages: int) -> Iterator[d5.Cut]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(problems(), st.integers(1, 4), st.integers(1, 400), st.sampled_from([None, 1, 3]))
+@given(problems(), st.integers(1, 4), st.integers(1, 400), st.sampled_from([None, 1, 3]), st.booleans())
 def test_no_contiguous_cut_is_better(
-    problem: tuple[Network, NetworkCosts], stages: int, limit: int, kept: int | None
+    problem: tuple[Network, NetworkCosts], stages: int, limit: int, kept: int | None, trains: bool
 ) -> None:
-    """Of all that there are within the limit: none is quicker, none as quick moves fewer bytes."""
+    """Of all that there are within the limit: none is quicker, none as quick moves fewer bytes.
+
+    Where every stage is to train, of all those whose stages have parameters.
+    """
     network, costs = problem
     if stages > len(network.nodes):
         return
-    balanced = Balanced(stages, costs, limit, 2, kept, RATE)
-    every = [judged(network, cut, costs, balanced) for cut in all_cuts(network, stages)]
+    balanced = Balanced(stages, costs, limit, 2, kept, RATE, trains)
+    cuts = [
+        cut
+        for cut in all_cuts(network, stages)
+        if not trains or all(piece.network.parameters for piece in pieces(network, cut))
+    ]
+    if not cuts:
+        with pytest.raises(ConfigurationError, match="parameters to train in each"):
+            balanced.cut(network)
+        return
+    every = [judged(network, cut, costs, balanced) for cut in cuts]
     within = [(slowest, received) for slowest, received, largest in every if largest <= limit]
     if not within:
         least = min(largest for _, _, largest in every)

@@ -33,6 +33,7 @@ def made(metrics: list[Any], **changes: Any) -> Any:
         (StepTimeRatio("d5ray[1]", "ddp[1]") <= 1, {}, "compares contenders"),
         (ServerQueue() <= 3, {"distributed": d5.ADPSGD()}, "take an optimizer with servers"),
         (WindowWaitTime() <= 3, {"distributed": d5.ASGD()}, "take an optimizer with peers"),
+        (d5.BubbleShare() <= 0.3, {}, "set a mesh in which agents share a network"),
         (d5.ConsensusDistance() <= 3, {}, "wait for each other at every step"),
     ],
 )

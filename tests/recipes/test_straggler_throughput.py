@@ -15,12 +15,13 @@ from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import list_runs
+from d5ray.recipes import devices
 from d5ray.recipes import straggler_throughput as recipe
 from d5ray.recipes.agent_rates import rates
 from d5ray.recipes.contenders import Series
 from d5ray.recipes.recipe import Recipe
 from d5ray.recipes.reducers import ThroughTorch
-from d5ray.recipes.stragglers import OnCores, OnDevices, Simulated, StragglerRates, on_device
+from d5ray.recipes.stragglers import OnCores, OnDevices, Simulated, StragglerRates
 from tests.conftest import d5ray
 
 LENET_BYTES = 4 * 21_386  # of LeNet's parameters on the digits
@@ -116,7 +117,8 @@ def test_a_gradient_on_a_device_is_the_same_and_takes_as_long_as_said() -> None:
         "sample_shape": data.sample_shape, "classes": 10, "loss": d5.SoftmaxCrossEntropyLoss(), "seed": 1,
         "threads": 1,
     }  # fmt: skip
-    plain, elsewhere = from_model("lenet", {}, **given), on_device("lenet", {}, seconds=0.03, **given)
+    plain = from_model("lenet", {}, **given)
+    elsewhere = devices.from_model("lenet", {}, seconds=0.03, **given)
     plain.inference_and_backprop(inputs, labels)
     wall, processor = time.perf_counter(), time.thread_time()
     elsewhere.inference_and_backprop(inputs, labels)

@@ -10,6 +10,7 @@ import numpy as np
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.pipeline.wire import Wire
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.networks.execution.inputs import open_sizes
 from d5ray.networks.execution.plan import needs_of
 from d5ray.networks.labelled import LabelledNetwork
 from d5ray.networks.stages.piece import Piece
@@ -60,13 +61,7 @@ class Agreement:
 
     def sizes(self, given: Mapping[str, Shape]) -> dict[str, int]:
         """The open sizes, such as "batch", by the shapes of what comes from outside."""
-        found: dict[str, int] = {}
-        for name, shape in given.items():
-            declared = self.outside[name].shape if name in self.outside else None
-            for axis, size in zip(declared or (), shape, strict=False):
-                if isinstance(axis, str):
-                    found[axis] = size
-        return found
+        return open_sizes(self.outside, given)
 
     def kind(self, tensor: str, sizes: Mapping[str, int]) -> tuple[Shape, "np.dtype[Any]"] | None:
         """Shape and type of a tensor that travels; None where a header has to tell."""

@@ -187,7 +187,7 @@ class PipelineExecutor(Executor):
         if self._stage.carrier is not None:
             self._stage.carrier.begin(passage, kind_of)
         wanted = [result] if self._agreement.maker(result) == self.stage else []
-        return Pass(self._stage, passage, outside, weights, wanted, self.ends.loss)
+        return Pass(self._stage, passage, outside, weights, wanted, self.ends.loss, sizes)
 
     def _conclude(self, run: Pass, actions: Actions, weights: list[float]) -> float:
         """Tell all stages the loss, and what each took."""

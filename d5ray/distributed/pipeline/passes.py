@@ -44,6 +44,7 @@ class Pass:
     outside   what comes from outside, by name: an array for each micro-batch; labels are left out where there
               are none
     weights   of the micro-batches: their shares of the batch, by which the loss is weighted
+    sizes     the open sizes of the whole network, of each micro-batch
     made      of the results of the whole network that were asked for and are this stage's: an array for each
               micro-batch
     times     of the turns, when they are over: see `Stopwatch`
@@ -57,9 +58,11 @@ class Pass:
         weights: Sequence[float],
         results: Iterable[str],
         loss: str,
+        sizes: Sequence[Mapping[str, int]],
     ) -> None:
         self._stage, self._passage = stage, passage
         self._outside, self._weights, self._loss = outside, weights, loss
+        self._sizes = sizes
         self._samples = [len(part) for part in next(iter(outside.values()))]
         self.made: dict[str, list[Any]] = {name: [] for name in results}
         self.times = np.empty(0)
@@ -215,6 +218,8 @@ class Pass:
     def _timed(self, turn: Turn, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What an action computes, its time in the stopwatch."""
         stage = self._stage
+        if stage.executor.collectives is not None:
+            stage.executor.collectives.sizes = self._sizes[turn.action.micro]
         begin = stage.scheduler.now()
         found = compute()
         stage.executor.synchronize()

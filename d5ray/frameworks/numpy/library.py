@@ -1,7 +1,7 @@
 """NumPy as an array library"""
 
 from contextlib import AbstractContextManager
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from d5ray.networks.execution.allocated import allocated_bytes
 Array = np.ndarray[Any, Any]
 
 
-@final
 class NumPy(ArrayLibrary):
     """Arrays in host memory. What becomes infinite or NaN does so without a warning, as in the others."""
 

@@ -15,6 +15,19 @@ Array = np.ndarray[Any, Any]
 Kind = tuple[str, tuple[int, ...]]  # the name of the type of its elements, and its shape
 
 
+def open_sizes(
+    known: Mapping[str, TensorDescriptor], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """What names of sizes stand for, such as "batch", by the shapes of tensors that use them."""
+    found: dict[str, int] = {}
+    for name, shape in shapes.items():
+        declared = known[name].shape if name in known else None
+        for axis, size in zip(declared or (), shape, strict=False):
+            if isinstance(axis, str):
+                found[axis] = size
+    return found
+
+
 def check_names(network: "Network", given: Mapping[str, object]) -> None:
     """Raise `ConfigurationError` for an input that the network has not."""
     for name in given:

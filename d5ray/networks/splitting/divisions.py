@@ -59,7 +59,8 @@ class BySamples:
     """The samples of the batch: every part computes its share of them, with the whole parameters.
 
     It is data parallelism within the split, such as of the convolutions before fully connected layers that
-    are split (Krizhevsky, arXiv:1404.5997). The number of samples must be a multiple of the parts.
+    are split (Krizhevsky, arXiv:1404.5997). Where the parts do not divide the number of samples, the first
+    ones have one more.
     """
 
 

@@ -11,7 +11,7 @@ from d5ray.networks.network import Network
 from d5ray.networks.stages.costs import NetworkCosts, counted_costs
 from d5ray.networks.stages.cut import Cut, Cutting
 from d5ray.networks.stages.order import groups
-from d5ray.networks.stages.partition import Table, least_maximum, partition
+from d5ray.networks.stages.partition import Allowed, Table, least_maximum, partition
 from d5ray.networks.stages.stage_tables import StageTables
 
 
@@ -31,6 +31,7 @@ class Balanced(Cutting):
     copies              of the parameters: with their gradients and the optimizer's state
     kept_micro_batches  how many a stage keeps at most; None: as many as one-forward-one-backward, the number
                         of stages from this one on
+    trains              whether every stage must have parameters, as those of a `Mesh` must
     """
 
     stages: int
@@ -39,6 +40,7 @@ class Balanced(Cutting):
     copies: int = 3
     kept_micro_batches: int | None = None
     bytes_per_second: float = 2e9
+    trains: bool = False
 
     def __post_init__(self) -> None:
         check_count("stages", self.stages, 1)
@@ -71,16 +73,19 @@ class Balanced(Cutting):
                 f"{len(network.nodes)}: measure them on this network"
             )
         tables = StageTables(network, own, costs)
-        allowed = [tables.may_be] * self.stages
+        allowed = [self._may_be(tables)] * self.stages
         if self.limit_bytes is not None:
             allowed = [
-                tables.may_be & (self._memory(tables, stage) <= self.limit_bytes)
+                allowed[stage] & (self._memory(tables, stage) <= self.limit_bytes)
                 for stage in range(self.stages)
             ]
         begins = partition(tables.seconds(self.bytes_per_second), tables.received, allowed)
         if begins is None:
             raise self._none(tables)
         return Cut(tuple(own[begin][-1].name for begin in begins))
+
+    def _may_be(self, tables: StageTables) -> Allowed:
+        return tables.may_be & (tables.parameters > 0) if self.trains else tables.may_be
 
     def _memory(self, tables: StageTables, stage: int) -> Table:
         """The bytes of every part as this stage."""
@@ -89,7 +94,11 @@ class Balanced(Cutting):
 
     def _none(self, tables: StageTables) -> ConfigurationError:
         memory = [self._memory(tables, stage) for stage in range(self.stages)]
-        least = least_maximum(memory, [tables.may_be] * self.stages)
+        least = least_maximum(memory, [self._may_be(tables)] * self.stages)
+        if self.trains and not np.isfinite(least):
+            return ConfigurationError(
+                f"no cut into {self.stages} stages leaves parameters to train in each: take fewer stages"
+            )
         if self.limit_bytes is None or not np.isfinite(least):
             return ConfigurationError(
                 f"the network cannot be cut into {self.stages} stages: between most of its nodes stands a "

@@ -1,0 +1,27 @@
+"""The bubble of pipelines that were measured side by side"""
+
+from dataclasses import dataclass
+from typing import final
+
+from d5ray.metrics.criteria import Metric, RunTables
+from d5ray.metrics.pipelines import BubbleShare
+from d5ray.metrics.side_by_side import over_processes, times_by_pair
+from d5ray.metrics.statistics import Estimate
+
+
+@final
+@dataclass(frozen=True)
+class BubbleShareOf(Metric):
+    """The share of a contender's passes in which its stages neither compute nor send."""
+
+    contender: str
+
+    name = "bubble_share"
+    unit = "1"
+    direction = "min"
+    kind = "ratio"
+    aggregation = "median over passes, median over fresh processes"
+    description = "the share of a pipeline's pass in which the stages of this contender wait"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return over_processes(run, times_by_pair(run, BubbleShare.name, self.contender), self.contender)
