@@ -19,6 +19,7 @@ import ray
 import d5ray as d5
 from d5ray.actors.group import TrainingGroup
 from d5ray.actors.launch import place_of
+from d5ray.actors.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
 from tests.conftest import wait_until
 
@@ -70,8 +71,12 @@ def experiment(case: Case, on_failure: str, **changes: Any) -> d5.Experiment:
 
 @contextmanager
 def killing(group: TrainingGroup, moments: list[tuple[float, int]]) -> Iterator[list[int]]:
-    """SIGKILL to an agent by rank, after each of these seconds; gives the ranks that were killed."""
+    """SIGKILL to an agent by rank, after each of these seconds; gives the ranks that were killed.
+
+    One that was killed is killed again when its place is known to be another process's.
+    """
     killed: list[int] = []
+    dead: set[int] = set()
     over = threading.Event()
 
     def run() -> None:
@@ -79,10 +84,14 @@ def killing(group: TrainingGroup, moments: list[tuple[float, int]]) -> Iterator[
         for seconds, rank in sorted(moments):
             if over.wait(max(0.0, begin + seconds - time.monotonic())):
                 return
+            while (pid := group.places[rank].pid) in dead:
+                if over.wait(0.01):
+                    return
             try:
-                os.kill(group.places[rank].pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+            dead.add(pid)
             killed.append(rank)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -235,8 +244,8 @@ def test_another_agent_dies_while_the_first_is_replaced(
 
 
 def server_pid(group: TrainingGroup, number: int) -> int:
-    servers = group._recovery.restorable
-    assert servers is not None
+    servers = group._recovery.servers
+    assert isinstance(servers, ServerActors)
     place = ray.get(servers._shards[number].actor.__ray_call__.remote(place_of), timeout=20)
     return int(place.pid)
 

@@ -238,11 +238,11 @@ class PipelineExecutor(Executor):
         self._adopt()
 
     def close(self) -> None:
-        """Leave the stages' pairs; the communicator is the caller's."""
-        if not self._closed:
-            self._closed = True
-            if self._carrier is not None:
-                self._carrier.close()
+        """Leave the stages' pairs, also after a loss; the communicator is the caller's."""
+        self._closed = True
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            carrier.close()
 
     # --------------------------------------------------------------------------------------------------
 
