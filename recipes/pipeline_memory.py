@@ -6,7 +6,7 @@ A multilayer perceptron of 51 million parameters on the digits: with gradients a
 they are 613 MB. A process gets 550 MB beside framework and data; one that holds more is killed, as Linux does
 in a control group. One executor is; three stages, cut so that each stays within the limit, come to their end.
 Without a limit one executor trains on the same batches: the losses must be equal but for rounding. The unit
-is a round of fresh processes, forwards and backwards in turn.
+is a round of fresh processes, forwards and backwards in turn; in each Ray notes that a worker was killed.
 """
 
 import d5ray as d5

@@ -14,6 +14,7 @@ from d5ray.networks.network import Network
 from d5ray.networks.shapes import Shape
 from d5ray.networks.splitting.splitting import Splitting
 from d5ray.networks.stages.balanced import Balanced
+from d5ray.networks.stages.cut import Cutting
 from d5ray.networks.stages.cutting import pieces
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.loss import Loss
@@ -81,12 +82,21 @@ class Shares:
         return parts[0] if self._splitting is None else self._splitting.joined(parts)
 
 
+def _training(mesh: Mesh, network: Network) -> Cutting:
+    """The mesh's cut, balanced so that every piece has parameters, or of several chunks of a stage one has."""
+    cutting = mesh.cutting
+    if isinstance(cutting, Balanced):
+        try:
+            return replace(cutting, trains=True).cut(network)
+        except ConfigurationError:
+            if mesh.schedule.chunks == 1:
+                raise
+    return cutting
+
+
 def _stages(mesh: Mesh, network: Network) -> list[tuple[Piece, ...]]:
     """The pieces of every stage. Raises `ConfigurationError` where the cut does not fit the mesh."""
-    cutting = mesh.cutting
-    if isinstance(cutting, Balanced) and mesh.schedule.chunks == 1:  # of several chunks one may have none
-        cutting = replace(cutting, trains=True)
-    cut = pieces(network, cutting)
+    cut = pieces(network, _training(mesh, network))
     if len(cut) != mesh.pieces:
         chunks = mesh.schedule.chunks
         each = "" if chunks == 1 else f" × {chunks} chunks of {mesh.schedule!r}"

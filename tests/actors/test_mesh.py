@@ -184,6 +184,13 @@ def test_a_default_mesh_leaves_no_stage_without_parameters(digits: Dataset) -> N
     experiment = d5.Experiment("lenet", digits, d5.SGD(0.1), mesh=Mesh(1, 4))
     shares = shares_of(experiment, digits)
     assert all(shares.of(Seat(0, stage, 0)).parameters > 0 for stage in range(4))
+    values = {"hidden": (8,) * 7}
+    chunks = replace(
+        experiment, model="mlp", model_kwargs=values, mesh=Mesh(1, 4, schedule=d5.Interleaved(2)), agents=None
+    )
+    for stage in range(4):
+        own = shares_of(chunks, digits).of(Seat(0, stage, 0)).pieces
+        assert [len(piece.network.parameters) for piece in own] == [2, 2]  # a layer's weights and biases
     with pytest.raises(ConfigurationError, match="leaves parameters to train in each"):
         shares_of(replace(experiment, mesh=Mesh(1, 6), agents=None, topology=None), digits)
 
