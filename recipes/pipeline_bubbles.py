@@ -71,6 +71,14 @@ class OnDevices(Contender[PipelineBubbles]):
         """Its bubble where stages take equally long and messages no time."""
         return self.schedule.bubble(self.processes, self.micro_batches)
 
+    def on_paper(self, device_seconds: float, message_seconds: float) -> float:
+        """Its bubble where a message takes so long; see `PipelineSchedule.predicted`."""
+        pieces, chunks = self.processes * self.schedule.chunks, self.schedule.chunks
+        times = [device_seconds / chunks] * pieces
+        return self.schedule.predicted(
+            self.processes, self.micro_batches, times, times, transfer_seconds=message_seconds
+        ).bubble
+
     def missing(self) -> str:
         return ""
 

@@ -83,7 +83,7 @@ class Shares:
 
 
 def _training(mesh: Mesh, network: Network) -> Cutting:
-    """The mesh's cut, balanced so that every piece has parameters, or of several chunks of a stage one has."""
+    """The mesh's cut, balanced so that every piece has parameters; of several chunks one may do."""
     cutting = mesh.cutting
     if isinstance(cutting, Balanced):
         try:

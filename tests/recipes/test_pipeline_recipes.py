@@ -69,22 +69,25 @@ def test_the_bubble_of_a_contender_is_the_median_over_processes_of_medians() -> 
     assert (found.low, found.high, found.n) == (medians.min(), medians.max(), ROUNDS)
 
 
-def test_every_criterion_of_the_bubbles_lies_just_above_the_formula() -> None:
+def test_every_criterion_of_the_bubbles_lies_between_the_formula_and_a_tenth_more() -> None:
     """(S − 1) / (M + S − 1) for all nine, written out; and one of each other schedule."""
     job = made(pipeline_bubble)
-    thresholds = {
-        criterion.metric.contender: criterion.target  # type: ignore[attr-defined]
-        for criterion in Recipe.of(
-            pipeline_bubble.FIXED, pipeline_bubble.MUTABLE, pipeline_bubble.METRICS, name="x"
-        ).criteria
-    }
+    allowed: dict[str, float] = {}
+    for criterion in pipeline_bubble.METRICS:
+        assert isinstance(criterion.metric, BubbleShareOf)
+        allowed[criterion.metric.contender] = criterion.target
     for stages in (2, 3, 4):
         for micro in (4, 8, 16):
-            name = f"OneForwardOneBackward(), {micro} micro-batches[{stages}]"
             formula = (stages - 1) / (micro + stages - 1)
-            assert thresholds.pop(name) == pytest.approx(formula + 0.02, abs=1e-4)
-    assert [name.partition("(")[0] for name in thresholds] == ["SequentialStages", "FillDrain", "Interleaved"]
+            found = allowed.pop(f"OneForwardOneBackward(), {micro} micro-batches[{stages}]")
+            assert formula < found < formula + 0.11
+    assert [name.partition("(")[0] for name in allowed] == ["SequentialStages", "FillDrain", "Interleaved"]
     assert len(job.contenders()) == 12
+
+
+@pytest.mark.parametrize("contender", pipeline_bubble.PIPELINES, ids=lambda each: each.name)
+def test_on_paper_messages_that_take_no_time_leave_the_formula(contender: OnDevices) -> None:
+    assert contender.on_paper(0.01, 0.0) == pytest.approx(contender.formula)
 
 
 def test_what_a_device_computes_takes_its_time_and_is_right() -> None:
