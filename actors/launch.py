@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import ray
+import threadpoolctl
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -104,7 +105,7 @@ def launch(
     timings = Timings()
     loader = ThreadPoolExecutor(max_workers=1)
     try:
-        dataset = loader.submit(experiment.load_dataset)  # meanwhile Ray starts
+        dataset = loader.submit(load_meanwhile, experiment)
         environment = loader.submit(capture)
         loader.submit(pa.array, [""])  # imports pandas, which takes a moment
         fingerprint = loader.submit(lambda: dataset.result().fingerprint)
@@ -130,6 +131,16 @@ def launch(
             raise
     finally:
         loader.shutdown(wait=False, cancel_futures=True)
+
+
+def load_meanwhile(experiment: Experiment) -> Dataset:
+    """The experiment's data set, by a thread beside which Ray starts.
+
+    Ray forks this process, and a fork ends OpenBLAS's threads: a product that they compute just then would
+    wait for them for ever. So products are computed by this thread alone.
+    """
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        return experiment.load_dataset()
 
 
 class _Launcher:

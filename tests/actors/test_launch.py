@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -290,3 +292,29 @@ def test_agents_read_parquet_by_themselves(tmp_path: Path) -> None:
     with agents_in_threads(experiment(**values), DIGITS) as (agents, _):
         assert all(outcome.completed for outcome in together(lambda rank: agents[rank].train(10), 2))
         np.testing.assert_allclose(found, agents[0].flat_parameters(), rtol=1e-5, atol=1e-6)
+
+
+LOADING = """
+import subprocess, threading
+import d5ray as d5
+from d5ray.actors.launch import load_meanwhile
+
+experiment = d5.Experiment("lenet", "keywords", d5.SGD(0.1))
+loading = threading.Thread(target=load_meanwhile, args=(experiment,), daemon=True)
+loading.start()
+forks = 0
+while loading.is_alive():
+    subprocess.run(["true"], preexec_fn=lambda: None)
+    forks += 1
+print(forks)
+"""
+
+
+def test_a_data_set_is_loaded_while_the_process_forks() -> None:
+    """As it does when Ray starts: OpenBLAS with threads would wait for ever."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2")
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING], env=os.environ | threads, capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
