@@ -171,6 +171,7 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
     assert any(np.abs(other - found).max() > 1e-6 for other in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_orders_end_differently(name: str, tmp_path: Path) -> None:
     """So a run of agents, whose order is chance, cannot agree with both."""

@@ -39,9 +39,8 @@ def experiment(**changes: Any) -> d5.Experiment:
 SERVED: dict[str, Any] = {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, pytest.param(SERVED, marks=pytest.mark.slow)], ids=["compressed", "parameter server"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, SERVED], ids=["compressed", "parameter server"])
 def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     """Killed at any instant, also while it writes: what is complete is whole, and the end is the same."""
     with d5.launch(experiment(**changes)) as group:

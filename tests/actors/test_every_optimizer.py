@@ -46,6 +46,7 @@ def test_lenet_learns_the_digits(name: str) -> None:
         pytest.fail(f"at best {max(reached):.3f} within {entry.epochs} epochs: {reached}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_the_parameters_do_not_depend_on_the_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared memory, gloo and the NumPy oracle give the same parameters after each of six steps, to 1e-5."""

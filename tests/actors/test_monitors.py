@@ -63,6 +63,7 @@ def _is_agent(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_without_a_monitor_nothing_is_watched_and_the_metrics_say_why() -> None:
     with d5.launch(experiment(monitor_seconds=0)) as group:
         group.train(steps=3, progress=False)

@@ -47,6 +47,7 @@ def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
     assert not math.isnan(predicted.sum())
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_was_measured() -> None:
     """A line for each backend, with its latency and bandwidth."""
     lines = doctor.network(None)

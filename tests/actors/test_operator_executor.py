@@ -130,6 +130,7 @@ def ray_session() -> Iterator[None]:
     session.shutdown()
 
 
+@pytest.mark.slow
 def test_as_actors_frameworks_have_processes_of_their_own(ray_session: None) -> None:
     """Each with its framework alone, though they are launched together; what is wrong is told as it is."""
 

@@ -40,6 +40,7 @@ def groups() -> Iterator[Former]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: str(contender.name))
 def test_a_group_gives_the_times_of_every_size_and_rank(contender: AnyContender, tmp_path: Path) -> None:
     """The members check the sum before they time it. All ranks repeat as often, and take time."""

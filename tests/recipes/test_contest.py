@@ -229,6 +229,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_ones_own_competes(own_home: Path) -> None:
     """A recipe in a file, reduced to seconds: verdicts, rows, and the picture in the run's folder."""
     file = own_home / "own.py"

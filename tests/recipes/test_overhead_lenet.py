@@ -125,6 +125,7 @@ loop.close()
 """
 
 
+@pytest.mark.slow
 def test_two_agents_and_distributed_data_parallel_end_with_equal_parameters(
     data: Dataset, tmp_path: Path
 ) -> None:

@@ -331,6 +331,7 @@ METRICS = [d5.TestAccuracy() >= 0.0]
 """
 
 
+@pytest.mark.slow
 def test_the_command_runs_every_seed_in_a_fresh_process(tmp_path: Path) -> None:
     """Two seeds on one embedded Ray: two agents with process ids of their own, and the joint result."""
     file, seen = tmp_path / "own.py", tmp_path / "seen"
