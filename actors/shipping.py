@@ -15,6 +15,8 @@ import ray
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 
+INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, the user's own and Debian's too
+
 
 def ship(experiment: Experiment) -> bytes:
     """See to it that every class and function of the experiment can be made on an agent; gives its pickle.
@@ -75,6 +77,8 @@ def _installed(module: ModuleType) -> bool:
     """Whether the agents can import it: part of Python, of d5ray, or of an installed package."""
     file = getattr(module, "__file__", None)
     if file is None or module.__name__.partition(".")[0] == "d5ray":
+        return True
+    if INSTALLED.intersection(Path(file).parts):  # also another environment's, whose packages this one sees
         return True
     places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return any(Path(file).is_relative_to(place) for place in places)

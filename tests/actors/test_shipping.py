@@ -1,6 +1,7 @@
 """Claims about sending the user's code: what an agent could not import travels by value, nothing else."""
 
 import functools
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -153,6 +154,26 @@ def test_installed_parts_stay_references() -> None:
     assert b"d5ray.distributed.allreduce" in pickled and b"AllreduceSGD" in pickled
     assert b"co_code" not in pickled and b"_make_skeleton_class" not in pickled
     assert len(pickled) < 2000
+
+
+@pytest.mark.parametrize("name", ["site-packages", "dist-packages"])
+def test_packages_of_another_environment_stay_references(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which this one sees: the user's own, the system's, or one that a path file names."""
+    (folder := tmp_path / "lib" / name).mkdir(parents=True)
+    (folder / "shipped_beside.py").write_text(textwrap.dedent(BESIDE))
+    (folder / "shipped_installed.py").write_text(textwrap.dedent(MINE))
+    monkeypatch.syspath_prepend(folder)
+    module = importlib.import_module("shipped_installed")
+    before = set(ray.cloudpickle.list_registry_pickle_by_value())
+    try:
+        ship(experiment(distributed=module.Rule))
+        assert set(ray.cloudpickle.list_registry_pickle_by_value()) == before
+    finally:
+        for shipped in ("shipped_installed", "shipped_beside"):
+            unregister(sys.modules[shipped])
+            del sys.modules[shipped]
 
 
 def test_only_what_lies_beside_the_users_module_is_sent(modules: Path) -> None:
