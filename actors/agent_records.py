@@ -52,18 +52,17 @@ class AgentRecords:
         self._evaluations.append(step, epoch, "test", values)
 
     def passed(
-        self, step: int, epoch: int, phase: str, pipeline: PipelineExecutor, sent: tuple[int, ...]
+        self, step: int, epoch: int, phase: str, pipeline: PipelineExecutor, sent: tuple[int, int]
     ) -> None:
         """What a pass over the stages took: the bubble, told by the first, and this stage's times.
 
-        sent: the bytes that went to other stages and, where there are any, to other parts.
+        sent: the bytes that went to other stages, and to other parts.
         """
         done = pipeline.last_pass
         if done is None:
             return
         own = done.stages[pipeline.stage]
-        to_stages, to_parts = sent if len(sent) > 1 else (*sent, 0)
-        self._stages.append(step, epoch, phase, (own.compute, own.send, own.wait, to_stages, to_parts))
+        self._stages.append(step, epoch, phase, (own.compute, own.send, own.wait, *sent))
         if pipeline.stage == 0:
             formula = pipeline.schedule.bubble(pipeline.stages, done.micro_batches)
             self._replicas.append(step, epoch, phase, (done.bubble, formula))

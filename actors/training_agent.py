@@ -7,7 +7,6 @@ import copy
 import hashlib
 import itertools
 import math
-import operator
 import platform
 import sys
 import threading
@@ -293,9 +292,10 @@ class TrainingAgent:
         self._within.append(made)
         return made
 
-    def _sent_within(self) -> tuple[int, ...]:
-        """The bytes sent so far to other stages and, where there are any, to other parts."""
-        return tuple(each.traffic.bytes_sent for each in reversed(self._within))
+    def _sent_within(self) -> tuple[int, int]:
+        """The bytes that a member of a mesh has sent so far to other stages, and to other parts."""
+        *parts, stages = (each.traffic.bytes_sent for each in self._within)
+        return stages, sum(parts)
 
     def take_first(self, group: Group, topology: Topology) -> str:
         """Take the parameters of the first agent of those that are there; returns the backend's name."""
@@ -490,7 +490,7 @@ class TrainingAgent:
             update_ns, exchange_ns = optimizer.update_ns, traffic.nanoseconds
             sent, received, messages = traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent
             rounds = traffic.rounds
-            within = self._sent_within()
+            within = (0, 0) if staged is None else self._sent_within()
 
             optimizer.step(batch)
 
@@ -518,7 +518,8 @@ class TrainingAgent:
             phase = "warmup" if step < self._warmup_ends else "train"
             frame.append(step, batch.epoch, phase, values, now)
             if staged is not None and samples:
-                went = tuple(map(operator.sub, self._sent_within(), within))
+                to_stages, to_parts = self._sent_within()
+                went = to_stages - within[0], to_parts - within[1]
                 self._records.passed(step, batch.epoch, phase, staged, went)
             if server is not None or peers is not None:
                 self._record_operations(step, batch.epoch, phase)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from d5ray.checks import check_count
 from d5ray.distributed.mesh import Mesh
@@ -15,9 +15,6 @@ from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.recipes.trainers import of_steps
 from d5ray.training.optimizers.optimizer import Optimizer
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
 
 NOTE = "out_of_memory"  # the file that a process leaves that has held too much
 
@@ -54,12 +51,6 @@ class LimitedTrainings(SideBySide):
                     f"comparisons has {contender!r}: it must be one of WholeNetwork, LimitedStages"
                 )
             contender.experiment(self, Path())  # checks the rest
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
-
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
 
     def experiment(self, mesh: Mesh | None, limited: bool, folder: Path) -> Experiment:
         """What runs, on as many agents as the mesh has. folder: for the note of who has held too much."""

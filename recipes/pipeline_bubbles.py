@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.mesh import Mesh
@@ -14,9 +14,6 @@ from d5ray.recipes.contenders import Contender, Series
 from d5ray.recipes.side_by_side import SideBySide
 from d5ray.recipes.trainers import of_steps
 from d5ray.training.optimizers.gradient_descent import SGD
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
 
 WIDTH = 16  # of the network's layers; there is one for every piece
 
@@ -45,12 +42,6 @@ class PipelineBubbles(SideBySide):
             if not isinstance(contender, OnDevices):
                 raise ConfigurationError(f"comparisons has {contender!r}: it must be an OnDevices(...)")
             contender.experiment(self)  # checks the rest
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
-
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
 
 
 @final

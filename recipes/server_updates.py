@@ -13,7 +13,6 @@ from d5ray.recipes.sizes import check_sizes
 
 if TYPE_CHECKING:
     from d5ray.actors.server_peers import Pushed
-    from d5ray.actors.session import Session
 
 
 @final
@@ -31,12 +30,6 @@ class ServerUpdates(SideBySide):
     def check(self) -> None:
         check_sizes(self.sizes)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
-
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
 
 
 def rates(size: str, done: "Sequence[Pushed]") -> list[Series]:

@@ -60,9 +60,12 @@ class SideBySide(ABC):
     def check(self) -> None:
         """Raise `ConfigurationError` where a value of this kind of job is wrong."""
 
-    @abstractmethod
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        """The Ray that the contenders use."""
+        """The Ray that the contenders use: with a core for each process, unless a job says otherwise."""
+        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
+
+        cpus = max(contender.processes for contender in self.contenders())
+        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
 
     @property
     def most_pairs(self) -> int:

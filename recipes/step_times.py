@@ -15,7 +15,6 @@ from d5ray.training.optimizers.gradient_descent import Momentum
 from d5ray.training.samplers import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
     from d5ray.frameworks.torch.peers import Task
 
 
@@ -54,12 +53,6 @@ class StepTimes(SideBySide):
                 "PyTorch use (torch.optim.SGD)"
             )
         self.experiment(self.dataset, 1, "auto")  # checks the rest
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
-
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
 
     def experiment(self, dataset: str | Dataset, agents: int, communicator: str) -> Experiment:
         """What d5ray's side runs."""

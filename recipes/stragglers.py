@@ -4,7 +4,7 @@ from abc import ABC
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizer import DistributedOptimizer
@@ -19,9 +19,6 @@ from d5ray.recipes.step_times import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowdown
-
-if TYPE_CHECKING:
-    from d5ray.actors.session import Session
 
 
 @final
@@ -64,12 +61,6 @@ class StragglerRates(SideBySide):
                     f"comparisons has {contender!r}: it must be one of OnCores, OnDevices, Simulated"
                 )
             contender.experiment(self, self.dataset)  # checks the rest
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
-
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
 
     def experiment(self, dataset: str | Dataset, rule: DistributedOptimizer, agents: int) -> Experiment:
         """What agents train by this rule, the last one slowly."""

@@ -18,7 +18,6 @@ from d5ray.training.epochs import BatchSize
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
     from d5ray.actors.training_agent import TrainingAgent
 
 
@@ -41,12 +40,6 @@ class Trainings(SideBySide):
             if not isinstance(contender, Training):
                 raise ConfigurationError(f"comparisons has {contender!r}: it must be Training(...)")
             contender.experiment(self)  # checks the rest
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
-
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
         """All contenders of a round have the same seed."""

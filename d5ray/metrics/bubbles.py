@@ -5,7 +5,7 @@ from typing import final
 
 from d5ray.metrics.criteria import Metric, RunTables
 from d5ray.metrics.pipelines import BubbleShare
-from d5ray.metrics.side_by_side import over_processes, times_by_pair
+from d5ray.metrics.side_by_side import time_of
 from d5ray.metrics.statistics import Estimate
 
 
@@ -24,4 +24,4 @@ class BubbleShareOf(Metric):
     description = "the share of a pipeline's pass in which the stages of this contender wait"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return over_processes(run, times_by_pair(run, BubbleShare.name, self.contender), self.contender)
+        return time_of(run, BubbleShare.name, self.contender)

@@ -8,7 +8,7 @@ import numpy as np
 from d5ray.metrics.criteria import Metric, RunTables
 from d5ray.metrics.definitions import Loss
 from d5ray.metrics.microbatches import STEP_PEAK_MEMORY
-from d5ray.metrics.side_by_side import ByPair, over_processes, rows_of, times_by_pair
+from d5ray.metrics.side_by_side import ByPair, over_processes, rows_of, time_of
 from d5ray.metrics.statistics import Estimate
 
 OUT_OF_MEMORY: Final = "out_of_memory"  # 1 where a training ended since there was no more memory, else 0
@@ -33,7 +33,7 @@ class PeakMemoryOf(Metric):
     description = "what the training takes at its peak in one process"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return over_processes(run, times_by_pair(run, STEP_PEAK_MEMORY, self.contender), self.contender)
+        return time_of(run, STEP_PEAK_MEMORY, self.contender)
 
 
 @final
@@ -51,7 +51,7 @@ class OutOfMemory(Metric):
     description = "whether this contender does not fit into its memory"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return over_processes(run, times_by_pair(run, OUT_OF_MEMORY, self.contender), self.contender)
+        return time_of(run, OUT_OF_MEMORY, self.contender)
 
 
 @final
