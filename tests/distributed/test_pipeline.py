@@ -483,6 +483,17 @@ def test_stages_that_differ_are_told_in_what(groups: Former, whole: Network, bac
     on_all(groups.form(backend, 2), own)
 
 
+def test_stages_with_different_schedules_are_told_so(groups: Former, whole: Network) -> None:
+    def own(member: Communicator) -> None:
+        executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
+        schedule = (FillDrain(), OneForwardOneBackward())[member.rank]
+        words = "differ in schedule: stage 0 has FillDrain with .*, stage 1 has OneForwardOneBackward with"
+        with pytest.raises(ConfigurationError, match=words):
+            PipelineExecutor(executor, member, schedule, 4, ENDS, LOSS)
+
+    on_all(groups.form("shared_memory", 2), own)
+
+
 def test_stages_of_different_cuts_are_refused(groups: Former, whole: Network) -> None:
     """As where each stage has balanced the network for itself, by times that it has measured."""
 

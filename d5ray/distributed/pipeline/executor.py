@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.canonical import digest
 from d5ray.checks import check_count
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
@@ -250,9 +251,10 @@ class PipelineExecutor(Executor):
         executor, communicator = self.executor, self.communicator
         wire = Wire(executor, communicator)
         self._route = Route(executor.pieces, communicator.rank, communicator.size)
+        actions = self.schedule.actions(communicator.size, self.micro_batches)
         same = {
-            "schedule": repr(self.schedule),
             "micro_batches": self.micro_batches,
+            "schedule": f"{type(self.schedule).__name__} with the actions {digest(repr(actions))[:8]}",
             "the number of pieces": executor.pieces[0].count,
             "the names of inputs, scores, labels and loss": list(vars(self.ends).values()),
         }

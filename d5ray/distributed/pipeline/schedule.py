@@ -23,6 +23,10 @@ class PipelineSchedule(ABC):
 
     chunks: int = 1  # pieces that every stage has
 
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({given})"
+
     @abstractmethod
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterable[Action]:
         """What this stage does, in order."""
