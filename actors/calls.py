@@ -1,12 +1,16 @@
 """Calls of actors with a bound, and their failures as errors that people can read."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from d5ray.errors import AgentError, D5Error, first_line
+
+Array = np.ndarray[Any, Any]
 
 CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
 MORE_SECONDS = 1.0  # in which other actors fail for the same reason
@@ -31,6 +35,11 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
         raise _readable(error) from None
     except RayActorError as error:
         raise ActorDied(f"an actor died and so did not {doing}: {first_line(error)}") from None
+
+
+def owned(named: Mapping[str, Array]) -> dict[str, Array]:
+    """Copies of arrays that Ray has given: those cannot be written, and keep its shared memory."""
+    return {name: value.copy() for name, value in named.items()}
 
 
 def _take_note(references: list[Any]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.calls import CALL_SECONDS, get, owned
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.monitors import Monitors
@@ -116,14 +116,14 @@ class TrainingGroup(Training):
         named: dict[str, np.ndarray[Any, Any]] = get(
             [self.agents[rank].parameters.remote()], CALL_SECONDS, "give its parameters"
         )[0]
-        return named
+        return owned(named)
 
     def network_parameters(self, replica: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of a replica's whole network, by name: those of its agents together."""
         if self._shares is None:
             return self.parameters(replica)
         calls = [agent.parameters.remote() for agent in self.agents]
-        return self._shares.whole(get(calls, CALL_SECONDS, "give its parameters"), replica)
+        return owned(self._shares.whole(get(calls, CALL_SECONDS, "give its parameters"), replica))
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""

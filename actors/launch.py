@@ -281,7 +281,7 @@ class _Launcher:
 
         `ray.kill` only asks for it: a process that still ends would disturb what is measured next.
         """
-        here = [_process(place) for place in self.places if place.node == self.node]
+        here = [process_of(place) for place in self.places if place.node == self.node]
         for actor in self.actors:
             ray.kill(actor)
         self.actors.clear()
@@ -411,7 +411,7 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
             remove_placement_group(bundles)
 
 
-def _process(place: Place) -> psutil.Process | None:
+def process_of(place: Place) -> psutil.Process | None:
     """The process of an agent on this node; None when it has ended."""
     try:
         return psutil.Process(place.pid)

@@ -1,4 +1,7 @@
-"""Runs operators of one framework on one device, and times them; a plain class, launched as an actor"""
+"""Runs operators of one framework on one device: some to time them, or a piece of a network beside others
+
+A plain class, launched as an actor.
+"""
 
 import math
 import platform
@@ -10,6 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
+from d5ray.actors.holds_piece import HoldsPiece
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.errors import first_line
 from d5ray.metrics.operators import (
@@ -52,7 +56,7 @@ class Outcome:
     reason: str = ""
 
 
-class OperatorExecutor:
+class OperatorExecutor(HoldsPiece):
     """One framework in a process of its own, so that none disturbs another's threads and memory.
 
     framework   by name; device: "cpu" or "cuda"; threads: on a CPU
@@ -70,7 +74,8 @@ class OperatorExecutor:
         seed: int,
         mirror: Mirror | None = None,
     ) -> None:
-        self._name, self._device, self._threads = framework, device, threads
+        super().__init__(framework, threads, rank, seed)
+        self._device = device
         self._attempt, self._batches = attempt, list[pa.RecordBatch]()
         self._random = np.random.default_rng(seed)
         mirror = mirror or silent()

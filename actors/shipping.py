@@ -13,14 +13,14 @@ import cloudpickle
 import ray
 
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import Experiment
 
 INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, the user's own and Debian's too
 
 
-def ship(experiment: Experiment) -> bytes:
+def ship(experiment: Any, called: str = "the experiment") -> bytes:
     """See to it that every class and function of the experiment can be made on an agent; gives its pickle.
 
+    experiment: or something else that actors are sent, and what errors call it.
     What an installed package defines is imported there; everything else, with the modules that lie in its
     folder, is sent by value. What `__main__` defines always is.
     """
@@ -32,13 +32,13 @@ def ship(experiment: Experiment) -> bytes:
         pickled: bytes = ray.cloudpickle.dumps(experiment)
     except Exception as error:  # whatever an object of the user's raises when it is pickled
         raise ConfigurationError(
-            f"the experiment cannot be sent to the agents, since a part of it cannot be pickled: {error}; "
+            f"{called} cannot be sent to the agents, since a part of it cannot be pickled: {error}; "
             "make such objects (files, locks, connections) on the agent, for example in `start`"
         ) from error
     return pickled
 
 
-def _own_modules(experiment: Experiment) -> Iterator[ModuleType]:
+def _own_modules(experiment: Any) -> Iterator[ModuleType]:
     for value in _parts(experiment, set()):
         for thing in _classes(value):
             module = sys.modules.get(getattr(thing, "__module__", ""))

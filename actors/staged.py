@@ -1,17 +1,20 @@
 """An agent's place in a mesh: the executor of its stage, and the groups that it belongs to"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.mesh import Mesh
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.shares import Share, Shares
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.frameworks.initial import trainable_network
 from d5ray.networks.stages.piece_executor import PieceExecutor
 from d5ray.operators.collectives import Collectives
+from d5ray.operators.loss import Loss
 from d5ray.training.datasets import Dataset
 from d5ray.training.transformations import shape_after
 
@@ -19,21 +22,20 @@ from d5ray.training.transformations import shape_after
 def shares_of(experiment: Experiment, dataset: Dataset) -> Shares:
     """What the agents of a mesh get of its network."""
     assert experiment.mesh is not None
-    return Shares(
-        experiment.mesh,
+    whole = trainable_network(
         experiment.model,
-        experiment.model_kwargs,
-        sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),
-        classes=len(dataset.classes),
-        loss=experiment.loss,
+        dict(experiment.model_kwargs),
+        shape_after(experiment.pipeline, dataset.sample_shape),
+        len(dataset.classes),
+        experiment.loss,
         seed=experiment.seed,
     )
+    return Shares(experiment.mesh, whole)
 
 
 def staged(experiment: Experiment, share: Share) -> PipelineExecutor:
-    """The executor of an agent's stage, which computes when it has joined the others."""
-    mesh = experiment.mesh
-    assert mesh is not None
+    """The executor of an agent's stage, which computes when it has met the others."""
+    assert experiment.mesh is not None
     module = sys.modules[experiment.make_executor.__module__]
     make: Callable[..., PieceExecutor] | None = getattr(module, "from_pieces", None)
     if make is None:
@@ -41,14 +43,27 @@ def staged(experiment: Experiment, share: Share) -> PipelineExecutor:
             f"a mesh needs an executor that computes pieces of a network, and {module.__name__} has no "
             "from_pieces: set executor='torch' or another framework's name"
         )
-    executor = make(
-        share.pieces,
-        threads=experiment.threads,
-        recompute=mesh.recompute,
-        collectives=Collectives() if mesh.parts > 1 else None,
-        **experiment.executor_kwargs,
-    )
-    return PipelineExecutor(executor, None, mesh.schedule, mesh.micro_batches, share.ends, experiment.loss)
+    options = {"threads": experiment.threads} | dict(experiment.executor_kwargs)
+    return stage_of(share, experiment.mesh, experiment.loss, make, options)
+
+
+def stage_of(
+    share: Share, mesh: Mesh, loss: Loss, make: Callable[..., PieceExecutor], options: Mapping[str, Any]
+) -> PipelineExecutor:
+    """The executor of one stage; make, options: `from_pieces` of a framework, and what it is told beside."""
+    collectives = Collectives() if mesh.parts > 1 else None
+    executor = make(share.pieces, recompute=mesh.recompute, collectives=collectives, **options)
+    return PipelineExecutor(executor, None, mesh.schedule, mesh.micro_batches, share.ends, loss)
+
+
+def meet(stage: PipelineExecutor, mesh: Mesh, group: Group, join: Callable[[Group], Communicator]) -> None:
+    """Meet those that compute the rest of the network: first the parts of this stage, then the other stages.
+
+    group: of all agents; join: gives the communicator with some of them.
+    """
+    if (collectives := stage.executor.collectives) is not None:
+        collectives.communicator = join(parts(mesh, group))
+    stage.join(join(stages(mesh, group)))
 
 
 def stages(mesh: Mesh, group: Group) -> Group:

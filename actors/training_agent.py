@@ -23,7 +23,7 @@ from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.actors.outcome import Outcome
-from d5ray.actors.staged import parts, replicas, staged, stages
+from d5ray.actors.staged import meet, replicas, staged
 from d5ray.distributed.absent import Absent
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.cost import Network
@@ -278,9 +278,7 @@ class TrainingAgent:
     def _join_stages(self, mesh: Mesh, group: Group) -> Group:
         """Meet those that compute the rest of the network; the group of those with the same parameters."""
         assert self._staged is not None
-        if (collectives := self._staged.executor.collectives) is not None:
-            collectives.communicator = self._meet(parts(mesh, group))
-        self._staged.join(self._meet(stages(mesh, group)))
+        meet(self._staged, mesh, group, self._meet)
         self._around.within = tuple(self._within)
         return replicas(mesh, group)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from d5ray.actors.launch import launch as launch
     from d5ray.actors.running import running as running
     from d5ray.actors.session import shutdown as shutdown
+    from d5ray.actors.spread import SpreadNetwork as SpreadNetwork
+    from d5ray.actors.spread import spread as spread
     from d5ray.distributed.allreduce import AllreduceSGD as AllreduceSGD
     from d5ray.distributed.communicator import Communicator as Communicator
     from d5ray.distributed.compression.chain import Chain as Chain
@@ -410,6 +412,8 @@ _NAMES = {
     "Forward": "d5ray.distributed.pipeline.actions",
     "Backward": "d5ray.distributed.pipeline.actions",
     "PipelineExecutor": "d5ray.distributed.pipeline.executor",
+    "spread": "d5ray.actors.spread",
+    "SpreadNetwork": "d5ray.actors.spread",
     "Hogwild": "d5ray.distributed.optimizers.hogwild",
     "ADPSGD": "d5ray.distributed.optimizers.ad_psgd",
     "AsynchronousGradientPush": "d5ray.distributed.optimizers.gradient_push",

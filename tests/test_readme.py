@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import d5ray as d5
 from d5ray.distributed.communicator import Communicator
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial import network_by_name
@@ -111,6 +113,20 @@ def test_the_stages_of_a_pipeline_train(capsys: pytest.CaptureFixture[str]) -> N
     with former() as groups:
         on_all(groups.form("shared_memory", 2), stage)
     assert capsys.readouterr().out.count("stage 1") == 4  # in both of the two tables of both
+
+
+@pytest.mark.slow
+def test_the_stages_on_ray_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    """The loss of the parameters that were fed is a smaller one, by PyTorch's own scores and loss."""
+    code = README.partition("<!-- spread -->\n```python\n")[2].partition("```")[0]
+    network = network_by_name("lenet", {}, (1, 28, 28), 10, seed=1)
+    x = np.random.default_rng(1).standard_normal((20, 1, 28, 28)).astype(np.float32)
+    y = np.arange(20) % 10
+    names: dict[str, Any] = {"d5": d5, "network": network, "inputs": x, "labels": y}
+    exec(code.replace('framework="torch"', 'framework="torch", cpus_per_executor=0.25, quiet=True'), names)
+    scores, labels = torch.from_numpy(names["scores"]), torch.from_numpy(y)
+    assert torch.nn.functional.cross_entropy(scores, labels).item() < names["loss"]
+    assert "idle, 3 processes" in capsys.readouterr().out
 
 
 @pytest.mark.slow

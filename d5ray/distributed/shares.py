@@ -9,17 +9,16 @@ import numpy as np
 from d5ray.distributed.mesh import Mesh, Seat
 from d5ray.distributed.pipeline.agreement import Ends
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.initial import trainable_network
+from d5ray.networks.labelled import LabelledNetwork
 from d5ray.networks.network import Network
-from d5ray.networks.shapes import Shape
 from d5ray.networks.splitting.splitting import Splitting
 from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cut import Cutting
 from d5ray.networks.stages.cutting import pieces
 from d5ray.networks.stages.piece import Piece
-from d5ray.operators.loss import Loss
 
-Parameters = dict[str, np.ndarray[Any, Any]]
+Array = np.ndarray[Any, Any]
+Parameters = dict[str, Array]
 
 
 @final
@@ -40,22 +39,11 @@ class Share:
 class Shares:
     """Those of all stages and parts; all replicas have the same.
 
-    Raises `ConfigurationError` for a cut, a split or a loss that does not fit the network.
+    Raises `ConfigurationError` for a cut or a split that does not fit the network.
     """
 
-    def __init__(
-        self,
-        mesh: Mesh,
-        model: Any,
-        model_kwargs: Mapping[str, Any],
-        *,
-        sample_shape: Shape,
-        classes: int,
-        loss: Loss,
-        seed: int,
-    ) -> None:
+    def __init__(self, mesh: Mesh, whole: LabelledNetwork) -> None:
         self.mesh = mesh
-        whole = trainable_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
         ends = Ends.of(whole)
         self._splitting = Splitting(whole.network, mesh.split, mesh.parts) if mesh.parts > 1 else None
         self._shares: dict[tuple[int, int], Share] = {}
@@ -69,7 +57,7 @@ class Shares:
         return self._shares[seat.stage, seat.part]
 
     def whole(self, parameters: Sequence[Parameters], replica: int = 0) -> Parameters:
-        """The parameters of a replica's network, of those of all agents by rank."""
+        """The parameters, gradients or state of a replica's network, of those of all agents by rank."""
         mesh = self.mesh
         parts = [
             {
@@ -80,6 +68,12 @@ class Shares:
             for part in range(mesh.parts)
         ]
         return parts[0] if self._splitting is None else self._splitting.joined(parts)
+
+    def own(self, parameters: Mapping[str, Array], seat: Seat) -> Parameters:
+        """Those of these parameters of the whole network that an agent has, each as much as it has of it."""
+        names = {name for piece in self.of(seat).pieces for name in piece.network.parameters}
+        found = {name: value for name, value in parameters.items() if name in names}
+        return found if self._splitting is None else self._splitting.divided(found, seat.part)
 
 
 def _training(mesh: Mesh, network: Network) -> Cutting:
