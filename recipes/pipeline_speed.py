@@ -2,11 +2,13 @@
 
     d5ray run pipeline_speed        or        python -m d5ray.recipes.pipeline_speed
 
-A transformer of eight layers of width 192 on bytes of text, 32 windows of 64 a step. One agent computes with
-one thread; two agents have half of the network each, balanced by counted operations, and pass on eight
+A transformer of eight layers of width 192 on bytes of text, 128 windows of 64 a step. One agent computes with
+one thread; two agents have half of the network each, balanced by counted operations, and pass on 16
 micro-batches one forward, one backward (arXiv:2006.09503). Both do the same work on the same batches. With
-stages that take equally long and transfers that take no time a step takes (M + S − 1)/(M · S) = 0.5625 of one
-core's. The unit is a round of fresh processes, forwards and backwards in turn.
+stages that take equally long and transfers that take no time a step takes (M + S − 1)/(M · S) = 0.53125 of one
+core's. A pipeline wants large batches: with fewer windows the bubble is larger, or the micro-batches are so
+small that layers cost more by the sample; `--set batch_size=32` shows it. The unit is a round of fresh
+processes, forwards and backwards in turn.
 """
 
 import d5ray as d5
@@ -18,7 +20,7 @@ from d5ray.recipes.trainers import Agents, Stages
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": StepTimes,
-    "comparisons": ((Agents(1), Stages(2)),),
+    "comparisons": ((Agents(1), Stages(2, micro_batches=16)),),
     "model": "transformer",
     "model_kwargs": {"width": 192, "heads": 4, "depth": 8},
     "dataset": "text",
@@ -30,10 +32,10 @@ FIXED = {
 
 # Mutable components: how much is measured
 MUTABLE = {
-    "batch_size": 32,
+    "batch_size": 128,
     "threads": 1,
-    "steps": 40,  # measured, of every process
-    "warmup_steps": 5,
+    "steps": 10,  # measured, of every process
+    "warmup_steps": 2,
     "pairs": 6,
     "seed": 1,
 }

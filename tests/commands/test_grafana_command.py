@@ -170,6 +170,7 @@ OF_SERVERS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
     head: Head, prometheus: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

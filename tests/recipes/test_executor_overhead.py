@@ -36,7 +36,7 @@ def work(framework: str, network: str) -> ExecutorTimes:
     return ExecutorTimes(of, threads=1, seconds=0.01, seed=1)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("network", SMALL)
 def test_both_sides_compute_the_same(framework: str, network: str) -> None:
     """Scores, loss and gradients: what the recipe checks before it counts. They are not all zero."""
