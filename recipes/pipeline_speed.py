@@ -4,11 +4,12 @@
 
 A transformer of eight layers of width 192 on bytes of text, 128 windows of 64 a step. One agent computes with
 one thread; two agents have half of the network each, balanced by counted operations, and pass on 16
-micro-batches one forward, one backward (arXiv:2006.09503). Both do the same work on the same batches. With
-stages that take equally long and transfers that take no time a step takes (M + S − 1)/(M · S) = 0.53125 of one
-core's. A pipeline wants large batches: with fewer windows the bubble is larger, or the micro-batches are so
-small that layers cost more by the sample; `--set batch_size=32` shows it. The unit is a round of fresh
-processes, forwards and backwards in turn.
+micro-batches, first all forwards, then all backwards (arXiv:1811.06965), which waits for fewer messages than
+one forward, one backward does. Both do the same work on the same batches. With stages that take equally long
+and transfers that take no time a step takes (M + S − 1)/(M · S) = 0.53125 of one core's. A pipeline wants
+large batches: with fewer windows its micro-batches are so small that layers cost more by the sample, and
+messages count for more; `--set batch_size=32` shows it. The unit is a round of fresh processes, forwards and
+backwards in turn.
 """
 
 import d5ray as d5
@@ -20,7 +21,7 @@ from d5ray.recipes.trainers import Agents, Stages
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": StepTimes,
-    "comparisons": ((Agents(1), Stages(2, micro_batches=16)),),
+    "comparisons": ((Agents(1), Stages(2, 16, d5.FillDrain())),),
     "model": "transformer",
     "model_kwargs": {"width": 192, "heads": 4, "depth": 8},
     "dataset": "text",
