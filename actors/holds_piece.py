@@ -18,6 +18,7 @@ from d5ray.frameworks import piece_executor_by_name
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.networks.device import Device
 from d5ray.networks.executor import Evaluation
+from d5ray.operators.framework import class_named
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import like
 
@@ -39,9 +40,14 @@ class HoldsPiece:
         self._rank, self._seed = rank, seed
         self._joined: list[Communicator] = []
 
-    def hold(self, share: Share, mesh: Mesh, loss: Loss, device: Device) -> None:
-        """Build what is this place's. Raises `ConfigurationError` for operators that the framework lacks."""
-        make, options = piece_executor_by_name(self._name), {"threads": self._threads, "device": device}
+    def hold(self, share: Share, mesh: Mesh, loss: Loss, device: Device | None) -> None:
+        """Build what is this place's; device: by default the framework's own.
+
+        Raises `ConfigurationError` where the framework is missing, or lacks an operator.
+        """
+        class_named(self._name)
+        options: dict[str, Any] = {"threads": self._threads} | ({} if device is None else {"device": device})
+        make = piece_executor_by_name(self._name)
         self._mesh, self._stage = mesh, stage_of(share, mesh, loss, make, options)
         self._stage.draw_from(self._seed, 0)
 

@@ -24,7 +24,7 @@ from d5ray.distributed.pipeline.times import PassTimes
 from d5ray.distributed.shares import Parameters, Shares
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost, first_line, nearest
 from d5ray.frameworks import piece_executor_by_name
-from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.device import Device
 from d5ray.networks.execution.inputs import check_values
 from d5ray.networks.executor import Evaluation
 from d5ray.networks.labelled import LabelledNetwork, labelled
@@ -42,7 +42,7 @@ def spread(
     *,
     framework: str = "torch",
     loss: Loss | None = None,
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    device: Device | None = None,
     threads: int = 1,
     seed: int = 0,
     communicator: str = "auto",
@@ -61,7 +61,8 @@ def spread(
                      that has them (`labelled`)
     mesh             of one replica: stages, schedule, micro-batches, recomputation, parts and their split
     loss             of the scores, by default `SoftmaxCrossEntropyLoss()`
-    device           of every executor; threads: of its framework
+    device           of every executor, by default the framework's own: of CuPy a GPU, else the processor
+    threads          of every executor's framework
     seed             of what the network draws at random in training
     communicator     the backend; 'auto' chooses by where the executors are
     timeout_seconds  within which executors that wait for one another must hear something
@@ -77,6 +78,13 @@ def spread(
         check_number(name, value, low=0.0, low_included=False)
     check_number("cpus_per_executor", cpus_per_executor, low=0.0, low_included=True)
     piece_executor_by_name(framework)
+    if not isinstance(mesh, Mesh):
+        raise ConfigurationError(f"mesh is {mesh!r}: it must be a Mesh such as Mesh(stages=3)")
+    if not isinstance(network, Network | LabelledNetwork):
+        raise ConfigurationError(
+            f"network is a {type(network).__name__}: it must be a Network, which Network.from_model makes of "
+            "a model of PyTorch or Keras, and Network.from_onnx of a file"
+        )
     if mesh.replicas != 1:
         raise ConfigurationError(
             f"the mesh has {mesh.replicas} replicas, and a network is spread once: set replicas=1, or train "
@@ -89,14 +97,13 @@ def spread(
     name = f"spread {whole.network.name}"
     cpus = math.ceil(mesh.agents * cpus_per_executor)
     session.connect(address, cpus=cpus, metadata={"task": name}, quiet=quiet)
-    run_id, kind = new_run_id(name), "cpu" if isinstance(device, CPUDevice) else "cuda"
-    arguments = [(framework, kind, threads, run_id, 0, rank, seed) for rank in range(mesh.agents)]
+    run_id = new_run_id(name)
+    arguments = [(framework, "cpu", threads, run_id, 0, rank, seed) for rank in range(mesh.agents)]
     with ExitStack() as stack:
         processes: list[psutil.Process] = []
         stack.callback(psutil.wait_procs, processes, timeout=END_SECONDS)  # when they have been killed
         actors = stack.enter_context(spawned(OperatorExecutor, arguments, cpus=cpus_per_executor))
-        get([actor.prepare.remote() for actor in actors], SETUP_SECONDS, "import its framework")
-        places = get([actor.__ray_call__.remote(place_of) for actor in actors], CALL_SECONDS, "answer")
+        places = get([actor.__ray_call__.remote(place_of) for actor in actors], SETUP_SECONDS, "start")
         here = place_of(None)
         processes += [each for place in places if place.node == here.node and (each := process_of(place))]
         holding = [
