@@ -303,7 +303,7 @@ def test_replicas_in_stages_train_by_parameter_servers(digits: Dataset, tmp_path
     found, _ = on_ray(digits, tmp_path, mesh=Mesh(1, 2), distributed=d5.ASGD(), **own)
     assert_close({**found[0], **found[1]}, expected[0], 1e-10)
     servers = d5.Servers(shards=2)
-    _, losses = on_ray(digits, tmp_path, 60, mesh=Mesh(2, 2), distributed=d5.ASGD(), servers=servers, **own)
+    _, losses = on_ray(digits, tmp_path, 200, mesh=Mesh(2, 2), distributed=d5.ASGD(), servers=servers, **own)
     assert losses.tail(20).mean() < 0.7 * losses.head(20).mean()
 
 
