@@ -17,9 +17,6 @@ DIGITS = d5.load_dataset("digits")
 AGENTS = 4
 BATCH = 16
 STEPS_PER_EPOCH = -(-len(DIGITS.train) // (AGENTS * BATCH))
-# One of each kind; the others learn in `make test-slow`.
-OFTEN = ("D-PSGD",)  # the main job is allreduce
-LEARNING = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
 
 
 def experiment(entry: Entry, **changes: Any) -> Experiment:
@@ -31,7 +28,8 @@ def experiment(entry: Entry, **changes: Any) -> Experiment:
     return Experiment(**(values | changes))
 
 
-@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
 def test_lenet_learns_the_digits(name: str) -> None:
     """Every agent's model has a test accuracy of 0.95 after one of the epochs that the table allows."""
     entry = EVERY[name]

@@ -287,6 +287,7 @@ def on_ray(data: Dataset, root: Path, steps: int = STEPS, **values: Any) -> tupl
     return found, losses
 
 
+@pytest.mark.slow
 def test_a_mesh_on_ray_is_the_one_in_threads(digits: Dataset, tmp_path: Path) -> None:
     """Two replicas in two stages, in processes of their own: the same parameters to the last bit."""
     own: dict[str, Any] = {"model": float64_network(digits), "mesh": Mesh(2, 2)}

@@ -26,6 +26,7 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_node_is_watched_by_phase_and_no_row_is_lost() -> None:
     """Two trainings: their time is that of phase train, in which the steps are; every row arrived once."""
     with d5.launch(experiment(monitor_seconds=0.1)) as group:

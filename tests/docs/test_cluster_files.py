@@ -104,7 +104,7 @@ def test_shell_scripts_are_shell_scripts(tmp_path: Path) -> None:
 def test_the_slurm_script_starts_ray_on_every_node_and_the_job_on_the_first(tmp_path: Path) -> None:
     """Run with a Slurm that only notes down what it is asked, whose notes Ray's own parser then takes."""
     (tmp_path / "bin").mkdir()
-    _script(tmp_path / "bin" / "scontrol", 'printf "node7\\nnode8\\n"')
+    _script(tmp_path / "bin" / "scontrol", "echo node7; sleep 0.3; echo node8")  # who stops reading ends it
     _script(tmp_path / "bin" / "srun", 'printf "%s\\n" "$@" >asked.txt')
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "activate").touch()

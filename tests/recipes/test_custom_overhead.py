@@ -62,6 +62,7 @@ def test_every_language_is_judged_in_both_passes() -> None:
     assert len(judged) == len(METRICS)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_measures_a_language(tmp_path: Path) -> None:
     """Rows that the criteria find, the first value of each series as warm-up."""
     series = CustomOperator("Python").measure(job(seconds=0.01), tmp_path)

@@ -102,6 +102,7 @@ def test_every_network_of_a_recipe_is_judged_in_both_passes(recipe: Any) -> None
     assert judged == [(name, each) for name in names for each in ("inference", "training")]
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_measures_a_network(tmp_path: Path) -> None:
     """Rows of both passes and sides, the first value of each as warm-up."""
     contender = HandWrittenNetwork("torch", "lenet", batch_size=3, **SMALL["lenet"])

@@ -96,6 +96,7 @@ def job(**changes: Any) -> RuleSpeeds:
     return replace(made, **changes)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_measures_a_network(tmp_path: Any) -> None:
     """Rows of both metrics, the first value of each as warm-up."""
     small = job(rules=recipe.RULES[:1], seconds=0.01, batch_size=4)
