@@ -1,5 +1,5 @@
 # make run        set everything up in .venv and run the main job to its verdict
-# make test       set up what tests need and pass them (14 to 19 minutes on 2 cores)
+# make test       set up what tests need and pass them (about 15 minutes on 2 cores)
 # make test-slow  what needs longer (an hour or more)
 # make docs       build the lessons and the reference into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show

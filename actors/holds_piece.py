@@ -17,7 +17,7 @@ from d5ray.distributed.topology import Complete
 from d5ray.frameworks import piece_executor_by_name
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.networks.device import Device
-from d5ray.networks.executor import Evaluation
+from d5ray.networks.executor import Evaluation, by_name
 from d5ray.operators.framework import class_named
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import like
@@ -80,7 +80,7 @@ class HoldsPiece:
     def gradients(self) -> dict[str, Array]:
         """Those of the last training pass, by parameter's name."""
         flat = self._stage.gradients
-        return self._named(host_copy(flat) if on_device(flat) else host_view(flat))
+        return by_name(host_copy(flat) if on_device(flat) else host_view(flat), self._stage.slots)
 
     def state(self) -> dict[str, Array]:
         """A copy of what is neither parameter nor gradient, such as running means, by name."""
@@ -89,7 +89,7 @@ class HoldsPiece:
     def feed(self, parameters: Mapping[str, Array]) -> None:
         """Replace some of the parameters that are here."""
         flat = self._stage.numpy_parameters()
-        for name, tensor in self._named(flat).items():
+        for name, tensor in by_name(flat, self._stage.slots).items():
             if name in parameters:
                 tensor[...] = parameters[name]
         self._stage.parameters[...] = like(self._stage.parameters, flat)
@@ -102,10 +102,3 @@ class HoldsPiece:
 
     def _first(self, found: Found) -> Found | None:
         return found if self._rank == 0 else None
-
-    def _named(self, flat: Array) -> dict[str, Array]:
-        """Views of what lies in a flat array (n,) as the parameters do, by name."""
-        return {
-            slot.name: flat[slot.offset : slot.offset + slot.size].reshape(slot.shape)
-            for slot in self._stage.slots
-        }

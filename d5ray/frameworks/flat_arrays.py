@@ -7,10 +7,9 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.arrays.library import ArrayLibrary
-from d5ray.networks.executor import Allocate, Slot
+from d5ray.networks.executor import Allocate, Slot, by_name
 
 Array = np.ndarray[Any, Any]
-Views = dict[str, Any]
 
 
 @final
@@ -28,7 +27,7 @@ class FlatArrays:
         values = _flat(parameters, self.slots, "parameters", default)
         self._lay_into(library.put(values), library.put(np.zeros_like(values)))
         self.untrained = library.put(_flat(state, self._state_slots, "state", values.dtype))
-        self.state_views = _views(self.untrained, self._state_slots)
+        self.state_views = by_name(self.untrained, self._state_slots)
 
     def use(self, allocate: Allocate) -> bool:
         """Move into memory of the caller's, values being kept; see `Executor.use_buffers`. Not on a GPU."""
@@ -52,12 +51,12 @@ class FlatArrays:
     def named_state(self) -> dict[str, Array]:
         """A copy of every array of the state under its name, in host memory."""
         flat = self._library.get(self.untrained)
-        return {name: np.array(view) for name, view in _views(flat, self._state_slots).items()}
+        return {name: np.array(view) for name, view in by_name(flat, self._state_slots).items()}
 
     def _lay_into(self, parameters: Any, gradients: Any) -> None:
         self.parameters, self.gradients = parameters, gradients
-        self.parameter_views = _views(parameters, self.slots)
-        self.gradient_views = _views(gradients, self.slots)
+        self.parameter_views = by_name(parameters, self.slots)
+        self.gradient_views = by_name(gradients, self.slots)
 
 
 def _slots(values: Mapping[str, Array]) -> tuple[Slot, ...]:
@@ -80,10 +79,6 @@ def _flat(values: Mapping[str, Array], slots: tuple[Slot, ...], what: str, defau
     if not slots:
         return np.empty(0, default)
     return np.concatenate([values[slot.name].reshape(-1) for slot in slots])
-
-
-def _views(flat: Any, slots: tuple[Slot, ...]) -> Views:
-    return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in slots}
 
 
 def _over(memory: object, count: int, kind: "np.dtype[Any]") -> Array:

@@ -25,6 +25,11 @@ class Slot:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
+def by_name(flat: Any, slots: Iterable[Slot]) -> dict[str, Any]:
+    """Views of a flat array (n,) of an array library, of every tensor that lies in it, by their names."""
+    return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in slots}
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Mean loss and accuracy (0..1) over a whole split; NaN where the loss does not classify."""
@@ -144,5 +149,5 @@ class Executor(ABC):
 
     def named_parameters(self) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of every parameter tensor under its name, in host memory."""
-        flat = self.numpy_parameters()
-        return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape).copy() for s in self.slots}
+        named = by_name(self.numpy_parameters(), self.slots)
+        return {name: value.copy() for name, value in named.items()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.execution.inputs import check_kinds
-from d5ray.networks.executor import Allocate, Slot
+from d5ray.networks.executor import Allocate, Slot, by_name
 from d5ray.networks.stages.draws import Draws
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.collectives import Collectives
@@ -200,8 +200,8 @@ class PieceExecutor(ABC):
     @final
     def named_parameters(self) -> dict[str, HostArray]:
         """A copy of every parameter tensor under its name, in host memory."""
-        flat = self.numpy_parameters()
-        return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape).copy() for s in self.slots}
+        named = by_name(self.numpy_parameters(), self.slots)
+        return {name: value.copy() for name, value in named.items()}
 
     @final
     def draw_from(self, seed: int, replica: int) -> None:
