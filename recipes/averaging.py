@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from d5ray.distributed import backends
-from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Communicator, Group, Store
 from d5ray.distributed.compression.reductions import Draws, Reduction
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.distributed.topology import Complete
@@ -59,9 +60,12 @@ class Averaging:
         file, first = self.folder / STORE, self.hosts[0].address
         if rank == 0:
             unfinished = file.with_suffix(".part")
-            unfinished.write_text(str(Rendezvous(first).address[1]))
+            opened = Rendezvous(first).address
+            unfinished.touch(mode=0o600)
+            unfinished.write_text(f"{opened.port} {opened.secret.reveal()}")
             unfinished.rename(file)
-        store = (first, int(_awaited(file)))
+        port, secret = _awaited(file).split()
+        store = Store(first, int(port), Secret.parse(secret))
         nodes = tuple(host.name for host in self.hosts)
         own = self.hosts[rank].address
         group = Group("measured", 0, rank, len(nodes), store, own, WAIT_SECONDS, nodes)

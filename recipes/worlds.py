@@ -6,7 +6,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from d5ray.distributed import backends
-from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.communicator import Communicator, Group, Store
 from d5ray.distributed.topology import Complete
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
@@ -29,7 +29,7 @@ class World(Protocol):
         """Leave the group."""
 
 
-def join(backend: str, rank: int, size: int, store: tuple[str, int]) -> "D5rayWorld":
+def join(backend: str, rank: int, size: int, store: Store) -> "D5rayWorld":
     """A member of a d5ray group on one machine. store: of its `Rendezvous`."""
     group = Group("measured", 0, rank, size, store, timeout_seconds=WAIT_SECONDS)
     return D5rayWorld(backends.join(backend, group, Complete(size)))

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.background import Background
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.signature import OPERATIONS, Signature, signature_of
@@ -22,18 +23,32 @@ Message = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True)
+class Store:
+    """Where a `Rendezvous` listens, and the secret of the run that everyone proves there."""
+
+    host: str
+    port: int
+    secret: Secret
+
+
+@dataclass(frozen=True)
 class Group:
-    """What one member must know to join: (name, epoch) is unique, `store` is where the members meet."""
+    """What one member must know to join: (name, epoch) is unique, `store` is where the members meet.
+
+    encrypted: whether what leaves a machine is hidden from those who see the network. That it comes from a
+    member of the run, unaltered, is proved in any case.
+    """
 
     name: str
     epoch: int
     rank: int
     size: int
-    store: tuple[str, int] | None = None  # host and port of the `Rendezvous`; a group of one needs none
+    store: Store | None = None  # a group of one needs none
     host: str = "127.0.0.1"  # this member's own address
     timeout_seconds: float = 120.0
     nodes: tuple[str, ...] = ()  # the node each member is on, by rank; empty: all on one
     device: str = "cpu"  # of this member's arrays
+    encrypted: bool = False
 
     @property
     def label(self) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, final
 
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.communicator import Group, Store
 from d5ray.distributed.rendezvous import LENGTH, frame
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
@@ -191,17 +191,17 @@ def _left(rank: int) -> PeerLost:
     return PeerLost(rank, "it left the group")
 
 
-def _connect(address: tuple[str, int], seconds: float) -> socket.socket:
+def _connect(store: Store, seconds: float) -> socket.socket:
     begin = time.monotonic()
     while True:
         left = begin + seconds - time.monotonic()
         try:
-            connection = socket.create_connection(address, timeout=max(0.1, left))
+            connection = socket.create_connection((store.host, store.port), timeout=max(0.1, left))
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
             if time.monotonic() - begin > min(seconds, REFUSED_SECONDS if refused else seconds) - 0.1:
                 raise PeerLost(
-                    None, f"the store at {address[0]}:{address[1]} does not answer: {error}"
+                    None, f"the store at {store.host}:{store.port} does not answer: {error}"
                 ) from error
             time.sleep(0.05)
         else:

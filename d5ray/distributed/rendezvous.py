@@ -9,6 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Store
 from d5ray.frameworks.sockets import keep_alive
 
 LENGTH = struct.Struct("!I")
@@ -47,13 +49,14 @@ class Rendezvous:
     breaks, because the process ended or its host does not answer for 4 s, all others of the group are told.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = "127.0.0.1", secret: Secret | None = None) -> None:
+        """secret: of the run; None draws one, which `address` has."""
         self._rooms: dict[str, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._loop = asyncio.new_event_loop()
         listener = socket.create_server((host, 0), backlog=512)
-        self.address: tuple[str, int] = (host, listener.getsockname()[1])
+        self.address = Store(host, listener.getsockname()[1], secret or Secret.new())
         self._thread = threading.Thread(
             target=self._serve, args=(listener,), name="d5ray-rendezvous", daemon=True
         )

@@ -10,7 +10,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.distributed import backends
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Group, Store
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.distributed.topology import Complete, Ring
 from d5ray.errors import ConfigurationError
@@ -44,7 +45,7 @@ def test_what_is_missing_is_said_before_anything_is_waited_for() -> None:
     """CuPy, NCCL or the device, and what to take instead; no store is asked."""
     missing = "needs the GPU cuda:0" if CUPY else "needs CuPy, which is not installed"
     with pytest.raises(ConfigurationError, match=f"'nccl' {missing}.*shared_memory"):
-        backends.join("nccl", Group("g", 0, 0, 2, ("127.0.0.1", 1)), Complete(2))
+        backends.join("nccl", Group("g", 0, 0, 2, Store("127.0.0.1", 1, Secret.new())), Complete(2))
 
 
 @needs_no_gpu

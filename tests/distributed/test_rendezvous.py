@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from d5ray.distributed import membership
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Group, Store
 from d5ray.distributed.membership import NEWS_SECONDS, Membership
 from d5ray.distributed.rendezvous import Rendezvous, frame
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
+from tests.distributed.stores import written
 from tests.together import together
 
 NOTICED_SECONDS = 5.0  # within which a loss must be known to all
@@ -23,14 +25,14 @@ Enter = Callable[..., list[Membership]]
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[tuple[str, int]]:
+def store() -> Iterator[Store]:
     rendezvous = Rendezvous()
     yield rendezvous.address
     rendezvous.close()
 
 
 @pytest.fixture
-def enter(store: tuple[str, int], request: pytest.FixtureRequest) -> Iterator[Enter]:
+def enter(store: Store, request: pytest.FixtureRequest) -> Iterator[Enter]:
     """Members of a group of this size, named after the test unless told; some of them, if ranks are given."""
     entered: list[Membership] = []
 
@@ -130,18 +132,19 @@ MEMBER = """
 import sys
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.membership import Membership
-name, rank, size, port = sys.argv[1], *map(int, sys.argv[2:])
-member = Membership(Group(name, 0, rank, size, ("127.0.0.1", port)))
+from tests.distributed.stores import read
+name, rank, size = sys.argv[1], *map(int, sys.argv[2:4])
+member = Membership(Group(name, 0, rank, size, read(sys.argv[4])))
 member.put("here", b"")
 sys.stdin.read()
 """
 
 
-def test_a_killed_process_is_told_to_all_with_its_rank(store: tuple[str, int], enter: Enter) -> None:
+def test_a_killed_process_is_told_to_all_with_its_rank(store: Store, enter: Enter) -> None:
     """Two who wait for a value, one who does not, and one who comes later: all have PeerLost(1)."""
     members = enter(5, 0, 2, 3, name="killed")
     process = subprocess.Popen(
-        [sys.executable, "-c", MEMBER, "killed", "1", "5", str(store[1])],
+        [sys.executable, "-c", MEMBER, "killed", "1", "5", written(store)],
         stdin=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
@@ -305,10 +308,10 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
-def test_strangers_are_ignored(store: tuple[str, int], enter: Enter, stranger: str) -> None:
+def test_strangers_are_ignored(store: Store, enter: Enter, stranger: str) -> None:
     """A group that is there, and one that comes afterwards, work as if nothing had been sent."""
     before = enter(2, name=f"before {stranger}")
-    with socket.create_connection(store, timeout=5) as connection:
+    with socket.create_connection((store.host, store.port), timeout=5) as connection:
         connection.sendall(STRANGERS[stranger])
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1000):
@@ -340,7 +343,7 @@ def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
     together(live, 2)
     assert time.monotonic() - begin < NOTICED_SECONDS
     until(lambda: threading.active_count() < threads)
-    with socket.create_server(rendezvous.address):
+    with socket.create_server((rendezvous.address.host, rendezvous.address.port)):
         pass
     rendezvous.close()  # a second time: nothing happens
     first.leave()
@@ -350,9 +353,9 @@ def test_nobody_at_the_address_is_a_lost_peer() -> None:
     """With the address in its words, within seconds though the time-out is a minute."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        address: tuple[str, int] = probe.getsockname()  # bound, but not listening
+        address = Store("127.0.0.1", probe.getsockname()[1], Secret.new())  # bound, but not listening
         begin = time.monotonic()
-        with pytest.raises(PeerLost, match=f"127.0.0.1:{address[1]} does not answer"):
+        with pytest.raises(PeerLost, match=f"127.0.0.1:{address.port} does not answer"):
             Membership(Group("g", 0, 1, 2, address, timeout_seconds=60.0))
     assert time.monotonic() - begin < NOTICED_SECONDS
 

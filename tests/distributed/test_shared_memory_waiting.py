@@ -20,6 +20,7 @@ from d5ray.distributed.shared.bells import NAP_SECONDS
 from d5ray.distributed.topology import Ring
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.forming import Former, former, on_all
+from tests.distributed.stores import written
 from tests.together import together
 
 NOTICED_SECONDS = 5.0
@@ -266,8 +267,9 @@ from d5ray.distributed import backends
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.shared.bells import NAP_SECONDS
 from d5ray.distributed.topology import Ring
-name, port = sys.argv[1], int(sys.argv[2])
-member = backends.join("shared_memory", Group(name, 0, 1, 4, ("127.0.0.1", port)), Ring(4))
+from tests.distributed.stores import read
+name = sys.argv[1]
+member = backends.join("shared_memory", Group(name, 0, 1, 4, read(sys.argv[2])), Ring(4))
 array = np.ones(int(sys.argv[3]), np.float32)
 while True:
     member.neighbor_average(array)
@@ -278,10 +280,10 @@ while True:
 @pytest.mark.parametrize("elements", [10, 1_000_000])
 def test_a_killed_neighbor_is_named_everywhere(groups: Former, elements: int) -> None:
     """SIGKILL on a ring: its neighbours and the member opposite get `PeerLost(1)` within five seconds."""
-    host, port = groups.rendezvous.address
+    store = groups.rendezvous.address
     name = f"killed-{elements}"
     process = subprocess.Popen(
-        [sys.executable, "-c", MEMBER, name, str(port), str(elements)],
+        [sys.executable, "-c", MEMBER, name, written(store), str(elements)],
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
@@ -293,7 +295,7 @@ def test_a_killed_neighbor_is_named_everywhere(groups: Former, elements: int) ->
             killed.append(time.monotonic())
             os.kill(process.pid, signal.SIGKILL)
             return 1, killed[0]
-        member = backends.join("shared_memory", Group(name, 0, rank, 4, (host, port)), Ring(4))
+        member = backends.join("shared_memory", Group(name, 0, rank, 4, store), Ring(4))
         array = np.ones(elements, np.float32)
         try:
             while True:

@@ -11,7 +11,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.distributed import backends
-from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.communicator import Communicator, Group, Store
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.distributed.topology import Complete
 from d5ray.errors import ConfigurationError
@@ -250,7 +250,7 @@ def test_parts_drop_the_same_under_pytorch() -> None:
         member.close()
 
 
-def second_part(pipe: Any, address: tuple[str, int]) -> None:
+def second_part(pipe: Any, address: Store) -> None:
     network, given = dropping()
     member = backends.join("gloo", Group("pair", 0, 1, 2, address), Complete(2))
     part = Splitting(network, DROPPING, 2).part(1)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from d5ray.distributed import backends
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.communicator import Group, Store
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.distributed.topology import Complete
 from d5ray.errors import PeerLost
+from tests.distributed.stores import read, written
 from tests.hosts import Host, hosts
 
 NOTICED_SECONDS = 6.0  # a host that does not answer is noticed after 4 s of silence
@@ -20,13 +21,12 @@ NOTICED_SECONDS = 6.0  # a host that does not answer is noticed after 4 s of sil
 
 def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> None:
     """What runs on a host: reduces once, and then, if the group is to end so, until a peer is lost."""
-    host, port = hosted_at.split(":")
     group = Group(
         "hosts",
         0,
         rank,
         3,
-        (host, int(port)),
+        read(hosted_at),
         host=address,
         timeout_seconds=30.0,
         nodes=tuple(nodes.split(",")),
@@ -50,11 +50,10 @@ def say(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)  # noqa: T201 - a program's output
 
 
-def started(places: list[Host], nodes: str, ends: str, address: tuple[str, int]) -> list[Any]:
+def started(places: list[Host], nodes: str, ends: str, store: Store) -> list[Any]:
     """Rank r on places[r]."""
-    hosted_at = f"{address[0]}:{address[1]}"
     return [
-        place.start(__file__, str(rank), hosted_at, place.address, nodes, ends)
+        place.start(__file__, str(rank), written(store), place.address, nodes, ends)
         for rank, place in enumerate(places)
     ]
 

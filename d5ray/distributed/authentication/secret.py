@@ -28,6 +28,20 @@ class Secret:
         """A secret that nobody can guess, from the system's source of randomness."""
         return cls(secrets.token_bytes(SECRET_BYTES))
 
+    @classmethod
+    def parse(cls, text: str) -> "Secret":
+        """The secret that `reveal` gave the text of."""
+        try:
+            return cls(bytes.fromhex(text))
+        except ValueError:
+            raise ConfigurationError(
+                "a secret is written as 64 hexadecimal digits: use Secret.reveal()"
+            ) from None
+
+    def reveal(self) -> str:
+        """The secret as 64 hexadecimal digits, for a pipe or a file that only its owner can read."""
+        return self._key.hex()
+
     def mac(self, *pieces: bytes) -> bytes:
         """HMAC-SHA256 (32 bytes, RFC 2104) of the pieces, each bound with its length."""
         message = b"".join(len(piece).to_bytes(8, "little") + piece for piece in pieces)

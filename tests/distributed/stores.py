@@ -1,0 +1,15 @@
+"""The address of a rendezvous as one word, for a test's program that gets it as an argument"""
+
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Store
+
+
+def written(store: Store) -> str:
+    """As HOST:PORT:SECRET."""
+    return f"{store.host}:{store.port}:{store.secret.reveal()}"
+
+
+def read(word: str) -> Store:
+    """What was written."""
+    host, port, secret = word.split(":")
+    return Store(host, int(port), Secret.parse(secret))
