@@ -65,6 +65,15 @@ class Compressor(ABC):
         return received
 
 
+def computed_in(dtype: Any) -> "np.dtype[Any]":
+    """The type that vectors of this type are compressed in: their own, or float32 for those of fewer bits.
+
+    >>> computed_in(np.float16), computed_in(np.float64)
+    (dtype('float32'), dtype('float64'))
+    """
+    return np.promote_types(dtype, np.float32)
+
+
 class Linear(Compressor):
     """Keeps some entries, which no vector but the generator chooses, and multiplies them with a number.
 

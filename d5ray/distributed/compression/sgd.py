@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.feedback import LARGE
 from d5ray.distributed.compression.reductions import Draws, Reduction, reduction_of
 from d5ray.distributed.optimizer import DistributedOptimizer
@@ -51,7 +51,7 @@ class CompressedSGD(DistributedOptimizer):
                 "CPUDevice(), or with a distributed optimizer that exchanges gradients as they are"
             )
         self.reduction = reduction_of(self.compression)
-        self.dtype = np.promote_types(host_view(self.x).dtype, np.float32)  # that is computed in
+        self.dtype = computed_in(host_view(self.x).dtype)
         self.memory = self.reduction.state(self._executor.slots, self.dtype)
         self.shared_seed = int(self.shared_rng.integers(2**63))
 

@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.distributed.untrained import Kept
@@ -51,7 +51,7 @@ class ChocoSGD(DistributedOptimizer):
     def start(self) -> None:
         topology, rank = self.communication.topology, self.communication.rank
         x = host_view(self.x)
-        dtype = np.promote_types(x.dtype, np.float32)  # that compressors take
+        dtype = computed_in(x.dtype)
         self.replicas = {known: np.zeros(len(x), dtype) for known in (rank, *topology.in_neighbors(rank))}
 
     def step(self, batch: Batch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from d5ray.distributed.background import Handle
 from d5ray.distributed.communicator import Traffic, numpy_dtype
-from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.server.requests import Array, Kept, Reply
 from d5ray.distributed.server.servers import bounds
@@ -93,8 +93,17 @@ class Server(ABC):
     """
 
     def __init__(
-        self, *, rank: int, elements: int, shards: int, scheduler: Scheduler, traffic: Traffic, seconds: float
+        self,
+        *,
+        rank: int,
+        elements: int,
+        dtype: Any,
+        shards: int,
+        scheduler: Scheduler,
+        traffic: Traffic,
+        seconds: float,
     ) -> None:
+        """dtype: of the parameters."""
         self.rank = rank
         self.shards = shards
         self.traffic = traffic
@@ -105,6 +114,7 @@ class Server(ABC):
         self.links = [[0, 0] for _ in range(shards)]  # bytes sent to and received from each shard
         self._bounds = bounds(elements, shards)
         self._elements = elements
+        self._computed = computed_in(dtype)  # what is compressed
         self._pushes = 0
         self._number = 0
         self.sending = Sending()
@@ -160,7 +170,7 @@ class Server(ABC):
         if compressor.contraction(self._elements) == 1.0:
             self.sending.residual = None  # nothing is dropped
         elif compressor.bounded_residual(self._elements):
-            self.sending.residual = np.zeros(self._elements, np.float32)
+            self.sending.residual = np.zeros(self._elements, self._computed)
         elif not (compressor.unbiased or compressor.rounding):
             raise ConfigurationError(
                 f"{compressor!r} is biased and no contraction: what it drops would be lost for good; take "
@@ -254,7 +264,7 @@ class Server(ABC):
         piece = vector[part]
         if self._compressor is None:
             return piece, None
-        corrected, residual = piece.astype(np.float32), self.sending.residual
+        corrected, residual = piece.astype(self._computed), self.sending.residual
         if residual is not None:
             corrected += residual[part]
         message = self._compressor.compress(corrected, self.sending.rng)

@@ -53,6 +53,7 @@ class RemoteServer(Server):
         super().__init__(
             rank=rank,
             elements=elements,
+            dtype=numpy_dtype(dtype),
             shards=len(addresses),
             scheduler=THREADS,
             traffic=traffic or Traffic(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.distributed.communicator import numpy_dtype
-from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.remote.frames import Frame
 from d5ray.distributed.remote.service import Address, Connection, Service
 from d5ray.distributed.server.requests import Array, Request
@@ -210,7 +210,7 @@ class ShardServer:
             message = self._behind(client, frame, inbox)
             assert compressor is not None
             elements = int(client.hello["elements"])
-            vector = compressor.decompress(message, elements, np.dtype(np.float32))
+            vector = compressor.decompress(message, elements, computed_in(dtype))
             vector = vector.astype(dtype, copy=False)
         elif size:
             vector = self._arrived(client, frame, inbox, dtype)

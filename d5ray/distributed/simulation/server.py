@@ -7,6 +7,7 @@ from typing import final
 import numpy as np
 
 from d5ray.distributed.communicator import Traffic
+from d5ray.distributed.compression.compressor import computed_in
 from d5ray.distributed.server.client import Answer, Ask, Server
 from d5ray.distributed.server.requests import Array, Kept, Reply, Request
 from d5ray.distributed.server.servers import Settled, bounds
@@ -155,6 +156,7 @@ class SimulatedServer(Server):
         super().__init__(
             rank=rank,
             elements=elements,
+            dtype=servers.root[0].shard.x.dtype,
             shards=servers.settled.servers.shards,
             scheduler=servers.clock,
             traffic=traffic,
@@ -169,8 +171,9 @@ class SimulatedServer(Server):
         if ask.message is not None:
             assert self._compressor is not None
             sent = ask.message.nbytes
-            vector = self._compressor.decompress(ask.message, place.shard.x.size, np.float32)
-            vector = vector.astype(place.shard.x.dtype, copy=False)
+            x = place.shard.x
+            vector = self._compressor.decompress(ask.message, x.size, computed_in(x.dtype))
+            vector = vector.astype(x.dtype, copy=False)
         elif vector is not None:
             sent = vector.nbytes
         back = 0 if ask.into is None else ask.into.nbytes
