@@ -1,5 +1,6 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass them (about 15 minutes on 2 cores)
+# make test-full  what is too long for it (minutes); continuous integration runs both
 # make test-slow  what needs longer (an hour or more)
 # make docs       build the lessons and the reference into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show
@@ -10,14 +11,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-slow docs docs-outputs tools lint clean
+.PHONY: run test test-full test-slow docs docs-outputs tools lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
 	$(BIN)/d5ray run digits_lenet
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow" -n 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow and not full" -n 2 --no-loadscope-reorder
+
+test-full: $(VENV)/.dev
+	$(BIN)/python -m pytest -m full -n 2 --no-loadscope-reorder
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder
