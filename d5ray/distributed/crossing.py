@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.envelopes import Envelope
 from d5ray.distributed.greeting import NONE, Greeting, payload_tag
 from d5ray.distributed.letters import INLINE_BYTES, Letters
 
@@ -33,6 +34,7 @@ class Crossing:
         call: tuple[int, bytes],  # the number of collectives begun, and what is called
         given: Bytes | None,
         wanted: Bytes | None,
+        envelope: Envelope,
     ) -> None:
         self.mine = Greeting(
             *call, NONE if given is None else given.size, NONE if wanted is None else wanted.size
@@ -41,23 +43,27 @@ class Crossing:
         self._mesh = mesh
         self._letters = letters
         self._wanted = wanted
+        self._envelope = envelope
         self._received: list[Work] = []  # in the order in which they are waited for
-        self._confirmed: list[Work] = []
+        self._confirmed: Work | None = None
         self._sent: list[Work] = []
         self._begin(given, wanted)
 
     def _begin(self, given: Bytes | None, wanted: Bytes | None) -> None:
-        mesh, peer, mine = self._mesh, self.peer, self.mine
+        mesh, peer, mine, envelope = self._mesh, self.peer, self.mine, self._envelope
         if wanted is not None and wanted.size > INLINE_BYTES:
-            payload = mesh.receive(wanted, peer, payload_tag(mine.number, mine.call, wanted.size))
-            self._received += [mesh.receive(_byte(), peer, END), payload]
+            self._body, self._end = envelope.incoming(wanted), np.empty(envelope.end_bytes, np.uint8)
+            payload = mesh.receive(self._body, peer, payload_tag(mine.number, mine.call, wanted.size))
+            self._received += [mesh.receive(self._end, peer, END), payload]
         if given is None or given.size <= INLINE_BYTES:
             self._sent.append(self._letters.post(mine.pack(), peer, given))
             return
         self._sent.append(self._letters.post(mine.pack(), peer))
-        self._sent.append(mesh.send(given, peer, payload_tag(mine.number, mine.call, given.size)))
-        self._sent.append(mesh.send(_byte(), peer, END))
-        self._confirmed.append(mesh.receive(_byte(), peer, RECEIPT))
+        tag = payload_tag(mine.number, mine.call, given.size)
+        self._sent.append(mesh.send(envelope.outgoing(given), peer, tag))
+        self._sent.append(mesh.send(envelope.end(given), peer, END))
+        self._receipt = np.empty(envelope.end_bytes, np.uint8)
+        self._confirmed = mesh.receive(self._receipt, peer, RECEIPT)
 
     def greet(self) -> Greeting | None:
         """Wait for the other one's greeting, with its small payload; gives a greeting that does not fit."""
@@ -65,7 +71,7 @@ class Crossing:
         if words != self.mine.answer():
             return Greeting.unpack(words)
         if self._wanted is not None and self._wanted.size <= INLINE_BYTES:
-            self._wanted[:] = rest[: self._wanted.size]
+            self._wanted[:] = self._letters.payload(self.peer, rest, self._wanted.size)
         self._letters.done(self.peer)
         return None
 
@@ -74,18 +80,20 @@ class Crossing:
         if self._received:
             for work in self._received:
                 work.wait()
-            self._sent.append(self._mesh.send(_byte(), self.peer, RECEIPT))
+            assert self._wanted is not None
+            self._envelope.accept(self._body, self._end, self._wanted)
+            self._sent.append(self._mesh.send(self._envelope.receipt(), self.peer, RECEIPT))
 
     def settle(self) -> None:
         """Wait until the other one has everything."""
-        for work in (*self._confirmed, *self._sent):
+        if self._confirmed is not None:
+            self._confirmed.wait()
+            self._envelope.confirm(self._receipt)
+        for work in self._sent:
             work.wait()
 
     def drop(self) -> None:
         """Give it up."""
-        for work in (*self._received, *self._confirmed, *self._sent):
-            work.drop()
-
-
-def _byte() -> Bytes:
-    return np.zeros(1, dtype=np.uint8)
+        for work in (*self._received, self._confirmed, *self._sent):
+            if work is not None:
+                work.drop()

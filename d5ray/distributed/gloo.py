@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.distributed.algorithms import Flat, Pieces
+from d5ray.distributed.authentication.envelopes import Envelope
+from d5ray.distributed.authentication.handshake import Refused
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.crossing import Crossing
 from d5ray.distributed.greeting import ALARM, dispute, packed
+from d5ray.distributed.introduction import introduced
 from d5ray.distributed.letters import Letters
-from d5ray.distributed.membership import Membership
+from d5ray.distributed.membership import Membership, Prefixed
 from d5ray.distributed.point_to_point import Conversation, PointToPoint
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from d5ray.frameworks.torch.process_group import GlooGroup, Work
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+ATTEMPTS = 5  # to connect without a stranger in between
+PATIENCE_SECONDS = 3.0  # for an answer over a new connection; twice as long with each attempt
 
 
 @final
@@ -43,23 +48,50 @@ class Gloo(PointToPoint):
         self._busy = False
         self._alarms: list[Work] = []
         self._lock = threading.Lock()  # of the mesh: alarms come from another thread
-        self._mesh = self._meet()
-        self._letters = Letters(self._mesh, self.rank, self.size, self._broken)
+        self._mesh, self._envelopes = self._meet()
+        self._letters = Letters(self._mesh, self._envelopes, self._broken)
         self._membership.on_failure(self._alarm)
 
-    def _meet(self) -> "GlooGroup":
-        group = self.group
+    def _meet(self) -> tuple["GlooGroup", dict[int, Envelope]]:
+        """The connections, of which each has proved to belong to a member, and how messages go over them."""
         try:
-            return self._torch.GlooGroup(
-                self._membership, self.rank, self.size, group.host, group.timeout_seconds
+            for attempt in range(ATTEMPTS):
+                # gloo takes a connection by its number, from whoever comes first: they come within
+                # milliseconds. A stranger that takes a member's place spoils the attempt for all.
+                self._membership.gather(f"connecting/{attempt}", b"")
+                found, refused = self._connected(attempt)
+                reasons = self._membership.gather(f"introduced/{attempt}", refused.encode())
+                if found is not None and not any(reasons):
+                    found[0].shut()
+                    return found
+                if found is not None:
+                    found[0].close()
+            first = next(filter(None, reasons)).decode()
+            trouble = D5Error(
+                f"the members of {self.group.label!r} cannot connect and prove who they are to each "
+                f"other, in {ATTEMPTS} attempts: {first}"
             )
-        except self._broken as broken:
-            trouble: D5Error = PeerLost(None, broken.words)
         except D5Error as error:
             trouble = error
         trouble = self._membership.explain(trouble)
         self._membership.leave()
         raise trouble.with_traceback(None)
+
+    def _connected(self, attempt: int) -> tuple[tuple["GlooGroup", dict[int, Envelope]] | None, str]:
+        """Connections to all others, if all of them are the members'; otherwise the reason."""
+        group, values = self.group, Prefixed(self._membership, f"gloo/{attempt}")
+        seconds = min(PATIENCE_SECONDS * 2**attempt, group.timeout_seconds)
+        mesh = None
+        try:
+            mesh = self._torch.GlooGroup(values, self.rank, self.size, group.host, group.timeout_seconds)
+            return (mesh, introduced(mesh, group, seconds)), ""
+        except Refused as error:
+            reason = str(error)
+        except self._broken as broken:
+            reason = broken.words
+        if mesh is not None:
+            mesh.close()
+        return None, reason
 
     def _close(self) -> None:
         self._membership.leave()
@@ -95,7 +127,15 @@ class Gloo(PointToPoint):
         call = (conversation.number, packed(conversation.call))
         for rank in dict.fromkeys((*given, *wanted)):
             crossings.append(
-                Crossing(self._mesh, self._letters, rank, call, given.get(rank), wanted.get(rank))
+                Crossing(
+                    self._mesh,
+                    self._letters,
+                    rank,
+                    call,
+                    given.get(rank),
+                    wanted.get(rank),
+                    self._envelopes[rank],
+                )
             )
         for crossing in crossings:
             theirs = crossing.greet()

@@ -1,10 +1,13 @@
 """Small messages over gloo that come without being asked for: one row of them from every other member"""
 
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.envelopes import Envelope
 from d5ray.distributed.greeting import ALARM, GREETING_BYTES
 from d5ray.errors import PeerLost
 
@@ -25,30 +28,37 @@ class Letters:
     somebody waits.
     """
 
-    def __init__(self, mesh: "GlooGroup", rank: int, size: int, broken: type[Exception]) -> None:
+    def __init__(self, mesh: "GlooGroup", envelopes: Mapping[int, Envelope], broken: type[Exception]) -> None:
+        """envelopes: how letters travel to and from each other member, by rank."""
         self._mesh = mesh
+        self._envelopes = envelopes
         self._broken = broken
-        self._heard = np.empty((size, GREETING_BYTES + INLINE_BYTES), dtype=np.uint8)
+        self._posting = threading.Lock()  # letters leave in the order in which they are made
+        longest = GREETING_BYTES + INLINE_BYTES
+        self._heard: dict[int, Bytes] = {
+            other: np.empty(longest + envelope.margin, np.uint8) for other, envelope in envelopes.items()
+        }
         self._coming: dict[int, Work] = {}
-        for other in range(size):
-            if other != rank:
-                self._listen(other)
+        for other in envelopes:
+            self._listen(other)
 
     def post(self, words: bytes, to: int, payload: Bytes | None = None) -> "Work":
         """Send a letter of `GREETING_BYTES` words, and at most `INLINE_BYTES`."""
-        letter: Bytes = np.frombuffer(bytearray(words), dtype=np.uint8)
-        if payload is not None:
-            letter = np.concatenate((letter, payload))
-        return self._mesh.send(letter, to, TAG)
+        with self._posting:
+            return self._mesh.send(self._envelopes[to].short(words, payload), to, TAG)
 
     def next(self, source: int) -> tuple[bytes, Bytes]:
-        """The next letter of a member, and what follows its words; the latter is copied before `done`."""
+        """The next letter of a member: its words, and the rest, in which `payload` finds its payload."""
         coming = self._coming.pop(source, None) or self._mesh.receive(self._heard[source], source, TAG)
         coming.wait()
-        words: bytes = self._heard[source, :GREETING_BYTES].tobytes()
+        words, rest = self._envelopes[source].read(self._heard[source], GREETING_BYTES)
         if words == ALARM:
             raise PeerLost(source, "it cannot go on")
-        return words, self._heard[source, GREETING_BYTES:]
+        return words, rest
+
+    def payload(self, source: int, rest: Bytes, size: int) -> Bytes:
+        """The payload (size,) in the rest of a letter; it is copied before `done`."""
+        return self._envelopes[source].payload(rest, size)
 
     def done(self, source: int) -> None:
         """The member's letter is read."""

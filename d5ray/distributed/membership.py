@@ -181,6 +181,22 @@ class Membership:
             call()
 
 
+@final
+class Prefixed:
+    """The values of a membership whose keys begin with a prefix of their own."""
+
+    def __init__(self, membership: Membership, prefix: str) -> None:
+        self._membership, self._prefix = membership, prefix
+
+    def put(self, key: str, value: bytes) -> None:
+        """As `Membership.put`."""
+        self._membership.put(f"{self._prefix}/{key}", value)
+
+    def take(self, key: str, seconds: float | None = None) -> bytes:
+        """As `Membership.take`."""
+        return self._membership.take(f"{self._prefix}/{key}", seconds)
+
+
 def _error(kind: str, rank: int | None, text: str) -> D5Error:
     if kind == "PeerLost":
         return PeerLost(rank, text)

@@ -27,7 +27,12 @@ class Former:
         self._made: list[list[Communicator]] = []
 
     def form(
-        self, backend: str, topology: Topology | int, timeout_seconds: float = LONG_SECONDS
+        self,
+        backend: str,
+        topology: Topology | int,
+        timeout_seconds: float = LONG_SECONDS,
+        *,
+        encrypted: bool = False,
     ) -> list[Communicator]:
         """A new group, by rank; a hierarchical one has the second half of its members on another node."""
         name = f"group-{next(_numbers)}"
@@ -36,8 +41,9 @@ class Former:
         nodes: tuple[str, ...] = ()
         if backend == "hierarchical":
             nodes = ("first",) * (size - size // 2) + ("second",) * (size // 2)
+        store = self.rendezvous.address
         groups = [
-            Group(name, 0, rank, size, self.rendezvous.address, timeout_seconds=timeout_seconds, nodes=nodes)
+            Group(name, 0, rank, size, store, "127.0.0.1", timeout_seconds, nodes, encrypted=encrypted)
             for rank in range(size)
         ]
         members: list[Communicator]

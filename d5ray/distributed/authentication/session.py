@@ -85,14 +85,18 @@ class Sender(_Stream):
 
 @final
 class Receiver(_Stream):
-    """Opens what a `Sender` protected, in the same order. Everything raises `Forged` where it is not that."""
+    """Opens what a `Sender` protected, in the same order. Everything raises `Forged` where it is not that.
+
+    The error has no cause: one would keep the caller's frames, and so its connections.
+    """
 
     def open(self, sealed: bytes) -> bytes:
         """The short message."""
         try:
             return self._key.decrypt(self._nonce(), sealed, None)
         except InvalidTag:
-            raise Forged from None
+            pass
+        raise Forged
 
     def verify(self, payload: Bytes, tag: bytes) -> None:
         """Return if this is the payload that was tagged."""
@@ -107,19 +111,23 @@ class Receiver(_Stream):
     def decrypt(self, sealed: Bytes, into: Bytes) -> None:
         """into (bytes,) ← the payload that was encrypted to `sealed` (`sealed_bytes`,)."""
         at = 0
-        for part in _parts(into):
-            end = at + part.size + TAG_BYTES
-            try:
+        try:
+            for part in _parts(into):
+                end = at + part.size + TAG_BYTES
                 self._key.decrypt_into(self._nonce(), sealed[at:end].data, None, part.data)
-            except InvalidTag:
-                raise Forged from None
-            at = end
+                at = end
+            return
+        except InvalidTag:
+            pass
+        raise Forged
 
     def _verify(self, part: Bytes, tag: bytes) -> None:
         try:
             self._key.decrypt(self._nonce(), tag, part.data)
+            return
         except InvalidTag:
-            raise Forged from None
+            pass
+        raise Forged
 
 
 def sealed_bytes(payload_bytes: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed
 
-from d5ray.frameworks.sockets import kept_alive
+from d5ray.frameworks.sockets import kept_alive, listeners
 
 dist: Any = torch.distributed  # its type stubs lack most of what a process group has
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -48,11 +48,12 @@ class GlooGroup:
 
     def __init__(self, values: Values, rank: int, size: int, host: str, timeout_seconds: float) -> None:
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
         options._timeout = timedelta(seconds=timeout_seconds)
         options._threads = 1  # for gloo's own collectives, which are not used
         self._store = _Store(values)  # PyTorch keeps no reference to the Python object
         try:
+            with listeners() as self._listeners:
+                options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
             with kept_alive():
                 self._group: Any = dist.ProcessGroupGloo(self._store, rank, size, options)
         except RuntimeError as error:
@@ -77,6 +78,10 @@ class GlooGroup:
             text = str(error)
         raise _broken(source, text)
 
+    def shut(self) -> None:
+        """Accept no further connections: all that belong to the group are there."""
+        self._listeners.refuse()
+
     def close(self) -> None:
         """Close the connections, when no `Work` holds them open any longer: the peers' waits break."""
         self._group = None
@@ -97,10 +102,13 @@ class Work:
         self._work = work
         self._peer = peer
 
-    def wait(self) -> None:
-        """Until it has arrived, or left; raises `Broken`."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it has arrived, or left, or raises `Broken`. seconds: instead of the group's time-out."""
         try:
-            self._work.wait()
+            if seconds is None:
+                self._work.wait()
+            else:
+                self._work.wait(timedelta(seconds=seconds))
             return
         except RuntimeError as error:  # torch has no narrower type for a lost connection or a time-out
             text = str(error)
