@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from d5ray.distributed import backends
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.shared import segments
 from d5ray.distributed.shared.segments import FOLDER, clean_up, supported
 from d5ray.distributed.topology import Complete
 from d5ray.errors import ConfigurationError
@@ -110,13 +112,98 @@ def test_what_a_killed_process_left_is_removed() -> None:
 
 def test_a_file_of_another_process_with_the_same_number_is_removed() -> None:
     """Process numbers come again: the start time tells a file of this process from one of its predecessor."""
-    ours = FOLDER / f"d5ray-{os.getpid()}-1-test"
-    ours.touch()
+    ours = FOLDER / f"d5ray-{os.getpid()}-1-{16 * '0'}"
+    ours.touch(0o600)
     try:
         clean_up()
         assert not ours.exists()
     finally:
         ours.unlink(missing_ok=True)
+
+
+SIZE = 8192
+OTHER_USER = 65534
+
+
+def name_of(number: int = 0) -> Path:
+    """A path in the form that members make, of a process that is gone."""
+    return FOLDER / f"d5ray-{2**22 + number}-1-{number:016x}"
+
+
+@contextmanager
+def strange(kind: str, folder: Path) -> Iterator[tuple[Path, Path | None]]:
+    """A path that no member made, and the file behind it whose bytes must stay as they are."""
+    path, behind = name_of(), None
+    if kind == "elsewhere":
+        path = behind = folder / path.name
+    elif kind == "another name":
+        path = behind = FOLDER / "d5ray-of-somebody"
+    elif kind == "up and down":
+        behind = path
+        path = FOLDER / ".." / "shm" / path.name
+    elif kind == "a link":
+        behind = folder / "precious"
+    else:
+        behind = path
+    if kind == "a folder":
+        behind = None
+        path.mkdir(0o700)
+    elif kind == "a pipe":
+        behind = None
+        os.mkfifo(path, 0o600)
+    else:
+        behind.write_bytes(b"\1" * (SIZE if kind != "shorter" else SIZE - 1))
+        behind.chmod(0o666 if kind == "open to all" else 0o600)
+    if kind == "a link":
+        path.symlink_to(behind)
+    if kind == "of another user":
+        os.chown(path, OTHER_USER, OTHER_USER)
+    try:
+        yield path, behind
+    finally:
+        path.rmdir() if kind == "a folder" else path.unlink(missing_ok=True)
+        if behind is not None:
+            behind.unlink(missing_ok=True)
+
+
+STRANGE = [
+    "elsewhere", "another name", "up and down", "a link", "a folder", "a pipe", "shorter", "open to all",
+    "of another user",
+]  # fmt: skip
+
+
+def skip_without_root(kind: str) -> None:
+    if kind == "of another user" and os.geteuid() != 0:
+        pytest.skip("only root can make a file of another user")
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_only_files_in_the_form_of_members_are_mapped(kind: str, tmp_path: Path) -> None:
+    """Whatever path a member names: what is no file of this user and this size is refused, and unchanged."""
+    skip_without_root(kind)
+    with strange(kind, tmp_path) as (path, behind):
+        before = behind and behind.read_bytes()
+        with pytest.raises((ConfigurationError, OSError)):
+            segments.Segment(path, SIZE)
+        assert (behind and behind.read_bytes()) == before
+    own = name_of(1)
+    own.touch(0o600)
+    try:
+        os.truncate(own, SIZE)
+        segment = segments.Segment(own, SIZE)
+        segment.reserve(0, 10 * SIZE)
+        assert own.stat().st_size == SIZE  # not enlarged
+    finally:
+        own.unlink()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STRANGE if kind not in ("shorter", "up and down")])
+def test_cleaning_up_leaves_what_no_member_of_this_user_made(kind: str, tmp_path: Path) -> None:
+    """Though its name says that a dead process made it: it stays, and so does what it points to."""
+    skip_without_root(kind)
+    with strange(kind, tmp_path) as (path, behind):
+        clean_up()
+        assert os.path.lexists(path) and (behind is None or behind.exists())
 
 
 def _work_until_killed(group: Group, answers: Any) -> None:

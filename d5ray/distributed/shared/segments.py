@@ -6,7 +6,9 @@ import fcntl
 import mmap
 import os
 import platform
+import re
 import secrets
+import stat
 import sys
 import weakref
 from collections.abc import Iterator
@@ -21,6 +23,9 @@ from d5ray.distributed.membership import Membership
 from d5ray.errors import ConfigurationError
 
 FOLDER = Path("/dev/shm")
+NAME = re.compile(r"d5ray-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}")  # of a file there
+MODE = 0o600
+REFUSAL = "refused: "  # instead of a path
 PAGE_BYTES = 4096
 START_TIME_FIELD = 19  # of /proc/<pid>/stat behind the name; man 5 proc counts it as the 22nd
 
@@ -44,9 +49,14 @@ class Segment:
     """One file of `FOLDER`, mapped into this process as long as an array over it lives."""
 
     def __init__(self, path: Path, size: int) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        """Raises `ConfigurationError` unless it is a file of this size that a process of this user made."""
+        descriptor = _opened(path)
         weakref.finalize(self, os.close, descriptor)
-        self._descriptor = descriptor
+        if (found := os.fstat(descriptor).st_size) != size:
+            raise ConfigurationError(
+                f"{path} has {found:,} bytes, and the members of this group share {size:,}: it is not theirs"
+            )
+        self._descriptor, self._size = descriptor, size
         self._reserved: dict[int, int] = {}
         self.memory = mmap.mmap(descriptor, size)
         self.bytes = np.frombuffer(self.memory, np.uint8)
@@ -55,7 +65,7 @@ class Segment:
     def reserve(self, start: int, stop: int) -> None:
         """Take the memory of a part that always begins at `start`; without this a full folder kills."""
         if stop > self._reserved.get(start, start):
-            stop = -(-stop // PAGE_BYTES) * PAGE_BYTES
+            stop = min(-(-stop // PAGE_BYTES) * PAGE_BYTES, self._size)  # a file is never enlarged
             try:
                 os.posix_fallocate(self._descriptor, start, stop - start)
             except OSError as error:
@@ -74,8 +84,8 @@ def share(membership: Membership, key: str, size: int, start: int, stop: int) ->
         path = membership.take(f"{key}/path").decode()
         outcome, segment = b"", None
         try:
-            if not path.startswith("/"):
-                raise ConfigurationError(path)
+            if path.startswith(REFUSAL):
+                raise ConfigurationError(path.removeprefix(REFUSAL))
             segment = Segment(Path(path), size)
             segment.reserve(start, stop)
         except (ConfigurationError, OSError) as error:
@@ -88,11 +98,11 @@ def share(membership: Membership, key: str, size: int, start: int, stop: int) ->
 
 
 def clean_up() -> None:
-    """Remove what processes left that died before they could unlink it."""
+    """Remove what processes of this user left that died before they could unlink it."""
     for path in FOLDER.glob("d5ray-*-*-*"):
-        _, pid, start, _ = path.name.split("-", 3)
-        if _start_time(pid) != start:
-            with contextlib.suppress(OSError), _locked(path):  # who lives in another container holds a lock
+        name = NAME.fullmatch(path.name)
+        if name is not None and _start_time(name["pid"]) != name["start"]:
+            with contextlib.suppress(OSError, ConfigurationError), _locked(path):
                 path.unlink()
 
 
@@ -101,14 +111,14 @@ def _offer(stack: ExitStack, size: int) -> bytes:
     try:
         return str(stack.enter_context(_created(size))).encode()
     except OSError as error:
-        return str(_refused(size, error)).encode()
+        return f"{REFUSAL}{_refused(size, error)}".encode()
 
 
 @contextmanager
 def _created(size: int) -> Iterator[Path]:
     _clean_up_once()
     path = FOLDER / f"d5ray-{os.getpid()}-{_start_time('self')}-{secrets.token_hex(8)}"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.ftruncate(descriptor, size)
@@ -120,12 +130,26 @@ def _created(size: int) -> Iterator[Path]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    """Hold a file alone during the block; `OSError` where one does who lives in another container."""
+    descriptor = _opened(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of a file that a process of this user made here; links and others' files are refused."""
+    if path.parent != FOLDER or not NAME.fullmatch(path.name):
+        raise ConfigurationError(f"{path} is no name of shared memory that a member of a group makes")
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(descriptor)
+    own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    if not own or stat.S_IMODE(found.st_mode) != MODE:
+        os.close(descriptor)
+        raise ConfigurationError(f"{path} is no file that this user alone may use: another process made it")
+    return descriptor
 
 
 @cache
