@@ -155,7 +155,7 @@ def strange(kind: str, folder: Path) -> Iterator[tuple[Path, Path | None]]:
         behind.write_bytes(b"\1" * (SIZE if kind != "shorter" else SIZE - 1))
         behind.chmod(0o666 if kind == "open to all" else 0o600)
     if kind == "a link":
-        path.symlink_to(behind)
+        path.symlink_to(folder / "precious")
     if kind == "of another user":
         os.chown(path, OTHER_USER, OTHER_USER)
     try:

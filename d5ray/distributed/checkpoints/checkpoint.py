@@ -124,7 +124,7 @@ def save(
     if optimizer.uses_server:
         optimizer.server.drain()
         if first:
-            parts |= {_shard(at): pack(kept, _shard(at)) for at, kept in enumerate(optimizer.server.kept())}
+            parts |= {_shard(at): kept for at, kept in enumerate(optimizer.server.kept())}
     with _Together(communication, executor) as together:
         for name, part in parts.items():
             together.do(partial(folder.write, now.step, name, pieces(part.arrays, json.dumps(part.data))))
@@ -169,12 +169,12 @@ def restore(
 
 def _fill_servers(found: Checkpoints, folder: Folder, server: Server) -> None:
     """Bring every shard of the parameter server, made anew, to where it was."""
-    shards = server.kept()
-    for at, kept in enumerate(shards):
+    kept = []
+    for at in range(server.shards):
         name = _shard(at)
         arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
-        unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), f"shard {at}")
-    server.keep(shards)
+        kept.append(Packed(json.loads(text), arrays))
+    server.keep(kept)
 
 
 def _packed(

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from d5ray.distributed.background import Handle
 from d5ray.distributed.communicator import Traffic, numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.scheduler import Scheduler
-from d5ray.distributed.server.requests import Array, Kept, Reply
+from d5ray.distributed.server.requests import Array, Reply
 from d5ray.distributed.server.servers import bounds
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.training.arrays import like
+
+if TYPE_CHECKING:
+    from d5ray.distributed.checkpoints.state import Packed
 
 KINDS = ("pull", "push", "push_pull")
 
@@ -165,8 +168,6 @@ class Server(ABC):
         """
         for part in self._bounds:
             compressor.check(part.stop - part.start)
-        self._announce(compressor)
-        self._compressor = compressor
         if compressor.contraction(self._elements) == 1.0:
             self.sending.residual = None  # nothing is dropped
         elif compressor.bounded_residual(self._elements):
@@ -176,6 +177,8 @@ class Server(ABC):
                 f"{compressor!r} is biased and no contraction: what it drops would be lost for good; take "
                 "another compressor, such as TopK(0.01)"
             )
+        self._announce(compressor)
+        self._compressor = compressor
         seed = [self.rank, 0xC0] if rng is None else int(rng.integers(2**63))
         self.sending.rng = np.random.default_rng(seed)
 
@@ -194,11 +197,11 @@ class Server(ABC):
         """Send this to a shard; counts in `traffic` what it moves."""
 
     @abstractmethod
-    def kept(self) -> list[Kept]:
+    def kept(self) -> "list[Packed]":
         """What every shard holds, for a checkpoint; no agent is in the midst of an operation."""
 
     @abstractmethod
-    def keep(self, kept: Sequence[Kept]) -> None:
+    def keep(self, kept: "Sequence[Packed]") -> None:
         """Let every shard go on from a checkpoint; to be called by one agent, before the first push."""
 
     def _announce(self, compressor: Compressor) -> None:  # noqa: B027 - the simulation needs none

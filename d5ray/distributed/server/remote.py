@@ -1,21 +1,23 @@
 """The agent's side of parameter servers in other processes: frames over sockets, arrays in shared memory"""
 
-import pickle
+import json
 from collections.abc import Sequence
 from typing import Any, final
 
-import cloudpickle
 import numpy as np
 
+from d5ray.distributed.checkpoints.state import Packed
+from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.communicator import Traffic, numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.compression.described import described
 from d5ray.distributed.remote import frames
 from d5ray.distributed.remote.channel import Channel
 from d5ray.distributed.remote.region import Region, pages
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.server.client import Answer, Ask, Server
-from d5ray.distributed.server.requests import Array, Kept, Reply
+from d5ray.distributed.server.requests import Array, Reply
 from d5ray.distributed.server.serving import (
     BEGIN,
     COMPRESS,
@@ -103,24 +105,24 @@ class RemoteServer(Server):
         if self._region is not None:
             self._region.close_descriptor()
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[Packed]:
         found = []
         for channel in self._channels:
             packed = np.empty(channel.call(KEPT).numbers[0], np.uint8)
             channel.call(FETCH, into=packed)
-            kept = pickle.loads(packed.tobytes())
-            assert isinstance(kept, Kept)
-            found.append(kept)
+            arrays, text = parsed(packed, "what a shard holds")
+            found.append(Packed(json.loads(text), arrays))
         return found
 
-    def keep(self, kept: Sequence[Kept]) -> None:
+    def keep(self, kept: Sequence[Packed]) -> None:
         for channel, own in zip(self._channels, kept, strict=True):
-            channel.call(KEEP, (), np.frombuffer(cloudpickle.dumps(own), np.uint8))
+            packed = b"".join(pieces(own.arrays, json.dumps(own.data)))
+            channel.call(KEEP, (), np.frombuffer(packed, np.uint8))
 
     def _announce(self, compressor: Compressor) -> None:
-        packed = np.frombuffer(cloudpickle.dumps(compressor), np.uint8)
+        words = np.frombuffer(json.dumps(described(compressor)).encode(), np.uint8)
         for channel in self._channels:
-            channel.call(COMPRESS, (), packed, again=True)
+            channel.call(COMPRESS, (), words, again=True)
 
     def _ask(self, shard: int, ask: Ask) -> Answer:
         channel, part = self._channels[shard], self._bounds[shard]

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 from d5ray.checks import check_count
+from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.server.consistency import Consistency, Synchronous
 from d5ray.distributed.server.rules import ServerRule
 from d5ray.errors import ConfigurationError
@@ -84,12 +85,16 @@ class Servers:
 
 @dataclass(frozen=True)
 class Settled:
-    """What the servers of an experiment come to, its distributed and its base optimizer being known."""
+    """What the servers of an experiment come to, its distributed and its base optimizer being known.
+
+    compressors  those that are attributes of the distributed optimizer, which agents may compress with
+    """
 
     servers: Servers
     consistency: Consistency
     rule: ServerRule
     base: Optimizer
+    compressors: tuple[Compressor, ...] = ()
 
     @classmethod
     def of(cls, servers: Servers, distributed: "DistributedOptimizer", base: Optimizer) -> "Settled":
@@ -99,6 +104,7 @@ class Settled:
             servers.consistency or distributed.consistency,
             servers.rule or distributed.server_rule,
             servers.optimizer or distributed.server_optimizer or base,
+            _compressors(distributed),
         )
         settled.rule.check(settled.base)
         drops = isinstance(settled.consistency, Synchronous) and settled.consistency.backups > 0
@@ -149,6 +155,12 @@ class Settled:
     def shard_name(self, shard: int, group: int | None = None) -> str:
         """As people see it."""
         return f"ParameterServer({'' if group is None else f'group={group}, '}shard={shard})"
+
+
+def _compressors(distributed: "DistributedOptimizer") -> tuple[Compressor, ...]:
+    held = {k: v for kind in reversed(type(distributed).__mro__) for k, v in vars(kind).items()}
+    held |= vars(distributed)
+    return tuple(value for value in held.values() if isinstance(value, Compressor))
 
 
 def bounds(elements: int, shards: int) -> Sequence[slice]:

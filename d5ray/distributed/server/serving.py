@@ -1,6 +1,6 @@
 """A shard that other processes reach: requests come in by threads, one after the other into the shard"""
 
-import pickle
+import json
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
+from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.communicator import numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor, computed_in
+from d5ray.distributed.compression.described import found
 from d5ray.distributed.remote.frames import Frame
 from d5ray.distributed.remote.service import Address, Connection, Service
 from d5ray.distributed.server.requests import Array, Request
@@ -151,7 +154,8 @@ class ShardServer:
                 self.leave(rank)
                 client.reply(ANSWER, ())
             elif frame.kind == COMPRESS:
-                compressor = pickle.loads(self._behind(client, frame, inbox).tobytes())
+                words = self._behind(client, frame, inbox).tobytes()
+                compressor = found(json.loads(words), self._settled.compressors)
                 client.reply(ANSWER, ())
             elif frame.kind == KEPT:
                 kept = self._kept()
@@ -159,7 +163,7 @@ class ShardServer:
             elif frame.kind == FETCH:
                 client.reply(ANSWER, (), np.frombuffer(kept, np.uint8))
             elif frame.kind == KEEP:
-                self._keep(self._behind(client, frame, inbox).tobytes())
+                self._keep(self._behind(client, frame, inbox))
                 client.reply(ANSWER, ())
             elif frame.kind == OPERATE:
                 self._operate(client, frame, rank, inbox, outbox, dtype, compressor)
@@ -169,12 +173,16 @@ class ShardServer:
     def _kept(self) -> bytes:
         with self._lock:
             assert self._shard is not None  # the agents brought parameters when they joined
-            return pickle.dumps(self._shard.kept())
+            packed = pack(self._shard.kept(), "shard")
+        return b"".join(pieces(packed.arrays, json.dumps(packed.data)))
 
-    def _keep(self, packed: bytes) -> None:
+    def _keep(self, packed: Array) -> None:
+        arrays, text = parsed(packed, "what an agent brings for a shard")
         with self._lock:
             assert self._shard is not None
-            self._shard.keep(pickle.loads(packed))
+            kept = self._shard.kept()
+            unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), "shard")
+            self._shard.keep(kept)
 
     def _arrived(self, client: Connection, frame: Frame, inbox: Any, dtype: Any) -> Array:
         """The array (n,) that a frame brings: in shared memory, or behind it."""

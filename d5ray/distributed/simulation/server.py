@@ -6,10 +6,11 @@ from typing import final
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
 from d5ray.distributed.communicator import Traffic
 from d5ray.distributed.compression.compressor import computed_in
 from d5ray.distributed.server.client import Answer, Ask, Server
-from d5ray.distributed.server.requests import Array, Kept, Reply, Request
+from d5ray.distributed.server.requests import Array, Reply, Request
 from d5ray.distributed.server.servers import Settled, bounds
 from d5ray.distributed.server.shard import Shard
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
@@ -187,11 +188,13 @@ class SimulatedServer(Server):
 
         return answer
 
-    def kept(self) -> list[Kept]:
-        return [place.shard.kept() for place in self._places]
+    def kept(self) -> list[Packed]:
+        return [pack(place.shard.kept(), place.name) for place in self._places]
 
-    def keep(self, kept: Sequence[Kept]) -> None:
-        for place, own in zip(self._places, kept, strict=True):
+    def keep(self, kept: Sequence[Packed]) -> None:
+        for place, packed in zip(self._places, kept, strict=True):
+            own = place.shard.kept()
+            unpack_into(own, packed, np.empty(0), place.name)
             place.shard.keep(own)
 
     def close(self) -> None:
