@@ -1,6 +1,5 @@
 """One member's place in a group: small values from the others, and the news when one of them is gone"""
 
-import json
 import socket
 import struct
 import threading
@@ -8,14 +7,28 @@ import time
 from collections.abc import Callable
 from typing import Any, final
 
+from d5ray.distributed.authentication.exchange import HANDSHAKE_SECONDS, initiate
+from d5ray.distributed.authentication.handshake import Claim, Initiator, Refused
+from d5ray.distributed.authentication.session import Session
 from d5ray.distributed.communicator import Group, Store
-from d5ray.distributed.rendezvous import LENGTH, frame
+from d5ray.distributed.rendezvous import (
+    FRAME_BYTES,
+    LENGTH,
+    MOST_KEY,
+    MOST_LABEL,
+    MOST_VALUE_BYTES,
+    MOST_WORDS,
+    PURPOSE,
+    frame,
+    message,
+)
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
 
 NEWS_SECONDS = 1.0  # in which the news of a loss has spread
 LEFT_SECONDS = 1.0  # in which those who had all they need from a member that left are done with it
 REFUSED_SECONDS = 2.0  # for which a store that nobody listens at is asked again
+CROWDED_SECONDS = 30.0  # for which one is that hangs up, since too many want to be heard
 CLOSED = "the process that holds the group together is gone"
 
 
@@ -24,7 +37,8 @@ class Membership:
     """A connection to the group's `Rendezvous`, held open until `leave`: breaking it is being lost.
 
     Keys are the group's own: (name, epoch) separates groups. Every wait is bounded by the group's time-out.
-    News come in a background thread, to all members in the same order.
+    News come in a background thread, to all members in the same order. Both ends prove the run's secret
+    before anything else is said, and every frame carries proof of its sender.
     """
 
     def __init__(self, group: Group) -> None:
@@ -42,14 +56,25 @@ class Membership:
         self._sending = threading.Lock()
         self._ended = False
         self._listeners: list[Callable[[], None]] = []
-        self._connection = _connect(group.store, group.timeout_seconds)
+        if len(group.label) > MOST_LABEL:
+            raise ConfigurationError(
+                f"the group's name and epoch have {len(group.label)} characters: at most {MOST_LABEL}"
+            )
+        claim = Claim(PURPOSE, group.label, group.rank)
+        self._connection, session = _connect(group.store, claim, group.timeout_seconds)
+        self._sender, self._receiver = session.sender(), session.receiver()
         self._send(["enter", group.label, group.rank, group.size])
         threading.Thread(target=self._listen, name="d5ray-membership", daemon=True).start()
 
     # -- values ----------------------------------------------------------------------------------------
 
     def put(self, key: str, value: bytes) -> None:
-        """Leave a value for the members."""
+        """Leave a value for the members: at most `MOST_VALUE_BYTES`, under a key of its own."""
+        if len(value) > MOST_VALUE_BYTES or len(key) > MOST_KEY:
+            raise ConfigurationError(
+                f"the value of {key[:MOST_KEY]!r} has {len(value):,} bytes: members leave each other small "
+                f"ones, of at most {MOST_VALUE_BYTES:,}"
+            )
         self._send(["put", key, value.decode("latin-1")])
 
     def take(self, key: str, seconds: float | None = None) -> bytes:
@@ -109,7 +134,7 @@ class Membership:
         The first failure counts: it is this member's `failure` too when this returns.
         """
         rank, text = (error.rank, error.detail) if isinstance(error, PeerLost) else (None, str(error))
-        self._send(["failed", type(error).__name__, rank, text])
+        self._send(["failed", type(error).__name__, rank, text[:MOST_WORDS]])
         with self._news:
             self._news.wait_for(lambda: self._failure is not None, timeout=NEWS_SECONDS)
         self._note(error)
@@ -133,10 +158,10 @@ class Membership:
     def _troubled(self) -> bool:
         return self._failure is not None or bool(self.left)
 
-    def _send(self, message: list[Any]) -> None:
+    def _send(self, words: list[Any]) -> None:
         try:
             with self._sending:
-                self._connection.sendall(frame(message))
+                self._connection.sendall(frame(self._sender, words))
         except OSError:
             self._lose_store()
 
@@ -145,8 +170,11 @@ class Membership:
         try:
             with self._connection.makefile("rb") as stream:
                 while header := stream.read(LENGTH.size):
-                    self._hear(json.loads(stream.read(LENGTH.unpack(header)[0])))
-        except (OSError, ValueError, struct.error):
+                    (length,) = LENGTH.unpack(header)
+                    if length > FRAME_BYTES:
+                        break
+                    self._hear(message(self._receiver, stream.read(length)))
+        except (OSError, ValueError, RecursionError, struct.error, D5Error):
             pass
         finally:
             self._connection.close()
@@ -156,18 +184,18 @@ class Membership:
         if not self._ended:
             self._note(PeerLost(None, CLOSED))
 
-    def _hear(self, message: list[Any]) -> None:
-        match message:
-            case ["value", key, value]:
+    def _hear(self, words: list[Any]) -> None:
+        match words:
+            case ["value", str(key), str(value)]:
                 with self._news:
                     self._values[key] = value.encode("latin-1")
                     self._news.notify_all()
-            case ["left", rank]:
+            case ["left", int(rank)]:
                 with self._news:
                     self._left_since = self._left_since or time.monotonic()
                     self.left.append(rank)
                     self._news.notify_all()
-            case ["failed", kind, rank, text]:
+            case ["failed", str(kind), int() | None as rank, str(text)]:
                 self._note(_error(kind, rank, text))
 
     def _note(self, failure: D5Error) -> None:
@@ -207,20 +235,32 @@ def _left(rank: int) -> PeerLost:
     return PeerLost(rank, "it left the group")
 
 
-def _connect(store: Store, seconds: float) -> socket.socket:
+def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket, Session]:
+    """A connection to the store, and the session of its handshake."""
     begin = time.monotonic()
+    place = f"the store at {store.host}:{store.port}"
     while True:
-        left = begin + seconds - time.monotonic()
+        left = max(0.1, begin + seconds - time.monotonic())
+        connection = None
         try:
-            connection = socket.create_connection((store.host, store.port), timeout=max(0.1, left))
-        except OSError as error:
-            refused = isinstance(error, ConnectionRefusedError)
-            if time.monotonic() - begin > min(seconds, REFUSED_SECONDS if refused else seconds) - 0.1:
-                raise PeerLost(
-                    None, f"the store at {store.host}:{store.port} does not answer: {error}"
-                ) from error
+            connection = socket.create_connection((store.host, store.port), timeout=left)
+            keep_alive(connection)
+            session = initiate(connection, Initiator(store.secret, claim), min(left, HANDSHAKE_SECONDS))
+        except Refused as error:
+            _close(connection)
+            raise PeerLost(None, f"{place} is none of this run: {error}") from None
+        except (OSError, PeerLost) as error:
+            _close(connection)
+            patience = CROWDED_SECONDS if connection is not None else seconds
+            if isinstance(error, ConnectionRefusedError):
+                patience = REFUSED_SECONDS
+            if time.monotonic() - begin > min(seconds, patience) - 0.1:
+                raise PeerLost(None, f"{place} does not answer: {error}") from error
             time.sleep(0.05)
         else:
-            connection.settimeout(None)
-            keep_alive(connection)
-            return connection
+            return connection, session
+
+
+def _close(connection: socket.socket | None) -> None:
+    if connection is not None:
+        connection.close()

@@ -1,5 +1,6 @@
 """Claims about the rendezvous and memberships: values, news, and what strangers can do to them"""
 
+import json
 import socket
 import struct
 import subprocess
@@ -7,15 +8,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from d5ray.distributed import membership
+from d5ray.distributed.authentication.exchange import initiate
+from d5ray.distributed.authentication.handshake import PROOF_BYTES, Claim, Initiator
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicator import Group, Store
 from d5ray.distributed.membership import NEWS_SECONDS, Membership
-from d5ray.distributed.rendezvous import Rendezvous, frame
+from d5ray.distributed.rendezvous import LENGTH, PURPOSE, Rendezvous, frame, message
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from tests.distributed.stores import written
 from tests.together import together
@@ -300,10 +304,9 @@ STRANGERS = {
     "no JSON": struct.pack("!I", 4) + b"\xff\xfe\xfd\xfc",
     "no list": struct.pack("!I", 2) + b"{}",
     "a deep list": struct.pack("!I", 200_000) + b"[" * 200_000,
-    "a list for a name": frame(["enter", ["x"], 0, 2]),
-    "a word for a rank": frame(["enter", "x", "zero", 2]),
-    "no greeting": frame(["put", "key", "value"]),
-    "nonsense within": frame(["enter", "strange", 0, 1]) + frame(["dance"]),
+    "half a handshake": struct.pack("!8s32s", b"d5ray\0\0\1", b"half"),
+    "no proof": Initiator(Secret.new(), Claim(PURPOSE, "x/0", 0)).hello + bytes(PROOF_BYTES),
+    "another purpose": Initiator(Secret.new(), Claim("gossip", "x/0", 0)).hello + bytes(PROOF_BYTES),
 }
 
 
@@ -311,15 +314,181 @@ STRANGERS = {
 def test_strangers_are_ignored(store: Store, enter: Enter, stranger: str) -> None:
     """A group that is there, and one that comes afterwards, work as if nothing had been sent."""
     before = enter(2, name=f"before {stranger}")
-    with socket.create_connection((store.host, store.port), timeout=5) as connection:
+    connection = socket.create_connection((store.host, store.port), timeout=5)
+    with connection, suppress(ConnectionError):  # it was quick to close
         connection.sendall(STRANGERS[stranger])
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1000):
-            pass  # until the server has closed it
-    for first, second in (before, enter(2, name=f"after {stranger}")):
+            pass
+    work(before, enter(2, name=f"after {stranger}"))
+
+
+def work(*groups: list[Membership]) -> None:
+    """The two members of each leave each other a value."""
+    for first, second in groups:
         first.put("key", b"value")
         assert second.take("key") == b"value"
         assert first.failure is second.failure is None
+
+
+class Raw:
+    """One who knows the secret and says what it likes."""
+
+    def __init__(self, store: Store, rank: int = 0, secret: Secret | None = None) -> None:
+        self.connection = socket.create_connection((store.host, store.port), timeout=20)
+        claim = Claim(PURPOSE, "raw/0", rank)
+        session = initiate(self.connection, Initiator(secret or store.secret, claim), 20)
+        self.connection.settimeout(20)
+        self.sender, self.receiver = session.sender(), session.receiver()
+
+    def say(self, *messages: object) -> None:
+        """Each as a frame, as far as the server listens."""
+        with suppress(ConnectionError):
+            for words in messages:
+                self.connection.sendall(frame(self.sender, words))  # type: ignore[arg-type]
+
+    def heard(self) -> list[list[object]]:
+        """All that comes until the server closes the connection."""
+        found = []
+        with self.connection, self.connection.makefile("rb") as stream, suppress(ConnectionError):
+            while header := stream.read(LENGTH.size):
+                found.append(message(self.receiver, stream.read(LENGTH.unpack(header)[0])))
+        return found
+
+
+ENTER = ["enter", "raw/0", 0, 2]
+MISTAKES: dict[str, list[object]] = {
+    "no list": [{}],
+    "a deep list": [json.loads("[" * 900 + "]" * 900)],
+    "a list for a name": [["enter", ["x"], 0, 2]],
+    "a name that is too long": [["enter", "x" * 1000, 0, 2]],
+    "a first frame that is too long": [["enter", "x" * 10_000, 0, 2]],
+    "a word for a rank": [["enter", "x", "zero", 2]],
+    "no entering": [["put", "key", "value"]],
+    "nonsense within": [ENTER, ["dance"]],
+    "a number for a value": [ENTER, ["put", "key", 1]],
+    "another's rank": [["enter", "raw/0", 1, 2]],
+    "a rank above the size": [["enter", "raw/0", 0, 0]],
+    "a size without end": [["enter", "raw/0", 0, 10**9]],
+    "a value that is too long": [ENTER, ["put", "key", "x" * (2**20 + 1)]],
+    "a key that is too long": [ENTER, ["put", "k" * 1000, "x"]],
+    "a key that is too long to wait for": [ENTER, ["take", "k" * 1000]],
+    "a reason that is too long": [ENTER, ["failed", "PeerLost", 1, "x" * 100_000]],
+    "the failure of nobody": [ENTER, ["failed", "PeerLost", 77, "gone"]],
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_who_knows_the_secret_and_is_wrong_ends_its_own_connection(
+    store: Store, enter: Enter, mistake: str
+) -> None:
+    """Groups that are there or come afterwards do not notice; a group that it had entered learns that it is
+    gone."""
+    before = enter(2, name=f"before {mistake}")
+    raw = Raw(store)
+    raw.say(*MISTAKES[mistake])
+    for kind, *_ in raw.heard():
+        assert kind == "failed"
+    work(before, enter(2, name=f"after {mistake}"))
+
+
+def test_sizes_ranks_and_values_of_others_are_kept(store: Store, enter: Enter) -> None:
+    """Who knows another size, or overwrites another's value, is told so; who left does not enter again."""
+    first, second = enter(3, 0, 1, name="raw")
+    first.put("mine", b"value")
+    second.take("mine")
+    raw = Raw(store, 2)
+    raw.say(["enter", "raw/0", 2, 4])
+    assert "has 3 members, and the one with rank 2 knows of 4" in str(raw.heard())
+    raw = Raw(store, 2)
+    raw.say(["enter", "raw/0", 2, 3], ["put", "mine", "other"])
+    assert "the value of 'mine' is another member's" in str(raw.heard())
+    raw = Raw(store, 2)
+    raw.say(["enter", "raw/0", 2, 3])
+    assert "a member with rank 2 already" in str(raw.heard())
+    until(lambda: first.failure is not None)
+    assert isinstance(first.failure, PeerLost) and first.failure.rank == 2
+    (late,) = enter(3, 0, name="values")
+    late.put("mine", b"value")
+    assert late.take("mine") == b"value"
+
+
+def test_what_one_member_leaves_and_waits_for_is_bounded(store: Store) -> None:
+    """A million values and waits of one member: the oldest values are forgotten, too many waits end it."""
+    rendezvous = Rendezvous()
+    raw = Raw(rendezvous.address)
+    try:
+        raw.say(ENTER)
+        for number in range(40):
+            raw.say(["put", f"large {number}", "x" * 2**20])
+        for number in range(20_000):
+            raw.say(["put", f"key {number}", "x"])
+        raw.say(["take", "key 19999"])
+        with raw.connection.makefile("rb") as stream:
+            (length,) = LENGTH.unpack(stream.read(LENGTH.size))
+            assert message(raw.receiver, stream.read(length)) == ["value", "key 19999", "x"]
+        room = rendezvous._rooms["raw/0"]
+        assert len(room.values) == 2**14 and "key 19999" in room.values
+        raw.say(*(["take", f"never {number}"] for number in range(20_000)))
+        raw.heard()
+        until(lambda: not room.members)
+        assert not room.waiting
+    finally:
+        raw.connection.close()
+        rendezvous.close()
+
+
+def test_who_does_not_know_the_secret_learns_who_is_there_from_neither_end(store: Store) -> None:
+    """A member of another run is refused by the store's proof, and says that it is another run's."""
+    elsewhere = Store(store.host, store.port, Secret.new())
+    with pytest.raises(PeerLost, match="is none of this run: who answers does not know"):
+        Membership(Group("g", 0, 0, 2, elsewhere))
+
+
+def test_frames_that_come_again_or_in_another_order_end_the_connection(store: Store) -> None:
+    """A recorded frame is sent twice, two are exchanged, one is altered: nothing of it counts."""
+    for kind in ("twice", "exchanged", "altered"):
+        raw = Raw(store)
+        first, second = (
+            frame(raw.sender, words) for words in (ENTER, ["failed", "ConfigurationError", None, "forged"])
+        )
+        sent = {"twice": first + first, "exchanged": second + first}.get(kind, first + second[:-1] + b"x")
+        raw.connection.sendall(sent)
+        assert raw.heard() == []
+
+
+def test_a_crowd_of_silent_strangers_holds_nobody_up(enter: Enter, store: Store) -> None:
+    """A thousand connections that say nothing, or a byte now and then: groups form and work as before."""
+    begin = time.monotonic()
+    alone = enter(2, name="alone")
+    work(alone)
+    before = time.monotonic() - begin
+    stop = threading.Event()
+    crowd: list[socket.socket] = []
+
+    def press() -> None:
+        while not stop.wait(0.002):
+            with suppress(OSError):
+                crowd.append(socket.create_connection((store.host, store.port), timeout=5))
+                crowd[-1].setblocking(False)
+            for each in crowd[-5:]:
+                with suppress(OSError):
+                    each.send(b"d")
+            if len(crowd) > 1000:
+                crowd.pop(0).close()
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        until(lambda: len(crowd) > 400, 30)
+        begin = time.monotonic()
+        work(alone, enter(2, name="crowded"))
+        assert time.monotonic() - begin < before + NOTICED_SECONDS
+    finally:
+        stop.set()
+        pressing.join()
+        for each in crowd:
+            each.close()
 
 
 def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
