@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from d5ray.actors.mirror import Mirror, silent
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.metrics.mirrored import AGENTS, EPOCH, FAILURES
@@ -29,15 +30,26 @@ class Place:
 class Coordinator:
     """Makes the members' descriptions of a group; an epoch is used once.
 
+    It draws the run's secret, which members get with their group, and show nobody else.
     here: the driver's own place. The rendezvous of the groups opens with the first of them.
-    mirror: what Ray's metrics show of the run as a whole.
+    mirror: what Ray's metrics show of the run as a whole. encrypted: as in `Group`.
     """
 
-    def __init__(self, name: str, timeout_seconds: float, here: Place, mirror: Mirror | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        timeout_seconds: float,
+        here: Place,
+        mirror: Mirror | None = None,
+        *,
+        encrypted: bool = False,
+    ) -> None:
         self.name = name
         self.timeout_seconds = timeout_seconds
         self.here = here
         self.epoch = -1
+        self._secret = Secret.new()
+        self._encrypted = encrypted
         self._rendezvous: Rendezvous | None = None
         self._present: Callable[[], int] | None = None
         self._failures: Counter[str] = Counter()
@@ -53,19 +65,20 @@ class Coordinator:
         self.epoch += 1
         nodes = tuple(place.node for place in places)
         together = len(set(nodes)) == 1
-        if self._rendezvous is None and len(places) > 1:
+        if self._rendezvous is None:
             near = set(nodes) == {self.here.node}
-            self._rendezvous = Rendezvous(LOOPBACK if near else self.here.address)
+            self._rendezvous = Rendezvous(LOOPBACK if near else self.here.address, self._secret)
         return [
             Group(
                 name=self.name,
                 epoch=self.epoch,
                 rank=rank,
                 size=len(places),
-                store=self._rendezvous.address if self._rendezvous else None,
+                store=self._rendezvous.address,
                 host=LOOPBACK if together else place.address,
                 timeout_seconds=self.timeout_seconds,
                 nodes=nodes,
+                encrypted=self._encrypted,
             )
             for rank, place in enumerate(places)
         ]

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from d5ray.actors.mirror import Mirror, silent
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.server.servers import Settled
 from d5ray.distributed.server.serving import ShardServer
@@ -35,9 +36,19 @@ class ParameterServer:
         return self._settled.shard_name(self.shard, self.group)
 
     def serve(
-        self, secret: str, node: str, host: str, seconds: float, above: Address | None = None
+        self,
+        secret: Secret,
+        node: str,
+        host: str,
+        seconds: float,
+        above: Address | None = None,
+        encrypted: bool = False,
     ) -> Address:
-        """Begin to serve; returns where. above: of the root's shard, if this is the server of a group."""
+        """Begin to serve; returns where.
+
+        secret: of the run. above: of the root's shard, if this is the server of a group. encrypted: as in
+        `Group`.
+        """
         self._server = ShardServer(
             self._settled,
             self._settled.members(self.group, self._agents),
@@ -46,6 +57,7 @@ class ParameterServer:
             host=host,
             group=self.group,
             seconds=seconds,
+            encrypted=encrypted,
         )
         if above is not None:
             self._server.relay_to(above)

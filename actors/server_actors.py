@@ -1,6 +1,5 @@
 """The driver's side of the parameter servers: makes them known, keeps their state, starts anew what died"""
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from ray.exceptions import RayError
 from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.parameter_server import ParameterServer
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.server.servers import Settled
@@ -48,7 +48,6 @@ class ServerActors:
         self._settled, self._make = settled, make
         self._seconds = experiment.timeout_seconds
         self._agents = experiment.replicas
-        self._secret = secrets.token_hex(16)
         self._snapshot_at = 0.0
         self._away: set[int] = set()  # agents that do not take part
         groups: list[int | None] = [None]
@@ -157,6 +156,13 @@ class ServerActors:
     # --------------------------------------------------------------------------------------------------
 
     @property
+    def _secret(self) -> Secret:
+        """The run's, as its agents have it."""
+        store = self._groups[0].store
+        assert store is not None
+        return store.secret
+
+    @property
     def _root(self) -> list[_Shard]:
         return self._shards[: self._settled.servers.shards]
 
@@ -186,6 +192,9 @@ class ServerActors:
         for shard, place in zip(shards, places, strict=True):
             host = self._groups[0].host if len(nodes) == 1 else place.address
             above = None if shard.server.group is None else self._shards[shard.server.shard].address
-            calls.append(shard.actor.serve.remote(self._secret, place.node, host, self._seconds, above))
+            encrypted = self._groups[0].encrypted
+            calls.append(
+                shard.actor.serve.remote(self._secret, place.node, host, self._seconds, above, encrypted)
+            )
         for shard, address in zip(shards, get(calls, CALL_SECONDS, "serve its shard"), strict=True):
             shard.address = address

@@ -12,6 +12,7 @@ import numpy as np
 import ray
 
 from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.server.remote import RemoteServer
 from d5ray.errors import AgentError
@@ -44,7 +45,7 @@ class Pusher:
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
-    def join(self, addresses: list[Address], node: str, secret: str, elements: int) -> None:
+    def join(self, addresses: list[Address], node: str, secret: Secret, elements: int) -> None:
         """Connect to the shards, and bring them the first parameters."""
         self.server = RemoteServer(
             addresses, rank=self.rank, elements=elements, dtype="float32", node=node, secret=secret,

@@ -1,12 +1,12 @@
 """Contenders that push and pull: d5ray's parameter server, Ray's documented one, snapshots in Ray's store"""
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.server.consistency import Asynchronous
 from d5ray.distributed.server.rules import Descend
 from d5ray.distributed.server.servers import Servers, Settled
@@ -60,7 +60,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
         from d5ray.actors.launch import SETUP_SECONDS, place_of  # noqa: PLC0415 - as above
         from d5ray.actors.server_peers import LEARNING_RATE  # noqa: PLC0415 - as above
 
-        secret, elements = secrets.token_hex(16), elements_of(size)
+        secret, elements = Secret.new(), elements_of(size)
         asking = [actor.__ray_call__.remote(place_of) for actor in (*servers, *agents)]
         places = get(asking, SETUP_SECONDS, "answer")
         serving = [

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.server.consistency import Asynchronous
 from d5ray.distributed.server.remote import RemoteServer
 from d5ray.distributed.server.rules import Descend
@@ -19,7 +20,7 @@ from d5ray.training.optimizers.optimizer import BLOCK
 
 LEARNING_RATE = 2.0**-10
 WAIT_SECONDS = 60.0
-NODE, SECRET = "here", "own"
+NODE = "here"
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Turn = Callable[[int], float]  # does so many, and gives the mean of their seconds
 
@@ -38,9 +39,10 @@ class ServiceTimes:
     def of(self, elements: int) -> tuple[Times, Times]:
         """Seconds of one push in the shard and of one bare update, in turn, after a check of the update."""
         settled = Settled(Servers(), Asynchronous(), Descend(), SGD(LEARNING_RATE))
-        server = ShardServer(settled, range(1), secret=SECRET, node=NODE, host="127.0.0.1")
+        secret = Secret.new()
+        server = ShardServer(settled, range(1), secret=secret, node=NODE, host="127.0.0.1")
         client = RemoteServer(
-            [server.address], rank=0, elements=elements, dtype="float32", node=NODE, secret=SECRET,
+            [server.address], rank=0, elements=elements, dtype="float32", node=NODE, secret=secret,
             seconds=WAIT_SECONDS,
         )  # fmt: skip
         try:

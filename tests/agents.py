@@ -1,7 +1,6 @@
 """Agents without Ray: those of an experiment in one process, for tests that train them in threads"""
 
 import itertools
-import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.staged import shares_of
 from d5ray.actors.training_agent import TrainingAgent
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.shares import Share
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
@@ -94,7 +94,7 @@ def servers_in_threads(experiment: Experiment) -> Iterator[Directory | None]:
     if settled is None:
         yield None
         return
-    secret, shards, groups = secrets.token_hex(8), settled.servers.shards, settled.servers.groups
+    secret, shards, groups = Secret.new(), settled.servers.shards, settled.servers.groups
     with ExitStack() as stack:
 
         def serve(group: int | None = None, above: Any = (None,) * shards) -> Any:

@@ -19,6 +19,7 @@ from d5ray.frameworks.host import host_view
 Array = np.ndarray[Any, Any]
 NOBODY: Mapping[int, int] = {}
 MOST_ARRAYS = 16  # in a letter
+LETTER_BYTES = 2**28  # that all of them may have, however small the window is
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,12 @@ class Peers(ABC):
     def window(self) -> Array:
         """This agent's window (n,): to be read and written in `held` alone."""
 
+    @final
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that a letter has at most: `MOST_ARRAYS` windows in twice as many bits, or 256 MiB."""
+        return max(2 * MOST_ARRAYS * self.window.nbytes, LETTER_BYTES)
+
     # -- windows ---------------------------------------------------------------------------------------
 
     @final
@@ -129,6 +136,11 @@ class Peers(ABC):
         if not 0 < len(arrays) <= MOST_ARRAYS:
             raise ConfigurationError(f"a letter has {len(arrays)} arrays: give 1 to {MOST_ARRAYS}")
         flat = tuple(host_view(array) for array in arrays)
+        if (size := sum(array.nbytes for array in flat)) > self.most_bytes:
+            raise ConfigurationError(
+                f"a letter has {size:,} bytes: receivers take at most {self.most_bytes:,}, for a window of "
+                f"{self.window.nbytes:,}"
+            )
         self._posted[to] += 1
         letter = Letter(self.rank, self._posted[to], tuple(array.copy() for array in flat))
         with self._timed() as (begin, number):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from d5ray.distributed import backends
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.peers import Peers
 from d5ray.distributed.remote.service import Address
@@ -24,7 +25,7 @@ from d5ray.training.pace import Pace
 class Directory:
     """Where the parameter servers are: the root's shards, then those of each group."""
 
-    secret: str
+    secret: Secret
     root: tuple[Address, ...]
     groups: tuple[tuple[Address, ...], ...] = ()
 
@@ -93,6 +94,7 @@ class RealWorld(World):
             secret=directory.secret,
             seconds=group.timeout_seconds,
             traffic=communication.traffic,
+            encrypted=group.encrypted,
         )
         own = settled.group_of(communication.rank, group.size)
         if communication.rank == settled.members(own, group.size)[0]:

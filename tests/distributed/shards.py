@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.remote.service import Address
 from d5ray.distributed.server.client import KINDS
 from d5ray.distributed.server.consistency import Asynchronous, Consistency
@@ -21,8 +22,9 @@ from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.elsewhere import elsewhere
 
 Array = np.ndarray[Any, Any]
-SECRET = "a secret of these tests"
+SECRET = Secret.parse("5e" * 32)
 HERE, THERE = "this node", "another node"
+WATCHER = 99  # a rank that takes no part
 SECONDS = 30.0  # the bound of waits that end much earlier
 
 
@@ -38,7 +40,9 @@ def settled(
 
 def shard_server(how: Settled, members: Sequence[int], **group: int) -> ShardServer:
     """On the node `HERE`."""
-    return ShardServer(how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, **group)
+    return ShardServer(
+        how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, guests=(WATCHER,), **group
+    )
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from tests.distributed.shards import (
     HERE,
     SECONDS,
     THERE,
+    WATCHER,
     Array,
     Client,
     Done,
@@ -406,7 +407,7 @@ class Probe:
     """A client that is no member: it sees how many others wait at a shard."""
 
     def __init__(self, where: Sequence[Address], x: Array) -> None:
-        self.client = Client(where, 99, x)
+        self.client = Client(where, WATCHER, x)
 
     def waiting(self, count: int) -> None:
         """Return when so many wait."""

@@ -7,21 +7,35 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from d5ray.distributed.authentication.exchange import initiate
+from d5ray.distributed.authentication.handshake import (
+    CHALLENGE_BYTES,
+    PROOF_BYTES,
+    Claim,
+    Initiator,
+    Responder,
+)
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.authentication.session import Session
 from d5ray.distributed.remote import frames
 from d5ray.distributed.remote.channel import Channel
-from d5ray.distributed.remote.frames import Bytes
+from d5ray.distributed.remote.frames import Bytes, Unexpected, Wire
 from d5ray.distributed.remote.region import PAGE_BYTES, Region
 from d5ray.distributed.remote.service import (
     HELLO,
     MAX_HELLO_BYTES,
+    MOST_OF_ONE,
+    MOST_STRANGERS,
     Address,
+    Caller,
     Connection,
     Service,
     connect,
@@ -32,7 +46,9 @@ from tests.distributed.elsewhere import elsewhere
 from tests.distributed.leftovers import nothing_left, shared_memory
 from tests.together import together
 
-SECRET = "a secret of these tests"
+SECRET, ANOTHER = Secret.parse("5e" * 32), Secret.parse("5f" * 32)
+PURPOSE = "echo"
+MOST = 2**25  # bytes of a payload
 HERE, THERE = "this node", "another node"
 HEADER_BYTES = 16 + 8 * frames.NUMBERS
 ECHO, SILENCE = 5, 6  # kinds of requests
@@ -70,8 +86,23 @@ def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield left, right
 
 
+def sessions(kind: str) -> tuple[Session | None, Session | None]:
+    """Of both ends of a connection, which have proved the secret to each other."""
+    if kind == "plain":
+        return None, None
+    encrypted = kind == "encrypted"
+    initiator = Initiator(SECRET, Claim(PURPOSE, "here", 1), encrypted=encrypted)
+    responder = Responder(SECRET, PURPOSE, encrypted=encrypted)
+    proof, session = initiator.prove(responder.challenge(initiator.hello))
+    return session, responder.admit(proof)
+
+
+KINDS = ["plain", "authenticated", "encrypted"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pair", [unix_pair, tcp_pair])
-def test_frames_come_as_they_were_sent(pair: Callable[[], Any]) -> None:
+def test_frames_come_as_they_were_sent(pair: Callable[[], Any], kind: str) -> None:
     """Empty, short, long and large ones one after the other: kind, numbers and every byte, then the end."""
     sent = [
         (kind, tuple(range(-kind, 0)), numbered(size))
@@ -79,20 +110,21 @@ def test_frames_come_as_they_were_sent(pair: Callable[[], Any]) -> None:
     ]
     sent[2] = (2**31 - 1, (2**63 - 1, -(2**63)), sent[2][2])
     with pair() as (left, right):
+        giver, taker = (Wire(end, own) for end, own in zip((left, right), sessions(kind), strict=True))
 
         def send() -> None:
             for kind, numbers, payload in sent:
-                frames.send(left, kind, numbers, payload)
+                giver.send(kind, numbers, payload)
             left.shutdown(socket.SHUT_WR)
 
         def receive() -> None:
             for kind, numbers, payload in sent:
-                frame = frames.receive(right)
+                frame = taker.receive(MOST)
                 assert frame == (kind, padded(numbers), len(payload))
                 into = np.zeros_like(payload)
-                frames.fill(right, into)
+                taker.fill(into)
                 assert np.array_equal(into, payload)
-            assert frames.receive(right) is None
+            assert taker.receive(MOST) is None
 
         together(lambda rank: (send, receive)[rank](), 2)
 
@@ -105,7 +137,7 @@ def padded(numbers: tuple[int, ...]) -> tuple[int, ...]:
 def raw_frame(payload: Bytes, kind: int = ECHO) -> bytes:
     """As it travels."""
     with unix_pair() as (left, right):
-        frames.send(left, kind, (1, 2, 3), payload)
+        Wire(left).send(kind, (1, 2, 3), payload)
         left.shutdown(socket.SHUT_WR)
         with right.makefile("rb") as stream:
             return stream.read()
@@ -122,10 +154,10 @@ def test_a_frame_may_come_byte_by_byte() -> None:
                 left.sendall(bytes([byte]))
 
         def receive() -> Bytes:
-            frame = frames.receive(right)
+            frame = Wire(right).receive(MOST)
             assert frame == (ECHO, padded((1, 2, 3)), 50)
             into = np.zeros(50, np.uint8)
-            frames.fill(right, into)
+            Wire(right).fill(into)
             return into
 
         _, found = together(lambda rank: receive() if rank else trickle(), 2)
@@ -141,30 +173,30 @@ def test_an_end_between_frames_is_the_end_and_an_end_within_one_an_error() -> No
             left.sendall(raw[:cut])
             left.shutdown(socket.SHUT_WR)
             if cut == 0:
-                assert frames.receive(right) is None
+                assert Wire(right).receive(MOST) is None
             elif cut < HEADER_BYTES:
                 with pytest.raises(PeerLost, match="in the middle"):
-                    frames.receive(right)
+                    Wire(right).receive(MOST)
             else:
-                frame, into = frames.receive(right), np.zeros(10, np.uint8)
+                frame, into = Wire(right).receive(MOST), np.zeros(10, np.uint8)
                 assert frame is not None and frame.payload_bytes == 10
                 if cut == len(raw):
-                    frames.fill(right, into)
+                    Wire(right).fill(into)
                 else:
                     with pytest.raises(PeerLost, match="in the middle"):
-                        frames.fill(right, into)
+                        Wire(right).fill(into)
 
 
 def test_garbage_is_refused() -> None:
-    """Random bytes, another protocol's words, too large a payload: `PeerLost`, nothing more is read."""
+    """Random bytes, another protocol's words, too large a payload: an error, and nothing more is read."""
     too_large = bytearray(raw_frame(frames.EMPTY))
-    too_large[8:16] = (frames.MAX_PAYLOAD_BYTES + 1).to_bytes(8, "little")
+    too_large[8:16] = (MOST + 1).to_bytes(8, "little")
     http = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain".ljust(HEADER_BYTES, b"\n")
     for garbage in (numbered(HEADER_BYTES).tobytes(), http, bytes(HEADER_BYTES), bytes(too_large)):
         with unix_pair() as (left, right):
             left.sendall(garbage + b"more")
-            with pytest.raises(PeerLost, match="none of ours"):
-                frames.receive(right)
+            with pytest.raises(Unexpected, match=r"none of d5ray's|at most"):
+                Wire(right).receive(MOST)
             assert right.recv(100) == b"more"
 
 
@@ -240,7 +272,7 @@ def test_two_processes_share_a_region_that_has_no_name() -> None:
 
 def echo(client: Connection) -> None:
     """Gives back what came: twice the numbers, and the bytes, of the region where a place in it is named."""
-    while (frame := client.receive()) is not None:
+    while (frame := client.receive(MOST)) is not None:
         payload = np.empty(frame.payload_bytes, np.uint8)
         client.fill(payload)
         if frame.kind == ECHO:
@@ -258,7 +290,7 @@ class Watched:
         self.came: list[int] = []
 
     def __call__(self, client: Connection) -> None:
-        rank = int(client.hello["rank"])
+        rank = client.rank
         self.present.add(rank)
         self.came.append(rank)
         try:
@@ -269,11 +301,15 @@ class Watched:
 
 @contextmanager
 def service(serve: Callable[[Connection], None] = echo) -> Iterator[Service]:
-    made = Service(serve, node=HERE, host="127.0.0.1", secret=SECRET)
+    made = Service(serve, node=HERE, host="127.0.0.1", secret=SECRET, purpose=PURPOSE, ranks=range(1000))
     try:
         yield made
     finally:
         made.close()
+
+
+def caller(rank: int, node: str = HERE, secret: Secret = SECRET, purpose: str = PURPOSE) -> Caller:
+    return Caller(secret, purpose, rank, node)
 
 
 @contextmanager
@@ -286,7 +322,7 @@ def channel(
     seconds: float = SECONDS,
     patience: float = 0.0,
 ) -> Iterator[Channel]:
-    made = Channel(address, node, {"rank": rank, "secret": SECRET}, region, seconds, patience)
+    made = Channel(address, caller(rank, node), {"name": "x"}, region, seconds, patience)
     try:
         yield made
     finally:
@@ -310,23 +346,43 @@ def test_who_knows_the_secret_is_served(node: str) -> None:
             assert np.array_equal(asked(speaker, number, payload), payload)
 
 
+WRONG: dict[str, dict[str, Any]] = {
+    "another run's secret": {"secret": ANOTHER},
+    "another purpose": {"purpose": "gossip"},
+    "a rank that no client has": {"rank": 1000},
+    "a negative rank": {"rank": -1},
+}
+
+
 @pytest.mark.parametrize("node", [HERE, THERE])
-@pytest.mark.parametrize("secret", ["", "wrong", SECRET + "x", SECRET[:-1], "geheimnisträger", 5, None])
-def test_who_does_not_know_the_secret_is_turned_away(node: str, secret: object) -> None:
+@pytest.mark.parametrize("wrong", WRONG)
+def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) -> None:
     """At once, unserved, and whatever it shares is not mapped; the next one is served."""
     watched = Watched()
     region = Region(100)
     before = shared_memory()
     try:
         with service(watched) as served:
-            with pytest.raises(PeerLost, match="turned this process away"):
-                connect(served.address, node, {"rank": 1, "secret": secret}, region, SECONDS)
+            stranger = caller(**{"rank": 1, "node": node} | WRONG[wrong])
+            with pytest.raises(PeerLost, match="does not answer"):
+                connect(served.address, stranger, {}, region, SECONDS)
             with channel(served.address, node=node, rank=2) as speaker:
                 asked(speaker, 1, numbered(10))
             assert watched.came == [2]
             assert shared_memory() == before
     finally:
         region.close_descriptor()
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_a_client_speaks_to_the_service_that_it_means_alone(node: str) -> None:
+    """Another service of the same run at the same place, as after a restart, and one of another rank: both
+    are refused, though they know the secret."""
+    with service() as served:
+        elsewhere = replace(served.address, identity="0" * 16)
+        for address, to in ((elsewhere, -1), (served.address, 3)):
+            with pytest.raises(PeerLost, match="does not answer"):
+                connect(address, caller(1, node), {}, None, SECONDS, to=to)
 
 
 def strange(address: Address, near: bool, words: bytes) -> bytes:
@@ -353,50 +409,147 @@ def strange(address: Address, near: bool, words: bytes) -> bytes:
 
 @pytest.mark.parametrize("near", [True, False])
 def test_strangers_hear_nothing_and_disturb_nobody(near: bool) -> None:
-    """Garbage, other protocols, broken and oversized introductions: the connection is closed in silence."""
-    said = json.dumps({"rank": 1, "secret": SECRET}).encode()
-    padded = said[:-1] + b', "x": "' + b"x" * MAX_HELLO_BYTES + b'"}'
-    words = {
-        "nothing": b"",
-        "another protocol": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".ljust(200, b"\n"),
-        "garbage": numbered(1000).tobytes(),
-        "a request before the introduction": raw_frame(frames.EMPTY),
-        "an introduction that is too large": raw_frame(np.frombuffer(padded, np.uint8), HELLO),
-        "an introduction of garbage": raw_frame(numbered(50), HELLO),
-        "an introduction that is a list": raw_frame(np.frombuffer(b"[1, 2]", np.uint8), HELLO),
-        "an introduction that ends early": raw_frame(np.frombuffer(said, np.uint8), HELLO)[:-5],
-    }
+    """Garbage, other protocols, half a handshake: the connection is closed, and nobody is served."""
     watched = Watched()
     with service(watched) as served, channel(served.address, rank=3) as speaker:
         asked(speaker, 1, numbered(10))
-        for name, sent in words.items():
-            assert strange(served.address, near, b"\0" * near + sent) == b"", name
+        hello = Initiator(ANOTHER, Claim(PURPOSE, served.address.identity, 1)).hello
+        words = {
+            "nothing": (b"", 0),
+            "another protocol": (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".ljust(200, b"\n"), 0),
+            "garbage": (numbered(1000).tobytes(), 0),
+            "a request before the handshake": (raw_frame(frames.EMPTY), 0),
+            "half a hello": (hello[:-5], 0),
+            "a hello without a proof": (hello, CHALLENGE_BYTES),
+            "a hello with a wrong proof": (hello + numbered(PROOF_BYTES).tobytes(), CHALLENGE_BYTES),
+        }
+        for name, (sent, heard) in words.items():
+            assert len(strange(served.address, near, sent)) == heard, name
             asked(speaker, 2, numbered(10))
         assert watched.came == [3]
-        introduced = raw_frame(np.frombuffer(said, np.uint8), HELLO)
-        assert len(strange(served.address, near, b"\0" * near + introduced)) == HEADER_BYTES  # the welcome
-        assert watched.came == [3, 1]
 
 
-def test_a_region_that_is_smaller_than_its_owner_says_is_refused() -> None:
-    """The service does not touch memory that is not there, which would end it."""
+@contextmanager
+def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[Wire]:
+    """A client that has proved itself and has still to introduce itself."""
+    if near:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(address.local)
+    else:
+        connection = socket.create_connection((address.host, address.port))
+    with connection:
+        initiator = Initiator(SECRET, Claim(PURPOSE, address.identity, rank))
+        session = initiate(connection, initiator, SECONDS)
+        connection.settimeout(SECONDS)
+        yield Wire(connection, session)
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_who_introduces_itself_wrongly_is_turned_away(near: bool) -> None:
+    """Too long, no JSON, a list, another request: the connection is closed, the next one is served."""
+    watched = Watched()
+    introductions = {
+        "too long": (HELLO, b'{"x": "' + b"x" * MAX_HELLO_BYTES + b'"}'),
+        "no JSON": (HELLO, numbered(50).tobytes()),
+        "a deep list": (HELLO, b"[" * 60_000),
+        "a list": (HELLO, b"[1, 2]"),
+        "a request": (ECHO, b"{}"),
+    }
+    with service(watched) as served:
+        for name, (kind, words) in introductions.items():
+            with suppress(ConnectionError), introduced(served.address, near) as wire:
+                wire.send(kind, (), np.frombuffer(words, np.uint8))
+                assert wire.receive(0) is None, name
+        with channel(served.address, rank=2) as speaker:
+            asked(speaker, 1, numbered(10))
+        assert watched.came == [2]
+
+
+def open_files() -> int:
+    """The descriptors of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+UNFIT = ["too small", "too large", "not sealed", "a file", "two", "none"]
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_memory_that_could_end_the_service_is_refused(kind: str, tmp_path: Path) -> None:
+    """Memory of another size than its owner says, that can be made smaller later, a file, two descriptors or
+    none: nothing is mapped or left open, and the next client is served."""
+    before, files = shared_memory(), open_files()
     region = Region(PAGE_BYTES)
+    unsealed = os.memfd_create("d5ray", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(unsealed, PAGE_BYTES)
+    path = tmp_path / "file"
+    path.write_bytes(bytes(PAGE_BYTES))
+    file = os.open(path, os.O_RDWR)
+    said = {"too small": PAGE_BYTES + 1, "too large": PAGE_BYTES - 1}.get(kind, PAGE_BYTES)
+    sent = {
+        "not sealed": [unsealed], "a file": [file], "two": [region.descriptor, file], "none": [],
+    }.get(kind, [region.descriptor])  # fmt: skip
     try:
-        with service() as served, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(served.address.local)
-            connection.settimeout(SECONDS)
-            socket.send_fds(connection, [b"\0"], [region.descriptor])
-            said = np.frombuffer(json.dumps({"rank": 1, "secret": SECRET}).encode(), np.uint8)
-            frames.send(connection, HELLO, (100 * PAGE_BYTES,), said)
-            assert frames.receive(connection) is None
+        with service() as served:
+            with introduced(served.address) as wire:
+                wire.send(HELLO, (said,), np.frombuffer(b"{}", np.uint8))
+                with suppress(ConnectionError):
+                    socket.send_fds(wire.socket, [b"\0"], sent)
+                    assert wire.receive(0) is None
+            with channel(served.address) as speaker:
+                asked(speaker, 1, numbered(10))
     finally:
         region.close_descriptor()
+        os.close(unsealed)
+        os.close(file)
+    del region
+    assert shared_memory() == before
+    wait_until(lambda: open_files() <= files, NOTICED_SECONDS)
+
+
+def test_memory_is_sealed_so_that_nobody_makes_it_smaller() -> None:
+    """Not even its owner, once it has been made; nor larger."""
+    region = Region(2 * PAGE_BYTES)
+    try:
+        for size in (PAGE_BYTES, 3 * PAGE_BYTES):
+            with pytest.raises(PermissionError):
+                os.ftruncate(region.descriptor, size)
+    finally:
+        region.close_descriptor()
+
+
+def test_a_rank_has_few_connections() -> None:
+    """Of a hundred that one rank opens the newest eight are left; another rank's is left alone."""
+    with service() as served, channel(served.address, rank=7) as other, ExitStack() as stack:
+        asked(other, 1, numbered(10))
+        speakers = [stack.enter_context(channel(served.address, rank=1)) for _ in range(100)]
+        for speaker in speakers:
+            asked(speaker, 1, numbered(10))
+        wait_until(lambda: len(served._connections) == MOST_OF_ONE + 1, NOTICED_SECONDS)
+        asked(other, 2, numbered(10))
+        asked(speakers[-1], 2, numbered(10))
+        asked(speakers[0], 2, numbered(10))  # over a new connection
+        wait_until(lambda: len(served._connections) == MOST_OF_ONE + 1, NOTICED_SECONDS)
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_silent_strangers_hold_nobody_up(node: str) -> None:
+    """Six hundred connections that say nothing: the oldest are ended, and clients come through at once."""
+    with service() as served, ExitStack() as crowd:
+        for _ in range(300):
+            one = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            one.connect(served.address.local)
+            crowd.enter_context(socket.create_connection((served.address.host, served.address.port)))
+        begin = time.monotonic()
+        with channel(served.address, node=node) as speaker:
+            asked(speaker, 1, numbered(10))
+        assert time.monotonic() - begin < NOTICED_SECONDS
+        wait_until(lambda: len(served._connections) <= 2 * MOST_STRANGERS + 1, NOTICED_SECONDS)
 
 
 def asks_for_ever(pipe: Any, address: Address, node: str) -> None:
     """In another process: sends large requests, one after the other."""
     region = Region(1000)
-    speaker = Channel(address, node, {"rank": 1, "secret": SECRET}, region, SECONDS)
+    speaker = Channel(address, caller(1, node), {}, region, SECONDS)
     asked(speaker, 1, numbered(3_000_000))
     pipe.send("ready")
     for number in range(10**9):
@@ -441,7 +594,7 @@ def test_closing_a_service_ends_everything(node: str) -> None:
         *told, closed = together(lambda rank: close() if rank == 4 else wait(rank), 5)
         assert max(told) - closed < NOTICED_SECONDS
         with pytest.raises(PeerLost, match="does not answer"):
-            connect(served.address, node, {"rank": 9, "secret": SECRET}, None, SECONDS)
+            connect(served.address, caller(9, node), {}, None, SECONDS)
         wait_until(lambda: not of_services(), NOTICED_SECONDS)
 
 
@@ -499,10 +652,10 @@ def test_a_service_without_files_to_open_goes_on_when_there_are_some() -> None:
 
 def mistaken(client: Connection) -> None:
     """Serves one request, and then has a mistake."""
-    client.receive()
+    client.receive(MOST)
     client.reply(ECHO, (1,))
-    client.receive()
-    if client.hello["rank"]:
+    client.receive(MOST)
+    if client.rank:
         raise ConfigurationError("found this, expected that: do this")
     json.loads("{")
 
@@ -574,7 +727,7 @@ def test_who_does_not_even_accept_is_not_waited_for_longer_than_agreed(near: boo
     ):
         unix.bind(local)
         unix.listen()
-        address = Address(HERE if near else THERE, "127.0.0.1", tcp.getsockname()[1], local)
+        address = Address(HERE if near else THERE, "127.0.0.1", tcp.getsockname()[1], local, "identity")
         begin = time.monotonic()
         with channel(address, seconds=0.5) as speaker, pytest.raises(PeerLost, match="did not answer"):
             speaker.call(ECHO)
@@ -604,7 +757,7 @@ class Log:
         self.asked: list[tuple[int, int, bytes]] = []
 
     def __call__(self, client: Connection) -> None:
-        while (frame := client.receive()) is not None:
+        while (frame := client.receive(MOST)) is not None:
             payload = np.empty(frame.payload_bytes, np.uint8)
             client.fill(payload)
             self.asked.append((frame.kind, frame.numbers[0], payload.tobytes()))
@@ -703,6 +856,6 @@ def test_closing_a_channel_wakes_who_waits_on_it() -> None:
 
 def test_addresses_are_near_on_their_own_node_alone() -> None:
     """And not at all where there is no Unix socket."""
-    address = Address("a", "127.0.0.1", 1, "\0local")
-    nearby = [(address, "a"), (address, "b"), (Address("a", "127.0.0.1", 1, ""), "a"), (address, "")]
+    address = Address("a", "127.0.0.1", 1, "\0local", "i")
+    nearby = [(address, "a"), (address, "b"), (Address("a", "127.0.0.1", 1, "", "i"), "a"), (address, "")]
     assert [where.near(node) for where, node in nearby] == [True, False, False, False]

@@ -16,7 +16,8 @@ import pytest
 import d5ray as d5
 from d5ray.distributed import backends
 from d5ray.distributed.absent import Absent
-from d5ray.distributed.communicator import Communicator, Group, Traffic, numpy_dtype
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Communicator, Group, Store, Traffic, numpy_dtype
 from d5ray.distributed.peers import MOST_ARRAYS, Letter, PeerOperation
 from d5ray.distributed.remote.peers import OUTBOX_LETTERS, RemotePeers
 from d5ray.distributed.remote.service import Address
@@ -323,7 +324,8 @@ def test_letters_arrive_as_they_were_posted(nodes: str) -> None:
 
 def by_itself(rank: int, addresses: dict[int, Address]) -> RemotePeers:
     """One of two agents that did not meet, but are told the other's address."""
-    group = Group("apart", 0, rank, 2, timeout_seconds=SECONDS, nodes=("a", "b"))
+    store = Store("127.0.0.1", 1, Secret.parse("5e" * 32))  # where nobody listens
+    group = Group("apart", 0, rank, 2, store, timeout_seconds=SECONDS, nodes=("a", "b"))
     return RemotePeers(np.zeros(3), Absent(group, d5.Complete(2)), addresses)
 
 
@@ -590,7 +592,8 @@ def test_who_comes_late_is_reached_like_the_others() -> None:
         group[1].close()
         group[0].average(1)
         assert group[0].gone == {1}
-        absent = Absent(Group("before", 1, 1, 3, nodes=("a", "a", "b")), d5.Complete(3))
+        store = Store("127.0.0.1", 1, group[0]._caller.secret)
+        absent = Absent(Group("before", 1, 1, 3, store, nodes=("a", "a", "b")), d5.Complete(3))
         addresses = {rank: group[rank].address for rank in (0, 2)}
         late = RemotePeers(np.full_like(x[0], 9.0), absent, addresses)
         try:

@@ -18,6 +18,7 @@ from d5ray.actors.server_peers import (
     Pushed,
     Pusher,
 )
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.server.rules import Descend
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.server.serving import ShardServer
@@ -70,10 +71,11 @@ def test_a_group_gives_every_agents_rate_at_every_size(contender: AnyContender, 
 def test_agents_of_d5rays_server_push_and_pull_as_often_as_they_say() -> None:
     """Two agents in threads, two shards: x = −η (1 n₀ + 2 n₁), pulled by both."""
     settled = Settled(Servers(shards=2), d5.Asynchronous(), Descend(), d5.SGD(LEARNING_RATE))
-    servers = [ShardServer(settled, range(2), secret="own", node="here", host="127.0.0.1") for _ in range(2)]
+    secret = Secret.new()
+    servers = [ShardServer(settled, range(2), secret=secret, node="here", host="127.0.0.1") for _ in range(2)]
     agents = [Pusher(rank) for rank in range(2)]
     for agent in agents:
-        agent.join([server.address for server in servers], "here", "own", 1000)
+        agent.join([server.address for server in servers], "here", secret, 1000)
     done = together(lambda rank: agents[rank].update(0.02), 2)
     expected = -LEARNING_RATE * (done[0].updates + 2 * done[1].updates)
     assert [agent.leave() for agent in agents] == [(expected, expected)] * 2

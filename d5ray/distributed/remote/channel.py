@@ -8,9 +8,12 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.handshake import ANYONE
+from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.remote import frames
+from d5ray.distributed.remote.frames import Unexpected, Wire
 from d5ray.distributed.remote.region import Region
-from d5ray.distributed.remote.service import ERROR, Address, connect
+from d5ray.distributed.remote.service import ERROR, MAX_ERROR_BYTES, Address, Caller, connect
 from d5ray.errors import AgentError, PeerLost
 
 Array = np.ndarray[Any, Any]
@@ -23,24 +26,28 @@ class Channel:
     """One request at a time to one service; whoever sends holds the lock until it has the answer.
 
     near: whether the service shares the region. seconds: bound of every wait. patience_seconds: for which a
-    connection that broke is made again, and the request sent once more; the service must bear that.
+    connection that broke is made again, and the request sent once more; the service must bear that. to: the
+    service's rank, where it is an agent.
     """
 
     def __init__(
         self,
         address: Address,
-        node: str,
+        caller: Caller,
         hello: dict[str, Any],
         region: Region | None,
         seconds: float,
         patience_seconds: float = 0.0,
+        *,
+        to: int = ANYONE,
     ) -> None:
         self.address = address
-        self.near = region is not None and address.near(node)
+        self.near = region is not None and address.near(caller.node)
         self.lock = threading.Lock()
         self._patience = patience_seconds
-        self._node, self._hello, self._region, self._seconds = node, hello, region, seconds
-        self._socket: socket.socket | None = None
+        self._caller, self._hello, self._region, self._seconds = caller, hello, region, seconds
+        self._to = to
+        self._wire: Wire | None = None
         self._deadline = 0.0  # until which a connection that broke is made again
         self._closed = False
         self._prologue: list[tuple[int, tuple[int, ...], frames.Bytes]] = []  # sent after every connect
@@ -69,7 +76,7 @@ class Channel:
         self._request, self._into = (kind, numbers, payload), into
         self._deadline = 0.0
         try:
-            frames.send(self._socket or self._connect(self._seconds), *self._request)
+            (self._wire or self._connect(self._seconds)).send(*self._request)
         except (OSError, PeerLost):
             self._broken()  # `answer` tries again
 
@@ -80,12 +87,15 @@ class Channel:
         """
         while True:
             try:
-                connection = self._socket
-                if connection is None:
-                    connection = self._connect(max(0.1, self._deadline - time.monotonic()))
-                    frames.send(connection, *self._request)
-                return self._received(connection)
-            except (OSError, PeerLost) as error:
+                wire = self._wire
+                if wire is None:
+                    wire = self._connect(max(0.1, self._deadline - time.monotonic()))
+                    wire.send(*self._request)
+                return _received(wire, self._into)
+            except Unexpected:
+                self.drop()
+                raise
+            except (OSError, PeerLost, Forged) as error:
                 self._broken()
                 late = self._closed or time.monotonic() + RETRY_SECONDS > self._deadline
                 if late or isinstance(error, TimeoutError):
@@ -96,12 +106,12 @@ class Channel:
 
     def leave(self, kind: int) -> None:
         """Send a last request, if the service listens, and close the connection."""
-        if self._socket is not None and self.lock.acquire(timeout=LEAVE_SECONDS):
+        if self._wire is not None and self.lock.acquire(timeout=LEAVE_SECONDS):
             try:
-                self._socket.settimeout(LEAVE_SECONDS)
-                with contextlib.suppress(OSError, PeerLost):
-                    frames.send(self._socket, kind)
-                    frames.receive(self._socket)
+                self._wire.socket.settimeout(LEAVE_SECONDS)
+                with contextlib.suppress(OSError, PeerLost, Unexpected, Forged):
+                    self._wire.send(kind)
+                    self._wire.receive(MAX_ERROR_BYTES)
             finally:
                 self.lock.release()
         self.close()
@@ -111,28 +121,15 @@ class Channel:
         self._closed = True
         self.drop()
 
-    def _received(self, connection: socket.socket) -> frames.Frame:
-        frame = frames.receive(connection)
-        if frame is None:
-            raise PeerLost(None, "it closed the connection")
-        if frame.kind == ERROR:
-            words = np.empty(frame.payload_bytes, np.uint8)
-            frames.fill(connection, words)
-            raise AgentError(words.tobytes().decode())
-        if frame.payload_bytes:
-            assert self._into is not None
-            frames.fill(connection, self._into.view(np.uint8))
-        return frame
-
-    def _connect(self, seconds: float) -> socket.socket:
+    def _connect(self, seconds: float) -> Wire:
         if self._closed:
             raise PeerLost(None, "the connection was closed here")
-        made = connect(self.address, self._node, self._hello, self._region, seconds)
-        self._socket = made
-        made.settimeout(self._seconds)
+        made = connect(self.address, self._caller, self._hello, self._region, seconds, to=self._to)
+        self._wire = made
+        made.socket.settimeout(self._seconds)
         for request in self._prologue:
-            frames.send(made, *request)
-            frames.receive(made)
+            made.send(*request)
+            _received(made, None)
         return made
 
     def _broken(self) -> None:
@@ -142,8 +139,29 @@ class Channel:
 
     def drop(self) -> None:
         """Forget the connection, and what was to be answered over it; the next request makes another."""
-        connection, self._socket = self._socket, None
-        if connection is not None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
-            connection.close()
+                wire.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
+            wire.socket.close()
+
+
+def _received(wire: Wire, into: Array | None) -> frames.Frame:
+    """The next answer, and the bytes behind it in the array, which stays as it is if they were altered."""
+    wanted = 0 if into is None else into.nbytes
+    frame = wire.receive(max(wanted, MAX_ERROR_BYTES))
+    if frame is None:
+        raise PeerLost(None, "it closed the connection")
+    if frame.kind == ERROR:
+        words = np.empty(frame.payload_bytes, np.uint8)
+        wire.fill(words)
+        raise AgentError(words.tobytes().decode(errors="replace"))
+    if frame.payload_bytes:
+        frame.expect(wanted, "an answer")
+        assert into is not None
+        behind = into.view(np.uint8)
+        arrived = np.empty_like(behind) if wire.protected else behind
+        wire.fill(arrived)
+        if arrived is not behind:
+            behind[...] = arrived
+    return frame

@@ -11,19 +11,24 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator, numpy_dtype
-from d5ray.distributed.peers import Array, Letter, Peers, sorted_out
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicator import Communicator, plain_dtype
+from d5ray.distributed.peers import MOST_ARRAYS, Array, Letter, Peers, sorted_out
 from d5ray.distributed.remote import frames
 from d5ray.distributed.remote.channel import LEAVE_SECONDS, Channel
-from d5ray.distributed.remote.frames import Frame
+from d5ray.distributed.remote.frames import Frame, Unexpected
 from d5ray.distributed.remote.region import Region
-from d5ray.distributed.remote.service import Address, Connection, Service
+from d5ray.distributed.remote.service import Address, Caller, Connection, Service
 from d5ray.distributed.scheduler import THREADS
 from d5ray.errors import PeerLost
 
 AVERAGE, AVERAGE_FOR_ME, POST = 30, 31, 32  # kinds of requests
 DONE, FAILED = 40, 41
 NOTHING = -1  # no place in shared memory
+PURPOSE = "gossip"
+DESCRIPTION_BYTES = 4096  # of a letter's arrays, at most
+LETTERS_OF_ONE = 2**16  # that were not collected, of one agent, which then has to wait
+BYTES_OF_ONE = 2**30  # of such letters, and 64 windows more
 OUTBOX_LETTERS = 64  # that may be on their way to one agent before `post` waits
 
 
@@ -56,15 +61,25 @@ class RemotePeers(Peers):
         self._news = threading.Condition()
         self._letters: deque[Letter] = deque()
         self._came: dict[int, int] = defaultdict(int)
+        self._uncollected: dict[int, Array] = defaultdict(lambda: np.zeros(2, np.int64))  # `_counted`
         self._outboxes: dict[int, _Outbox] = {}
-        secret = group.name  # an agent that comes late has another epoch
-        self._service = Service(self._serve, node=self._node, host=group.host, secret=secret)
+        secret = Secret.new() if group.store is None else group.store.secret  # of one that is alone
+        self._service = Service(
+            self._serve,
+            node=self._node,
+            host=group.host,
+            secret=secret,
+            purpose=PURPOSE,
+            ranks=range(self.topology.agents),
+            rank=self.rank,
+            encrypted=group.encrypted,
+        )
         if addresses is None:
             told = json.dumps(asdict(self._service.address)).encode()
             answers = communication.all_gather_messages(np.frombuffer(told, np.uint8).copy())
             addresses = {rank: Address(**json.loads(a.tobytes())) for rank, a in enumerate(answers)}
         self._addresses = dict(addresses)
-        self._hello = {"rank": self.rank, "secret": secret}
+        self._caller = Caller(secret, PURPOSE, self.rank, self._node, group.encrypted)
         self._channels: dict[int, Channel] = {}
         self._connecting = threading.Lock()
 
@@ -132,35 +147,37 @@ class RemotePeers(Peers):
         return own, frame.numbers[0]
 
     def _serve(self, client: Connection) -> None:
-        other = int(client.hello["rank"])
+        other = client.rank
         inbox = np.empty_like(self._window)
-        while (frame := client.receive()) is not None:
+        most = max(self._window.nbytes, DESCRIPTION_BYTES + self.most_bytes)
+        while (frame := client.receive(most)) is not None:
             try:
-                if frame.kind == AVERAGE:
+                if frame.kind == AVERAGE and other < self.rank:
                     self._serve_average(client, frame, inbox)
-                elif frame.kind == AVERAGE_FOR_ME:
+                elif frame.kind == AVERAGE_FOR_ME and other > self.rank:
+                    frame.expect(0, "a request for the average of two windows")
                     client.reply(DONE, self._average_upward(other))
-                elif frame.kind == POST:
+                elif frame.kind == POST and other != self.rank:
                     self._take_in(other, client, frame)
                     client.reply(DONE, ())
                 else:
-                    return
+                    raise Unexpected(f"rank {other} asks rank {self.rank} for something of kind {frame.kind}")
             except PeerLost:
                 client.reply(FAILED, ())
 
     def _serve_average(self, client: Connection, frame: Frame, inbox: Array) -> None:
         """Average the window of an agent of lower rank, which it holds locked, with this one's."""
-        theirs = inbox
-        if frame.numbers[0] == NOTHING:
+        theirs, place = inbox, frame.numbers[0]
+        frame.expect(inbox.nbytes if place == NOTHING else 0, "a window")
+        if place == NOTHING:
             client.fill(inbox.view(np.uint8))
         else:
-            assert client.region is not None
-            theirs = client.region.bytes[: inbox.nbytes].view(inbox.dtype)
+            theirs = client.shared(place, inbox.nbytes, inbox.itemsize).view(inbox.dtype)
         with self._locked() as order:
             np.add(theirs, self._window, out=self._window)
             self._window *= self._window.dtype.type(0.5)
             theirs[...] = self._window
-        back = theirs.view(np.uint8) if frame.numbers[0] == NOTHING else frames.EMPTY
+        back = theirs.view(np.uint8) if place == NOTHING else frames.EMPTY
         client.reply(DONE, (order,), back)
 
     def _take(self, number: int) -> int:
@@ -213,23 +230,37 @@ class RemotePeers(Peers):
         self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
 
     def _take_in(self, source: int, client: Connection, frame: Frame) -> None:
+        begin = frame.numbers[0]
+        if not 0 < begin <= min(frame.payload_bytes, DESCRIPTION_BYTES):
+            raise Unexpected(f"a letter of {frame.payload_bytes:,} bytes has a description of {begin:,}")
         payload = np.empty(frame.payload_bytes, np.uint8)
         client.fill(payload)
-        begin = frame.numbers[0]
-        number, described = json.loads(payload[:begin].tobytes())
+        number, described = _description(payload[:begin])
         arrays = []
-        for name, size in described:
-            dtype = numpy_dtype(name)
+        for dtype, size in described:
             end = begin + size * dtype.itemsize
+            if end > len(payload):
+                raise Unexpected(f"a letter of {len(payload):,} bytes describes longer arrays")
             arrays.append(payload[begin:end].copy().view(dtype))
             begin = end
+        if begin != len(payload):
+            raise Unexpected(f"a letter of {len(payload):,} bytes describes arrays that end at {begin:,}")
+        with self._news:
+            if not self._news.wait_for(lambda: self._has_room(source), timeout=self.timeout_seconds):
+                raise PeerLost(source, f"{self._uncollected[source][0]:,} letters of it were not collected")
         self._deliver(Letter(source, number, tuple(arrays)))
+
+    def _has_room(self, source: int) -> bool:
+        """Whether one more letter of this agent may lie here."""
+        letters, size = self._uncollected[source]
+        return letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes
 
     def _deliver(self, letter: Letter) -> None:
         with self._news:
             self._letters.append(letter)
             if not letter.returned:
                 self._came[letter.source] += 1
+                self._uncollected[letter.source] += _counted(letter)
             self._news.notify_all()
 
     def _collect(
@@ -242,7 +273,12 @@ class RemotePeers(Peers):
             if not self._news.wait_for(here, timeout=self.timeout_seconds):
                 late = [source for source, count in wanted.items() if self._came[source] < count]
                 raise PeerLost(late[0], f"no letter came from it within {self.timeout_seconds:g} s")
-            return sorted_out(self._letters, most)
+            taken = sorted_out(self._letters, most)
+            for letter in taken:
+                if not letter.returned:
+                    self._uncollected[letter.source] -= _counted(letter)
+            self._news.notify_all()
+            return taken
 
     # -- connections -----------------------------------------------------------------------------------
 
@@ -266,9 +302,28 @@ class RemotePeers(Peers):
         with self._connecting:
             if peer not in self._channels:
                 self._channels[peer] = Channel(
-                    self._addresses[peer], self._node, self._hello, self._region, self.timeout_seconds
+                    self._addresses[peer], self._caller, {}, self._region, self.timeout_seconds, to=peer
                 )
             return self._channels[peer]
+
+
+def _counted(letter: Letter) -> Array:
+    """One letter, and its bytes (2,)."""
+    return np.array([1, sum(array.nbytes for array in letter.arrays)])
+
+
+def _description(words: Array) -> tuple[int, list[tuple[Any, int]]]:
+    """A letter's number, and the type and elements of each of its arrays; raises `Unexpected`."""
+    try:
+        number, described = json.loads(words.tobytes())
+        arrays = [(plain_dtype(name), size) for name, size in described]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Unexpected(f"a letter has no description of its arrays: {error}") from None
+    if type(number) is not int or number < 1 or not 0 < len(arrays) <= MOST_ARRAYS:
+        raise Unexpected(f"a letter has the number {number!r} and {len(arrays)} arrays")
+    if any(type(size) is not int or size < 0 for _, size in arrays):
+        raise Unexpected("a letter has arrays of no length")
+    return number, arrays
 
 
 @final

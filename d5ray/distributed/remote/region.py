@@ -1,10 +1,14 @@
 """Memory that two processes of one node share without a name: nothing of it is left when they are gone"""
 
+import fcntl
 import mmap
 import os
+import stat
 from typing import Any, final
 
 import numpy as np
+
+from d5ray.errors import ConfigurationError
 
 PAGE_BYTES = 4096
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -12,16 +16,25 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @final
 class Region:
-    """Anonymous memory of the kernel's, known by a file descriptor that is sent over a Unix socket."""
+    """Anonymous memory of the kernel's, known by a file descriptor that is sent over a Unix socket.
+
+    Its size is sealed: nobody can take memory away that another process has mapped, which would end that one.
+    """
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:
-        """descriptor: of a region that another process made; it is this object's from now on."""
+        """descriptor: of a region that another process made; it is this object's from now on.
+
+        Raises `ConfigurationError` if that one is of another user or size, or not sealed.
+        """
+        size = max(size, 1)
         if descriptor is None:
-            descriptor = os.memfd_create("d5ray", os.MFD_CLOEXEC)
-            os.ftruncate(descriptor, max(size, 1))
+            descriptor = os.memfd_create("d5ray", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _sealed() | fcntl.F_SEAL_SEAL)
         self.descriptor = descriptor
         try:
-            self.bytes: Bytes = np.frombuffer(mmap.mmap(descriptor, max(size, 1)), np.uint8)
+            _check(descriptor, size)
+            self.bytes: Bytes = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
         except BaseException:
             os.close(descriptor)
             raise
@@ -53,3 +66,22 @@ class Region:
 def pages(size: int) -> int:
     """The size in whole pages."""
     return -(-size // PAGE_BYTES) * PAGE_BYTES
+
+
+def _sealed() -> int:
+    """The seals of a region: it neither shrinks nor grows."""
+    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+def _check(descriptor: int, size: int) -> None:
+    found = os.fstat(descriptor)
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:  # no memory of this kind
+        seals = 0
+    own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    if not own or found.st_size != size or seals & _sealed() != _sealed():
+        raise ConfigurationError(
+            f"a process shares memory of {found.st_size:,} bytes where {size:,} of this user, sealed, were "
+            "expected"
+        )

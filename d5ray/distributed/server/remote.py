@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.state import Packed
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.communicator import Traffic, numpy_dtype
@@ -13,8 +14,9 @@ from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.described import described
 from d5ray.distributed.remote import frames
 from d5ray.distributed.remote.channel import Channel
+from d5ray.distributed.remote.frames import Unexpected
 from d5ray.distributed.remote.region import Region, pages
-from d5ray.distributed.remote.service import Address
+from d5ray.distributed.remote.service import Address, Caller
 from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.server.client import Answer, Ask, Server
 from d5ray.distributed.server.requests import Array, Reply
@@ -27,6 +29,8 @@ from d5ray.distributed.server.serving import (
     LEAVE,
     NOTHING,
     OPERATE,
+    PURPOSE,
+    kept_bytes,
 )
 
 
@@ -48,9 +52,10 @@ class RemoteServer(Server):
         elements: int,
         dtype: str,
         node: str,
-        secret: str,
+        secret: Secret,
         seconds: float,
         traffic: Traffic | None = None,
+        encrypted: bool = False,
     ) -> None:
         super().__init__(
             rank=rank,
@@ -70,10 +75,15 @@ class RemoteServer(Server):
             (self._region.carve(elements * self._dtype.itemsize).view(self._dtype) if self._region else None)
             for _ in range(2)
         ]
-        hello = {"rank": rank, "dtype": dtype, "secret": secret}
+        caller = Caller(secret, PURPOSE, rank, node, encrypted)
         self._channels = [
             Channel(
-                address, node, hello | {"elements": part.stop - part.start}, self._region, seconds, seconds
+                address,
+                caller,
+                {"dtype": dtype, "elements": part.stop - part.start},
+                self._region,
+                seconds,
+                seconds,
             )
             for address, part in zip(addresses, self._bounds, strict=True)
         ]
@@ -107,8 +117,11 @@ class RemoteServer(Server):
 
     def kept(self) -> list[Packed]:
         found = []
-        for channel in self._channels:
-            packed = np.empty(channel.call(KEPT).numbers[0], np.uint8)
+        for channel, part in zip(self._channels, self._bounds, strict=True):
+            size = channel.call(KEPT).numbers[0]
+            if not 0 < size <= kept_bytes((part.stop - part.start) * self._dtype.itemsize):
+                raise Unexpected(f"a shard says that it keeps {size:,} bytes, more than a state can have")
+            packed = np.empty(size, np.uint8)
             channel.call(FETCH, into=packed)
             arrays, text = parsed(packed, "what a shard holds")
             found.append(Packed(json.loads(text), arrays))

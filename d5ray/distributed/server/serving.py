@@ -1,20 +1,22 @@
 """A shard that other processes reach: requests come in by threads, one after the other into the shard"""
 
 import json
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
-from d5ray.distributed.communicator import numpy_dtype
+from d5ray.distributed.communicator import plain_dtype
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.described import found
-from d5ray.distributed.remote.frames import Frame
+from d5ray.distributed.remote.frames import Frame, Unexpected
 from d5ray.distributed.remote.service import Address, Connection, Service
 from d5ray.distributed.server.requests import Array, Request
 from d5ray.distributed.server.servers import Settled
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
 ANSWER = 20
 NOTHING = -1  # no place in shared memory
+PURPOSE = "server"
+DESCRIPTION_BYTES = 2**16  # of a compressor, at most
 LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there
 
 
@@ -42,15 +46,18 @@ class ShardServer:
         settled: Settled,
         members: Sequence[int],
         *,
-        secret: str,
+        secret: Secret,
         node: str,
         host: str,
         group: int | None = None,
         seconds: float = 120.0,
+        encrypted: bool = False,
+        guests: Collection[int] = (),
     ) -> None:
+        """members: the ranks that take part. guests: those that may ask too, and are not waited for."""
         self._settled, self._members = settled, tuple(members)
         self._group, self._seconds = group, seconds
-        self._secret, self._node = secret, node
+        self._secret, self._node, self._encrypted = secret, node, encrypted
         self._lock = threading.Lock()
         self._begun = threading.Event()
         self._shard: Shard | None = None
@@ -58,7 +65,15 @@ class ShardServer:
         self._relay: Relay | None = None
         self.service_ns = 0  # spent in the shard
         self.requests = 0
-        self._service = Service(self._serve, node=node, host=host, secret=secret)
+        self._service = Service(
+            self._serve,
+            node=node,
+            host=host,
+            secret=secret,
+            purpose=PURPOSE,
+            ranks=frozenset((*members, *guests)),
+            encrypted=encrypted,
+        )
 
     @property
     def address(self) -> Address:
@@ -138,23 +153,19 @@ class ShardServer:
         return Shard(x, settled.base, settled.rule, settled.within, self._members, self._relay.send)
 
     def _serve(self, client: Connection) -> None:
-        dtype = numpy_dtype(client.hello["dtype"])
-        size = int(client.hello["elements"]) * dtype.itemsize
-        inbox, outbox = np.empty(0, np.uint8), np.empty(0, np.uint8)
-        if client.region is None:
-            inbox, outbox = np.empty(size, np.uint8), np.empty(size, np.uint8)
-        rank = int(client.hello["rank"])
+        slot = _Slot.of(client)
+        self._check(client.rank, slot)
         compressor: Compressor | None = None
         kept = b""
-        while (frame := client.receive()) is not None:
+        while (frame := client.receive(slot.most_bytes)) is not None:
             if frame.kind == BEGIN:
-                self.begin(self._arrived(client, frame, inbox, dtype).copy())
+                self.begin(self._arrived(client, frame, slot).copy())
                 client.reply(ANSWER, ())
             elif frame.kind == LEAVE:
-                self.leave(rank)
+                self.leave(client.rank)
                 client.reply(ANSWER, ())
             elif frame.kind == COMPRESS:
-                words = self._behind(client, frame, inbox).tobytes()
+                words = slot.behind(client, frame, DESCRIPTION_BYTES).tobytes()
                 compressor = found(json.loads(words), self._settled.compressors)
                 client.reply(ANSWER, ())
             elif frame.kind == KEPT:
@@ -163,92 +174,103 @@ class ShardServer:
             elif frame.kind == FETCH:
                 client.reply(ANSWER, (), np.frombuffer(kept, np.uint8))
             elif frame.kind == KEEP:
-                self._keep(self._behind(client, frame, inbox))
+                self._keep(slot.behind(client, frame, kept_bytes(slot.size)))
                 client.reply(ANSWER, ())
             elif frame.kind == OPERATE:
-                self._operate(client, frame, rank, inbox, outbox, dtype, compressor)
+                self._operate(client, frame, slot, compressor)
             else:
-                return
+                raise Unexpected(f"an agent asks a parameter server for something of kind {frame.kind}")
 
     def _kept(self) -> bytes:
         with self._lock:
-            assert self._shard is not None  # the agents brought parameters when they joined
-            packed = pack(self._shard.kept(), "shard")
+            packed = pack(self._begun_shard.kept(), "shard")
         return b"".join(pieces(packed.arrays, json.dumps(packed.data)))
 
     def _keep(self, packed: Array) -> None:
         arrays, text = parsed(packed, "what an agent brings for a shard")
         with self._lock:
-            assert self._shard is not None
-            kept = self._shard.kept()
+            kept = self._begun_shard.kept()
             unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), "shard")
-            self._shard.keep(kept)
+            self._begun_shard.keep(kept)
 
-    def _arrived(self, client: Connection, frame: Frame, inbox: Any, dtype: Any) -> Array:
+    @property
+    def _begun_shard(self) -> Shard:
+        if self._shard is None:
+            raise Unexpected("an agent asks for what a shard holds before one has brought parameters")
+        return self._shard
+
+    def _arrived(self, client: Connection, frame: Frame, slot: "_Slot") -> Array:
         """The array (n,) that a frame brings: in shared memory, or behind it."""
         _, place, size, *_ = frame.numbers
+        if size != slot.size:
+            raise Unexpected(f"an agent pushes {size:,} bytes to a shard of {slot.size:,}")
         if place != NOTHING:
-            assert client.region is not None
-            found: Array = client.region.bytes[place : place + size].view(dtype)
-            return found
-        behind: Array = self._behind(client, frame, inbox).view(dtype)
-        return behind
-
-    def _behind(self, client: Connection, frame: Frame, inbox: Any) -> Array:
-        """The bytes (payload,) behind a frame."""
-        if frame.payload_bytes > len(inbox):
-            inbox = np.empty(frame.payload_bytes, np.uint8)
-        client.fill(inbox[: frame.payload_bytes])
-        found: Array = inbox[: frame.payload_bytes]
-        return found
+            frame.expect(0, "a push through shared memory")
+            return client.shared(place, size, slot.dtype.itemsize).view(slot.dtype)
+        frame.expect(size, "a push")
+        return slot.behind(client, frame, size).view(slot.dtype)
 
     def _operate(
-        self,
-        client: Connection,
-        frame: Frame,
-        rank: int,
-        inbox: Any,
-        outbox: Any,
-        dtype: Any,
-        compressor: Compressor | None,
+        self, client: Connection, frame: Frame, slot: "_Slot", compressor: Compressor | None
     ) -> None:
         sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
+        if sequence < 0 or counts < 1 or wanted not in (0, slot.size):
+            raise Unexpected(
+                f"an agent makes push {sequence} for {counts}, and wants {wanted:,} bytes of {slot.size:,}"
+            )
         vector = into = None
         if compressed:
-            message = self._behind(client, frame, inbox)
-            assert compressor is not None
-            elements = int(client.hello["elements"])
-            vector = compressor.decompress(message, elements, computed_in(dtype))
-            vector = vector.astype(dtype, copy=False)
+            vector = self._decompressed(client, frame, slot, compressor)
         elif size:
-            vector = self._arrived(client, frame, inbox, dtype)
+            vector = self._arrived(client, frame, slot)
+        else:
+            frame.expect(0, "a pull")
         if wanted:
-            memory = outbox[:wanted]
+            memory = slot.outbox
             if target != NOTHING:
-                assert client.region is not None
-                memory = client.region.bytes[target : target + wanted]
-            into = memory.view(dtype)
+                memory = client.shared(target, wanted, slot.dtype.itemsize)
+            into = memory.view(slot.dtype)
         while not self._begun.wait(LOOK_SECONDS):
             if client.gone():
                 return
-        self._check(client, dtype)
+        self._check(client.rank, slot)
         answered = threading.Event()
-        request = Request(rank, sequence, vector, into, lambda _: answered.set(), counts=counts)
+        request = Request(client.rank, sequence, vector, into, lambda _: answered.set(), counts=counts)
         came, own = perf_counter_ns(), self._submit(request)
         while not answered.wait(LOOK_SECONDS):
             if client.gone():
                 return
         request.waited = max(0, perf_counter_ns() - came - own)
         inline = wanted and target == NOTHING
-        client.reply(ANSWER, tuple(map(int, request.reply)), outbox[:wanted] if inline else outbox[:0])
+        back = slot.outbox if inline else slot.outbox[:0]
+        client.reply(ANSWER, tuple(map(int, request.reply)), back)
 
-    def _check(self, client: Connection, dtype: Any) -> None:
-        assert self._shard is not None
-        x, elements = self._shard.x, int(client.hello["elements"])
-        if (len(x), x.dtype) != (elements, dtype):
+    def _decompressed(
+        self, client: Connection, frame: Frame, slot: "_Slot", compressor: Compressor | None
+    ) -> Array:
+        """The vector (n,) of a compressed push."""
+        if compressor is None:
+            raise Unexpected("an agent pushes compressed, and has not said with which compressor")
+        wide = computed_in(slot.dtype)
+        length = compressor.message_bytes(slot.elements, wide)
+        if length is not None:
+            frame.expect(length, f"a push compressed with {compressor!r}")
+        message = slot.behind(client, frame, slot.most_compressed_bytes)
+        vector = compressor.decompress(message, slot.elements, wide)
+        if vector.shape != (slot.elements,):
+            raise ConfigurationError(
+                f"{compressor!r} makes an array of shape {vector.shape} of a push to a shard of "
+                f"{slot.elements:,} parameters: decompress must give as many as were compressed"
+            )
+        return vector.astype(slot.dtype, copy=False)
+
+    def _check(self, rank: int, slot: "_Slot") -> None:
+        """Raise `ConfigurationError` where an agent has another model than the shard that there is."""
+        x = None if self._shard is None else self._shard.x
+        if x is not None and (len(x), x.dtype) != (slot.elements, slot.dtype):
             raise ConfigurationError(
                 f"this shard of the parameter server holds {len(x):,} × {x.dtype}, and the agent with rank "
-                f"{client.hello['rank']} has {elements:,} × {dtype}: build the same model on all agents"
+                f"{rank} has {slot.elements:,} × {slot.dtype}: build the same model on all agents"
             )
 
     def _submit(self, request: Request) -> int:
@@ -261,6 +283,47 @@ class ShardServer:
             self.service_ns += own
             self.requests += 1
         return own
+
+
+@final
+class _Slot:
+    """What a connection's requests are about: an agent's slice of a model, and memory for it."""
+
+    def __init__(self, elements: int, dtype: Any, *, near: bool) -> None:
+        self.elements, self.dtype = elements, dtype
+        self.size = elements * dtype.itemsize
+        # The length of some compressors' messages depends on the vector.
+        self.most_compressed_bytes = 2**16 + 16 * elements
+        self.most_bytes = max(kept_bytes(self.size), self.most_compressed_bytes)
+        self._inbox = np.empty(0 if near else self.size, np.uint8)
+        self.outbox = np.empty(0 if near else self.size, np.uint8)
+
+    @classmethod
+    def of(cls, client: Connection) -> "_Slot":
+        """As the client introduced itself; raises `Unexpected` for a model that no machine holds."""
+        elements, dtype = client.hello.get("elements"), plain_dtype(client.hello.get("dtype"))
+        if type(elements) is not int or not 0 < elements <= _memory_bytes() // dtype.itemsize:
+            raise Unexpected(f"an agent has {elements!r} parameters: from 1 to what this machine can hold")
+        return cls(elements, dtype, near=client.region is not None)
+
+    def behind(self, client: Connection, frame: Frame, most_bytes: int) -> Array:
+        """The bytes (payload,) behind a frame; `Unexpected` if there are more than so many."""
+        if frame.payload_bytes > most_bytes:
+            raise Unexpected(f"{frame.payload_bytes:,} bytes come where {most_bytes:,} are the most")
+        if frame.payload_bytes > len(self._inbox):
+            self._inbox = np.empty(frame.payload_bytes, np.uint8)
+        client.fill(self._inbox[: frame.payload_bytes])
+        arrived: Array = self._inbox[: frame.payload_bytes]
+        return arrived
+
+
+def kept_bytes(size: int) -> int:
+    """The most bytes of what a shard with parameters of this size keeps: with a base optimizer's state."""
+    return 2**26 + 256 * size
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @final
@@ -313,6 +376,7 @@ class Relay:
             node=server._node,
             secret=server._secret,
             seconds=server._seconds,
+            encrypted=server._encrypted,
         )
         made.begin(server._shard.x)
         return made
