@@ -200,7 +200,13 @@ class _Launcher:
         rest = iter(answers)  # one that comes late stands where the first agent is, until it is known
         self.places = places = [answers[0] if agent is None else next(rest) for agent in agents]
         mirror = self._mirror(COORDINATOR)
-        self.coordinator = Coordinator(self.run_id, experiment.timeout_seconds, place_of(None), mirror)
+        self.coordinator = Coordinator(
+            self.run_id,
+            experiment.timeout_seconds,
+            place_of(None),
+            mirror,
+            encrypted=experiment.encryption,
+        )
         groups = self.coordinator.issue(places)
         networks = cost.known([place.hostname for place in places])
         opened = None if servers is None else servers.open(groups, place_of)

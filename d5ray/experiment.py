@@ -71,6 +71,7 @@ class Experiment:
     late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
     transformations what is done to each batch, such as `(Crop(32, padding=4), RandomFlip())`
     prefetch       batches that are prepared while a step computes, where they take time; 0: none
+    encryption     whether what agents and servers send to other machines is encrypted, not only authenticated
     """
 
     model: Any
@@ -105,6 +106,7 @@ class Experiment:
     orphans: str = "left_out"
     transformations: tuple[Transformation, ...] | Transformation = ()
     prefetch: int = 2
+    encryption: bool = False
     name: str = "experiment"
 
     def __post_init__(self) -> None:
@@ -293,6 +295,7 @@ class Experiment:
             ("dataset_kwargs", Mapping, "a dictionary"),
             ("executor_kwargs", Mapping, "a dictionary"),
             ("evaluate", bool, "True or False"),
+            ("encryption", bool, "True or False"),
             ("name", str, "a text"),
         )
         for name, kind, wanted in expected:

@@ -223,6 +223,7 @@ OTHER_VALUES: dict[str, object] = {
     "orphans": "taken_over",
     "transformations": (RandomFlip(),),
     "prefetch": 3,
+    "encryption": True,
 }
 WITH: dict[str, dict[str, Any]] = {  # what a value goes with
     "servers": {"distributed": ASGD()}, "late": {"distributed": ASGD()},
@@ -430,6 +431,7 @@ WRONG: list[Wrong] = [
     ({"communicator": None}, ("communicator is None", "NoneType", "such as 'gloo'")),
     ({"evaluate": 1}, ("evaluate is 1", "int", "True or False")),
     ({"evaluate": "yes"}, ("evaluate is 'yes'", "str", "True or False")),
+    ({"encryption": "tls"}, ("encryption is 'tls'", "str", "True or False")),
     ({"servers": 2, "distributed": ASGD()}, ("servers is 2", "int", "Servers(shards=2)")),
     ({"servers": Servers(2)}, ("servers is Servers(", "AllreduceSGD() uses no parameter server", "ASGD()")),
     ({"servers": Servers(groups=3), "distributed": ASGD()}, ("3 groups", "2 agents", "at most 2 groups")),

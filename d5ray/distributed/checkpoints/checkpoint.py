@@ -28,8 +28,8 @@ from d5ray.training.events.event import Event
 FORMAT: Final = 1
 FREE: Final = frozenset({  # what a training that goes on may have otherwise: it does not change its numbers
     "name", "epochs", "evaluate", "events", "timeout_seconds", "communicator", "cpus_per_agent",
-    "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds", "mirror_seconds",
-    "prefetch",
+    "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds", "mirror_seconds", "prefetch",
+    "encryption",
 })  # fmt: skip
 
 
