@@ -6,10 +6,9 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.frameworks.tensorflow.devices import chosen
+from d5ray.frameworks.tensorflow.devices import allocated, chosen
 from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters, specification
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import GraphEvent
 from d5ray.networks.execution.fusion import fused
 from d5ray.networks.execution.observer import Observer
@@ -246,6 +245,4 @@ class TensorFlowGraphExecutor(GraphExecutor):
         return Observer(self.events, self._allocated)
 
     def _allocated(self) -> int | None:
-        if self._where.startswith("/CPU"):
-            return allocated_bytes()
-        return int(tf.config.experimental.get_memory_info(self._where.removeprefix("/"))["current"])
+        return allocated(self._where)

@@ -6,9 +6,8 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.tensorflow.devices import chosen
+from d5ray.frameworks.tensorflow.devices import allocated, chosen
 from d5ray.networks.device import Device
-from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import GraphEvent
 from d5ray.networks.graph_executor import check_one_number
 from d5ray.networks.native_executor import LABELS, Array, Arrays, NativeExecutor, named_outputs, the_loss
@@ -88,7 +87,7 @@ class KerasNativeExecutor(NativeExecutor):
         return np.array(self._gradients[name].numpy())
 
     def _allocated(self) -> int | None:
-        return allocated_bytes() if self._where.startswith("/CPU") else None
+        return allocated(self._where)
 
 
 def _compared(loss: Loss | None, scores: Any, labels: Any) -> Any:

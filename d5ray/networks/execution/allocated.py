@@ -17,7 +17,8 @@ class _Mallinfo2(ctypes.Structure):
 def allocated_bytes() -> int | None:
     """All that is allocated and not freed, in all arenas and mapped regions; None without glibc 2.33.
 
-    NumPy, PyTorch and TensorFlow take the memory of their arrays there. It takes some microseconds.
+    NumPy and PyTorch take the memory of their arrays there, TensorFlow where it has no pool of its own. It
+    takes some microseconds.
     """
     function = _mallinfo2()
     if function is None:
