@@ -51,15 +51,30 @@ def residual_network() -> Callable[..., Any]:
     return run
 
 
-def inputs(tf: Any) -> list[Any]:
+def inputs(tf: Any, dtype: str = "float32") -> list[Any]:
+    """Images, weights and the bounds of the clip; outputs of the network are of the order of 1."""
     generator = np.random.default_rng(3)
     shapes = ((2, 3, 8, 8), (3, 3, 3, 3), (3,), (3,), (3, 1, 1), (6, 4))
-    drawn = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
-    return [tf.constant(x) for x in (*drawn, np.float32(0), np.float32(6))]
+    drawn = [generator.standard_normal(shape) for shape in shapes]
+    drawn[-1] /= 20
+    return [tf.constant(np.asarray(x, dtype)) for x in (*drawn, 0, 6)]
+
+
+# Sums of at most 128 products, through eight layers: each adds u (2⁻²⁴, 2⁻⁵³) of the largest at most, and any
+# kernel may choose another order. 128 · 8 u = 6e-5 and 1.1e-13.
+ROUNDING = {"float32": 6e-5, "float64": 1.1e-13}
+every_type = pytest.mark.parametrize("dtype", ROUNDING)
+
+
+def assert_equal_but_for_rounding(found: Any, expected: Any, dtype: str, tf: Any) -> None:
+    """Relative to the largest number of a tensor."""
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        assert other.dtype == dtype
+        np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING[dtype] * np.abs(other).max())
 
 
 def run_of(tf: Any) -> Callable[..., Any]:
-    """The network's loss and gradients."""
+    """The network's loss, output and gradients."""
     network, scales = residual_network(), tf.constant([1.0, 1.0, 2.0, 2.0])
 
     def run(*given: Any) -> Any:
@@ -94,22 +109,22 @@ def test_a_graph_transposes_a_network_at_its_ends_alone(tf: Any) -> None:
     assert executed(traced, "Transpose") == 4
 
 
-def test_graphs_give_what_calls_give(tf: Any) -> None:
+@every_type
+def test_graphs_give_what_calls_give(dtype: str, tf: Any) -> None:
     """Outputs and gradients, although the graph works on other tensors than the calls."""
-    run, given = run_of(tf), inputs(tf)
+    run, given = run_of(tf), inputs(tf, dtype)
     expected, found = run(*given), tf.function(run)(*given)
-    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+    assert_equal_but_for_rounding(found, expected, dtype, tf)
 
 
-def test_an_open_batch_gives_the_same(tf: Any) -> None:
+@every_type
+def test_an_open_batch_gives_the_same(dtype: str, tf: Any) -> None:
     """Traced without the number of images."""
-    run, given = run_of(tf), inputs(tf)
+    run, given = run_of(tf), inputs(tf, dtype)
     signature = [tf.TensorSpec(x.shape, x.dtype) for x in given]
-    signature[0] = tf.TensorSpec([None, 3, 8, 8], tf.float32)
+    signature[0] = tf.TensorSpec([None, 3, 8, 8], dtype)
     expected, found = run(*given), tf.function(run, input_signature=signature)(*given)
-    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+    assert_equal_but_for_rounding(found, expected, dtype, tf)
 
 
 @pytest.mark.parametrize(
