@@ -111,6 +111,26 @@ def test_sums_of_a_sub_group_are_formed_in_the_order_of_its_own_ranks(form: Form
         assert np.array_equal(found[rank], in_order(arrays[ranks]))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("topology", [Ring(5), Star(5), Tree(7)], ids=repr)
+def test_weighted_sums_are_formed_in_the_order_of_the_ranks(form: Form, topology: Topology) -> None:
+    """To the last bit ((w₀ x₀ + w₁ x₁) + w₂ x₂) + …, in which a weight that all have is multiplied last."""
+    arrays, weights = given(topology.agents, dtype="float32"), topology.weights()
+
+    def work(member: Communicator) -> Array:
+        member.scheduler.sleep(float((3 * member.rank + 1) % topology.agents))
+        array: Array = arrays[member.rank].copy()
+        member.neighbor_average(array)
+        return array
+
+    for rank, found in enumerate(on_all(form(topology), work)):
+        known = np.flatnonzero(weights[rank])
+        row = weights[rank, known]
+        shared = len(set(row)) == 1
+        scale = row.astype(np.float32)[:, None]
+        summed = in_order(arrays[known]) * scale[0] if shared else in_order(scale * arrays[known])
+        assert np.array_equal(found, summed)
+
+
 # -- what collectives cost -------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.scheduler import Event
+from d5ray.distributed.shared.folding import Folding
 from d5ray.distributed.signature import Signature, disagreement
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
@@ -47,6 +48,7 @@ class Network:
     def __init__(self, clock: VirtualClock, wires: Wires) -> None:
         self.clock = clock
         self.wires = wires
+        self.folding = Folding()
         self.tables: dict[str, _Table] = defaultdict(_Table)
 
     def join(self, group: Group, topology: Topology, nodes: Sequence[int]) -> "Simulated":
@@ -56,7 +58,9 @@ class Network:
 
 @final
 class Simulated(Communicator):
-    """Sums in the order of the ranks. What a collective costs, with P members and n bytes:
+    """Sums in the order of the ranks, weighted ones too: the bits that shared memory gives.
+
+    What a collective costs, with P members and n bytes:
 
     - allreduce, barrier: recursive doubling, (α + βn) log₂ P, or halving and doubling (Rabenseifner),
       2α log₂ P + 2βn (P−1)/P, whichever is less
@@ -225,6 +229,16 @@ class Simulated(Communicator):
             self._await(arrived, call.operation)
         sent, received = (sum(flat.nbytes for flat, _ in pairs) for pairs in (outgoing, incoming))
         self._moved(sent=sent, received=received, messages=len(outgoing), rounds=1)
+
+    def _combine(
+        self, flat: Array, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+    ) -> None:
+        received = dict(zip(sources, self._buffers(flat, len(sources)), strict=True))
+        incoming = [(buffer, source) for source, buffer in received.items()]
+        self._exchange([(flat, target) for target in targets], incoming, call, tag=0)
+        weights = dict(sorted({**sources, self.rank: own}.items()))
+        arrays = [received.get(rank, flat) for rank in weights]
+        self._network.folding.fold(arrays, flat, weights=list(weights.values()))
 
     # -- waiting ---------------------------------------------------------------------------------------
 
