@@ -185,7 +185,9 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
 def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
     global _embedded
     marker = uuid.uuid4().hex
-    folder = tempfile.mkdtemp(prefix=f"d5ray-{os.getpid()}-", dir="/tmp")  # short: Ray puts sockets into it
+    # Ray opens its own folder to everyone; nobody else gets through the one around it. Short names: there are
+    # sockets in it.
+    folder = tempfile.mkdtemp(prefix=f"d5ray-{os.getpid()}-", dir="/tmp")
     keeper = subprocess.Popen(
         [sys.executable, "-S", "-E", reaper.__file__, marker, folder],
         stdin=subprocess.PIPE,
@@ -201,7 +203,7 @@ def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
         num_cpus=max(cpus, os.cpu_count() or 1),
         job_config=job,
         log_to_driver=not quiet,
-        _temp_dir=folder,
+        _temp_dir=f"{folder}/r",
     )
 
 

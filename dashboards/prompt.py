@@ -14,6 +14,7 @@ from pygments.lexers.sql import SqlLexer
 
 from d5ray.dashboards.shell import HELP, KNOWN, statements
 from d5ray.errors import D5Error
+from d5ray.metrics.folders import make_folder
 from d5ray.metrics.queries.asked import Asked
 
 MOST_KEPT = 1000  # statements
@@ -24,7 +25,7 @@ _WORDS = """select from where group by order limit having join using on as and o
 
 def session(history: Path, run: Callable[[], Asked]) -> Callable[[], str]:
     """Gives a function that asks for the next statement. EOFError: Ctrl-D; KeyboardInterrupt: Ctrl-C."""
-    history.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(history.parent)
     trim(history)
     prompt: PromptSession[str] = PromptSession(
         "d5ray> ",

@@ -10,7 +10,7 @@ import numpy as np
 
 from d5ray.distributed.communicator import Communicator
 from d5ray.errors import StorageError
-from d5ray.metrics.folders import home
+from d5ray.metrics.folders import home, make_folder
 
 SIZES = (1, 64, 1024, 16_384, 131_072, 1_048_576, 8_388_608)  # bytes of one message
 SECONDS_PER_SIZE = 0.3
@@ -93,7 +93,7 @@ def keep(networks: Iterable[Network]) -> None:
         known[_key(network.hosts, network.backend)] = asdict(network)
     path = home() / "network.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         path.write_text(json.dumps(known, indent=1))
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}): name another D5RAY_HOME") from error

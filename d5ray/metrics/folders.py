@@ -18,6 +18,15 @@ def runs_root() -> Path:
     return home() / "runs"
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that do not exist, for this user alone (mode 700).
+
+    One that exists keeps its permissions: a home that others may read is made before by hand.
+    """
+    for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
 def check_writable(path: Path) -> None:
     """Makes the folder `path` and writes a file there, which is removed; StorageError if that fails.
 
@@ -25,7 +34,7 @@ def check_writable(path: Path) -> None:
     them too.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         with tempfile.TemporaryFile(dir=path) as probe:
             probe.write(b"d5ray")
             probe.flush()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.files import read_parquet, storing, write_parquet
-from d5ray.metrics.folders import home
+from d5ray.metrics.folders import home, make_folder
 from d5ray.metrics.living import row_of
 from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.queries.source import Limits, Rows, Shelf, Source
@@ -109,7 +109,7 @@ class Series(Asked):
     def write(self, columns: Mapping[str, Any], verdicts: pa.Table | None = None) -> None:
         """Replace its row, and the joint verdicts if they are given; raises `StorageError`."""
         with storing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
         row = pa.Table.from_pylist([{"series_id": self.name, **columns}], schema=SERIES)
         write_parquet(self.folder / "series.parquet", SERIES, [row])
         if verdicts is not None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from d5ray.errors import ConfigurationError, StorageError, nearest
 from d5ray.metrics.files import StreamFile, read_parquet, read_stream, storing, write_parquet
-from d5ray.metrics.folders import check_writable, home, runs_root
+from d5ray.metrics.folders import check_writable, home, make_folder, runs_root
 from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.schema import EVENTS, RUNS, SAMPLES, TABLES, VERSION, checked, table_of
 
@@ -46,7 +46,7 @@ class RunWriter:
         if (self.folder / "samples.parquet").exists():
             raise StorageError(f"{self.folder} holds a finished run: give the new run another name")
         with storing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
         try:
             self._begin(run_row, metrics)
         except BaseException:

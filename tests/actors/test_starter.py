@@ -101,3 +101,36 @@ def test_a_program_that_was_interrupted_while_ray_starts_can_launch_again(
     assert process.returncode == 0
     wait_until(lambda: not marked(f"{name}={value}"), 10, lambda: str(marked(f"{name}={value}")))
     assert temporary_folders(process.pid) == []
+
+
+WITHIN = """
+import os, sys
+from pathlib import Path
+from d5ray.actors import session
+session.connect(None, cpus=1, metadata={}, quiet=True)
+[folder] = Path("/tmp").glob(f"d5ray-{os.getpid()}-*")
+print(oct(folder.stat().st_mode & 0o777), len(list(folder.rglob("*.log"))) > 3, flush=True)
+if os.fork() == 0:
+    os.setuid(65534)
+    try:
+        os.listdir(folder / "r")
+        print("read", flush=True)
+    except PermissionError:
+        print("refused", flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is started by root")
+def test_no_other_user_gets_into_the_folder_of_an_embedded_ray(tmp_path: Path) -> None:
+    """Its logs, sockets and temporary files, though Ray opens its own folder to everyone."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHIN],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.splitlines() == ["0o700 True", "refused"], done.stderr

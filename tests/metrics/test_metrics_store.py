@@ -332,6 +332,20 @@ def test_a_place_that_cannot_be_written_is_an_error_for_root_too(tmp_path: Path)
     assert list((tmp_path / "new" / "folder").iterdir()) == []
 
 
+def test_new_folders_are_for_their_owner_alone_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    """Whatever the umask allows; a home that was made for several users before remains theirs."""
+    before = os.umask(0)
+    try:
+        for place in ("new", "shared"):
+            (tmp_path / "shared").mkdir(mode=0o775, exist_ok=True)
+            writer = opened(tmp_path / place / "runs")
+            writer.close()
+            modes = [path.stat().st_mode & 0o777 for path in (tmp_path / place, tmp_path / place / "runs")]
+            assert modes == ([0o700, 0o700] if place == "new" else [0o775, 0o700])
+    finally:
+        os.umask(before)
+
+
 def test_what_is_not_a_table_is_an_error(tmp_path: Path) -> None:
     """A damaged runs.parquet is a StorageError when asked for, and does not hide the other runs."""
     opened(tmp_path, "good").close()

@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 from d5ray.errors import DataError
+from d5ray.metrics.folders import make_folder
 from d5ray.training.datasets.files import md5_of
 from d5ray.training.datasets.published import ADDRESSES, CHECKSUMS
 
@@ -38,7 +39,7 @@ def fetch(dataset: str, name: str, folder: Path, *, checksum: bool = True) -> Pa
     target = folder / name
     partial = folder / f".{name}.{uuid.uuid4().hex}.part"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _receive(address, partial)
         if checksum:
             _check(address, partial, CHECKSUMS[dataset][name])
