@@ -28,21 +28,25 @@ def page(
         typer.Argument(metavar="[RUN]", help="A run's name, the beginning of one, its folder, or 'last'."),
     ] = "last",
     host: Annotated[
-        str, typer.Option(help="The address to listen on; others than this machine's own need a token.")
+        str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(help="The port to listen on; 0: any free one.", min=0, max=65535)
     ] = 8500,
-    token: Annotated[
-        str | None,
-        typer.Option(help="What a browser must know; by default a random one where one is needed."),
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What a browser must know, in a file of mode 600; by default D5RAY_TOKEN, or a random one.",
+        ),
     ] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in this machine's browser.")] = False,
 ) -> None:
     """Show a run and all others under D5RAY_HOME on a page that follows them while they go on."""
     from d5ray.dashboards.page import server  # noqa: PLC0415 - quick for those who only want help
+    from d5ray.metrics.tokens import token_from  # noqa: PLC0415
 
-    server.serve(run, host=host, port=port, token=token, browser=browser)
+    server.serve(run, host=host, port=port, token=token_from(token_file), browser=browser)
 
 
 @app.command()

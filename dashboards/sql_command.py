@@ -14,6 +14,7 @@ from d5ray.metrics import series
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.store import Run
+from d5ray.metrics.tokens import token_from
 
 INTERRUPTED = 2  # the exit code after Ctrl-C, as of a run
 MOST_ROWS = 1000  # of one query's result that are shown
@@ -34,7 +35,12 @@ Query = Annotated[
 Format = Annotated[str, typer.Option("--format", help="table, csv, json, arrow or parquet.")]
 Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Where to write it.")]
 Rows = Annotated[int | None, typer.Option("--rows", metavar="N", help="Show at most so many rows.")]
-Token = Annotated[str | None, typer.Option("--token", help="Of a server, which printed it.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="With a server's token, such as flight.json; else D5RAY_TOKEN."
+    ),
+]
 Address = Annotated[
     str | None, typer.Option("--address", help="Ask a running run of this Ray cluster, HOST:PORT or 'auto'.")
 ]
@@ -51,7 +57,7 @@ def sql(
     format: Format = "table",
     output: Output = None,
     rows: Rows = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     address: Address = None,
     serve: Serve = None,
     json: Json = False,
@@ -71,10 +77,10 @@ def sql(
     written.check(format, output)
     if output is not None and query is None:
         raise ConfigurationError(f"--output {output} needs a query: d5ray sql RUN QUERY --output {output}")
-    asked = _found(run, token, address)
+    asked = _found(run, token_file, address)
     try:
         if query is None:
-            found = partial(_found, token=token, address=address)
+            found = partial(_found, token_file=token_file, address=address)
             talk = shell.Shell(asked, found, rows=rows or shell.ROWS, format=format)
             talk.interactive() if sys.stdin.isatty() else talk.piped(sys.stdin)
         else:
@@ -97,7 +103,7 @@ def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int 
             terminal.err().print(f"{count:,} rows in {output}", style="dim", markup=False)
 
 
-def _found(name: str | None, token: str | None, address: str | None) -> Asked:
+def _found(name: str | None, token_file: Path | None, address: str | None) -> Asked:
     """What is to be asked; raises `ConfigurationError` for what is not there."""
     if address is not None:
         from d5ray.actors.running import running  # noqa: PLC0415 (Ray, for those who need it)
@@ -109,9 +115,9 @@ def _found(name: str | None, token: str | None, address: str | None) -> Asked:
             raise ConfigurationError(f"there are no runs in {root} yet: d5ray run digits_lenet makes one")
         return Run(root)
     if "://" in name:
-        return Run(name, token=token)
-    if token is not None:
-        raise ConfigurationError("--token is for a server, grpc+tcp://HOST:PORT: leave it out here")
+        return Run(name, token=token_from(token_file) if name.startswith("grpc") else None)
+    if token_file is not None:
+        raise ConfigurationError("--token-file is for a server, grpc+tcp://HOST:PORT: leave it out here")
     from d5ray.metrics.reader import holds_runs  # noqa: PLC0415
 
     return Run(Path(name)) if name and holds_runs(Path(name)) else series.find(name)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from d5ray.dashboards.page import blocks, drawings, live, samples, sections, sql, tables
+from d5ray.dashboards.page import blocks, drawings, guard, live, samples, sections, sql, tables
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Runs, Shown
 from d5ray.errors import D5Error
@@ -216,7 +216,7 @@ def _browse(app: Dash, place: _Place) -> None:
         if not clicks:
             raise PreventUpdate
         try:
-            found, told = sql.answer(place.shown(search), text or "")
+            found, told = sql.answer(place.shown(search), text or "", guard.client_gone())
         except D5Error as error:
             return _error(str(error)), ""
         return (_error(told), "") if found is None else (tables.of_arrow(found), told)

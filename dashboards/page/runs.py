@@ -10,7 +10,7 @@ from typing import Any, final
 
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.series import Series, find
@@ -153,12 +153,21 @@ class Runs:
             if name in self._open:
                 self._open.move_to_end(name)
                 return self._open[name]
-            shown = Shown(Run.find(self._elsewhere.get(name, Path(name)), self.root))
+            shown = Shown(self._run(name))
             self._open[name] = shown
             while len(self._open) > MOST_OPEN:
                 _, old = self._open.popitem(last=False)
                 old.close()
             return shown
+
+    def _run(self, name: str) -> Run:
+        """One of the folder's runs, or of those that were named when the page began, and no other."""
+        if name in self._elsewhere:
+            return Run(self._elsewhere[name])
+        if Path(name).name != name or not (self.root / name).is_dir():
+            known = [run.name for run in list_runs(self.root)]
+            raise ConfigurationError(f"There is no run {name!r} in {self.root}: {nearest(name, known)}")
+        return Run.find(name, self.root)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all runs, the newest first."""

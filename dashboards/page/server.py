@@ -1,19 +1,25 @@
 """Serves the live page until it is interrupted"""
 
 import errno
+import html
 import logging
 import socket
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from d5ray.dashboards import terminal
 from d5ray.dashboards.page.guard import Guard
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.folders import home
+from d5ray.metrics.tokens import kept_token, write_private
 
 if TYPE_CHECKING:
     from werkzeug.serving import BaseWSGIServer
+
+OPENING = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'
 
 
 def serve(
@@ -27,13 +33,16 @@ def serve(
 ) -> None:
     """Serve the page of a run, and of all others in `root` (by default `runs_root()`), until Ctrl-C.
 
+    token: what a browser must know; None: that of `page_token` in the home, a file of mode 600.
     Raises `ConfigurationError` for a run that does not exist, a port that is taken, an address that this
     machine does not have, and where Dash is not installed; `StorageError` for a run that cannot be read.
     """
     made, address = prepared(run, host=host, port=port, token=token, root=root)
     terminal.err().print(f"d5ray dashboard  {address}  (Ctrl-C ends it)", markup=False)
     if browser:
-        webbrowser.open(address)
+        opening = home() / "page.html"  # a browser's arguments are seen by all users of the machine
+        write_private(opening, OPENING.format(address=html.escape(address)))
+        webbrowser.open(opening.as_uri())
     try:
         made.serve_forever()
     except KeyboardInterrupt:
@@ -51,7 +60,12 @@ def prepared(
     root: Path | None = None,
 ) -> "tuple[BaseWSGIServer, str]":
     """The server, which listens, and the address to open; see `serve`. Who calls `serve_forever` ends it."""
-    guard = Guard(host, token)
+    if not host.strip():
+        raise ConfigurationError(
+            "the address to listen on is empty, which would be all of this machine's: give 127.0.0.1 for "
+            "this machine alone, 0.0.0.0 for all"
+        )
+    guard = Guard(host, token or kept_token(home() / "page_token"))
     if find_spec("dash") is None:
         raise ConfigurationError(
             "the live page needs Dash, which is not installed: pip install 'd5ray[dashboard]'"
@@ -88,7 +102,7 @@ def prepared(
     named = f"[{host}]" if ":" in host else host
     if host in ("0.0.0.0", "::"):
         named = socket.getfqdn()
-    return made, f"http://{named}:{number}/" + (f"?token={guard.token}" if guard.token else "")
+    return made, f"http://{named}:{number}/?token={quote(guard.token)}"
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -25,6 +25,7 @@ import d5ray as d5
 from d5ray.__main__ import app
 from d5ray.dashboards import prompt, shell
 from d5ray.errors import ConfigurationError, D5Error
+from d5ray.metrics.tokens import write_private
 from tests.conftest import d5ray, started, wait_until
 from tests.metrics.small_runs import finished, values_of
 
@@ -168,8 +169,8 @@ def test_one_query_is_written_in_every_format(tmp_path: Path) -> None:
         (("first", "select 1", "--rows", "-1"), "at least 1"),
         (("frist", "select 1"), "did you mean 'first'"),
         (("grpc+tcp://127.0.0.1:1", "select 1"), "needs its token"),
-        (("grpc+tcp://127.0.0.1:1", "select 1", "--token", "x"), "nothing answers"),
-        (("first", "select 1", "--token", "x"), "is for a server"),
+        (("grpc+tcp://127.0.0.1:1", "select 1", "--token-file", "/nowhere/x"), "no token can be read"),
+        (("first", "select 1", "--token-file", "x"), "is for a server"),
         (("first", "--serve", "here"), "give PORT"),
     ],
 )
@@ -192,7 +193,7 @@ def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
     assert (command.process.returncode, out, err.strip()) == (2, "", "interrupted")
 
 
-def test_a_folder_is_served_until_it_is_told_to_end(root: Path) -> None:
+def test_a_folder_is_served_until_it_is_told_to_end(root: Path, tmp_path: Path) -> None:
     """`--serve` prints the address and the token, and ends by SIGTERM with nothing left."""
     with started("sql", "first", "--serve", "0", env={"D5RAY_HOME": str(root)}) as command:
         assert command.process.stderr is not None
@@ -200,8 +201,14 @@ def test_a_folder_is_served_until_it_is_told_to_end(root: Path) -> None:
         location, token = re.findall(r"(grpc\S+)  token (\S+)", line)[0]
         run = d5.Run(location, token=token)
         assert run.sql("select count(*) n from samples")["n"].to_pylist() == [400]
-        done = d5ray("sql", location, "select seed from runs", "--token", token, "--json")
-        assert json.loads(done.out) == [{"seed": 1}]
+        write_private(tmp_path / "token", token)
+        given: list[tuple[list[str], dict[str, str]]] = [
+            (["--token-file", str(tmp_path / "token")], {}),
+            ([], {"D5RAY_TOKEN": token}),
+        ]
+        for options, environment in given:
+            done = d5ray("sql", location, "select seed from runs", *options, "--json", env=environment)
+            assert json.loads(done.out) == [{"seed": 1}]
         command.process.terminate()
         assert command.process.wait(10) == 0
 

@@ -8,12 +8,12 @@ https://arrow.apache.org/docs/format/Flight.html.
 
 import hmac
 import json
-import os
 import queue
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
-from d5ray.metrics.files import storing
 from d5ray.metrics.queries.binding import free_at, not_free
-from d5ray.metrics.queries.source import Answer, Source
+from d5ray.metrics.queries.source import Answer, Source, while_wanted
 from d5ray.metrics.schema import TABLES
 from d5ray.metrics.summary import SUMMARY
+from d5ray.metrics.tokens import write_private
 
 AT_ONCE = 2  # queries; others wait for their turn
 TURN_SECONDS = 10.0  # until one that waits is told to come again
@@ -66,7 +66,7 @@ class FlightEndpoint:
             raise not_free(self.host, self.port, error) from error
         self.port = self._server.port
         if self._kept is not None:
-            _keep(self._kept, {"location": self.location, "token": self.token})
+            write_private(self._kept, json.dumps({"location": self.location, "token": self.token}))
         return self
 
     def stop(self) -> None:
@@ -88,39 +88,44 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
         super().__init__(location, middleware=middleware)
         self._pool = pool
 
-    def do_get(self, _context: Any, ticket: Any) -> Any:
+    def do_get(self, context: Any, ticket: Any) -> Any:
         query = _query(ticket.ticket)
         stack = ExitStack()
         try:
-            answer = stack.enter_context(self._asked(query))
+            answer = stack.enter_context(self._asked(query, context.is_cancelled))
         except BaseException:
             stack.close()
             raise
         return flight.GeneratorStream(answer.schema, _until_read(answer, stack))
 
-    def get_flight_info(self, _context: Any, descriptor: Any) -> Any:
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         query = _query(descriptor.command)
-        with self._asked(query) as answer:
+        with self._asked(query, context.is_cancelled) as answer:
             return _info(answer.schema, descriptor, descriptor.command)
 
-    def list_flights(self, _context: Any, _criteria: bytes) -> Iterator[Any]:
+    def list_flights(self, context: Any, _criteria: bytes) -> Iterator[Any]:
         for name in _NAMES:
             command = json.dumps({"table": name}).encode()
             schema = SUMMARY  # which would take a while to make
             if name in TABLES:
-                with self._asked(f"SELECT * FROM {name} LIMIT 0") as answer:
+                with self._asked(f"SELECT * FROM {name} LIMIT 0", context.is_cancelled) as answer:
                     schema = answer.schema
             yield _info(schema, flight.FlightDescriptor.for_command(command), command)
 
     @contextmanager
-    def _asked(self, query: str) -> Iterator[Answer]:
+    def _asked(self, query: str, gone: Callable[[], bool]) -> Iterator[Answer]:
+        """The answer, of which the first batch is made: until then a client that goes ends the query."""
         try:
             source = self._pool.get(timeout=TURN_SECONDS)
         except queue.Empty:
             raise flight.FlightUnavailableError(f"{AT_ONCE} other queries run: ask again later") from None
         try:
-            with source.ask(query) as answer:
-                yield answer
+            with ExitStack() as stack:
+                with while_wanted(source, gone):
+                    answer = stack.enter_context(source.ask(query))
+                    first = next(answer.batches, None)
+                begun = () if first is None else (first,)
+                yield Answer(answer.schema, chain(begun, answer.batches))
         except D5Error as error:
             raise _told(error) from error
         finally:
@@ -174,13 +179,3 @@ def _told(error: D5Error) -> Exception:
 
 def _info(schema: pa.Schema, descriptor: Any, command: bytes) -> Any:
     return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, [])], -1, -1)
-
-
-def _keep(file: Path, data: dict[str, str]) -> None:
-    """Write it so that nobody else could have read it for a moment."""
-    with storing(file):
-        with suppress(FileNotFoundError):
-            file.unlink()
-        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "w") as opened:
-            json.dump(data, opened)

@@ -21,8 +21,8 @@ class FlightSource(Source):
     def __init__(self, where: str, token: str | None) -> None:
         if not token:
             raise ConfigurationError(
-                f"{where} needs its token: token=… or --token …; the server printed it, and it stands in "
-                "flight.json in the run's folder"
+                f"{where} needs its token: token=…, --token-file FILE or the variable D5RAY_TOKEN; the "
+                "server printed it, and it stands in flight.json in the run's folder"
             )
         self._where, self._token = where, token
         self._client: Any = None

@@ -1,12 +1,15 @@
 """What can be asked: the tables of a run or of several, wherever they are, and the rows that come back"""
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
 import pyarrow as pa
+
+LOOK_SECONDS = 0.5  # between two looks whether somebody still waits
 
 
 @final
@@ -57,6 +60,25 @@ class Source(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of connections and files."""
+
+
+@contextmanager
+def while_wanted(source: Source, gone: Callable[[], bool]) -> Iterator[None]:
+    """End the query that the block asks when nobody waits for it any more. gone: looked at twice a second."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            if gone():
+                source.interrupt()
+
+    watching = threading.Thread(target=watch, name="d5ray-query-wanted", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
 
 
 @final
