@@ -38,10 +38,10 @@ def settled(
     return Settled(servers or Servers(), consistency or Asynchronous(), rule or Descend(), base or SGD(0.1))
 
 
-def shard_server(how: Settled, members: Sequence[int], **group: int) -> ShardServer:
+def shard_server(how: Settled, members: Sequence[int], **more: Any) -> ShardServer:
     """On the node `HERE`."""
     return ShardServer(
-        how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, guests=(WATCHER,), **group
+        how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, guests=(WATCHER,), **more
     )
 
 

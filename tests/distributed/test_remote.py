@@ -363,7 +363,7 @@ def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) 
     before = shared_memory()
     try:
         with service(watched) as served:
-            stranger = caller(**{"rank": 1, "node": node} | WRONG[wrong])
+            stranger = replace(caller(1, node), **WRONG[wrong])
             with pytest.raises(PeerLost, match="does not answer"):
                 connect(served.address, stranger, {}, region, SECONDS)
             with channel(served.address, node=node, rank=2) as speaker:

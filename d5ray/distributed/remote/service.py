@@ -14,6 +14,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from d5ray.distributed.authentication.exchange import HANDSHAKE_SECONDS, initiate, respond
 from d5ray.distributed.authentication.handshake import ANYONE, Claim, Initiator, Refused, Responder
 from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.remote import frames
 from d5ray.distributed.remote.frames import Unexpected, Wire
 from d5ray.distributed.remote.region import Region
@@ -166,7 +168,7 @@ class Service:
             listeners.append(unix)
         self._listeners = listeners
         self.address = Address(node, host, tcp.getsockname()[1], local, identity)
-        self._responder = lambda: Responder(secret, purpose, label=identity, rank=rank, encrypted=encrypted)
+        self._responder = partial(Responder, secret, purpose, label=identity, rank=rank, encrypted=encrypted)
         for listener in listeners:
             threading.Thread(target=self._listen, args=(listener,), name="d5ray-service", daemon=True).start()
 
@@ -234,8 +236,8 @@ class Service:
     def _attend_to(self, client: Connection) -> None:
         try:
             self._serve(client)
-        except (OSError, PeerLost):
-            pass
+        except (OSError, PeerLost, Forged):
+            pass  # gone, or somebody else speaks: the client may connect again
         except D5Error as error:
             client.fail(str(error))
         except Exception as error:  # of code that is perhaps not ours
