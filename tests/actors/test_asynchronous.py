@@ -26,6 +26,7 @@ from d5ray.replayer import Replay
 from tests.agents import agents_in_threads
 from tests.conftest import Head, d5ray, wait_until
 from tests.distributed.leftovers import nothing_left
+from tests.distributed.test_compression_described import FirstOnly
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
@@ -98,6 +99,7 @@ FAMILIES: dict[str, Experiment] = {
     "ASGD with momentum": experiment(d5.ASGD(), MOMENTUM),
     "ASGD compressed": experiment(d5.ASGD(compressor=d5.TopK(0.05)), servers=d5.Servers(shards=2)),
     "ASGD quantized": experiment(d5.ASGD(compressor=d5.QSGD(bits=4)), servers=d5.Servers(shards=3)),
+    "ASGD by a user's own compressor": experiment(d5.ASGD(compressor=FirstOnly(200)), servers=d5.Servers(2)),
     "ASGD in groups": experiment(d5.ASGD(), MOMENTUM, servers=d5.Servers(shards=2, groups=2)),
     "stale-synchronous": experiment(d5.StaleSynchronousSGD(1), servers=d5.Servers(shards=3)),
     "staleness-aware": experiment(d5.StalenessAwareSGD(), servers=d5.Servers(shards=2)),
