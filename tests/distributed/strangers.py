@@ -44,6 +44,8 @@ def connected(place: Place) -> socket.socket:
     made = socket.socket(socket.AF_INET if kind == "tcp" else socket.AF_UNIX, socket.SOCK_STREAM)
     made.settimeout(2.0)
     made.connect(where)
+    if kind == "tcp":
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
 

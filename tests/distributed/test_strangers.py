@@ -37,7 +37,7 @@ from d5ray.distributed.remote import peers as gossip
 from d5ray.distributed.remote.frames import Wire
 from d5ray.distributed.remote.peers import RemotePeers
 from d5ray.distributed.remote.service import HELLO, Address
-from d5ray.distributed.rendezvous import LENGTH, PURPOSE, Rendezvous, frame
+from d5ray.distributed.rendezvous import PURPOSE, Rendezvous, frame
 from d5ray.distributed.server import serving
 from d5ray.distributed.server.remote import RemoteServer
 from d5ray.errors import D5Error, PeerLost
@@ -337,36 +337,44 @@ def fuzz_before(target: Target, examples: int) -> None:
 
 
 def fuzz_after(target: Target, examples: int) -> None:
-    """Frames of a member that is wrong: under its session's keys, or not even that."""
+    """Frames of a member that is wrong: under its session's keys, and then not even that."""
+    at_rendezvous = target.claim.purpose == PURPOSE
+    own: Any = st.lists(REQUESTS, max_size=3) if at_rendezvous else st.tuples(INTRODUCTIONS, FRAMES)
+    speak: Callable[..., None] = _enters if at_rendezvous else _asks
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.booleans(), st.lists(REQUESTS, max_size=3), INTRODUCTIONS, FRAMES, st.binary(max_size=200))
-    def fuzz(apart: bool, requests: list[Any], said: bytes, sent: list[Any], rest: bytes) -> None:
+    @given(st.booleans(), st.binary(max_size=200), own)
+    def fuzz(flag: bool, rest: bytes, said: Any) -> None:
         connection, session = target.proved()
         with quick_to_close(), suppress(D5Error):
-            if target.claim.purpose == PURPOSE:
-                sender = session.sender()
-                if apart:
-                    connection.sendall(frame(sender, ["enter", "fuzz/0", 0, 2]))
-                for request in requests:
-                    words: Any = list(request) if isinstance(request, tuple) else request
-                    connection.sendall(frame(sender, words))
-                connection.sendall(LENGTH.pack(len(rest)) + rest)
-            else:
-                wire = Wire(connection, session)
-                wire.send(HELLO, (0, int(apart)), np.frombuffer(said, np.uint8))
-                welcome = wire.receive(0)
-                if welcome is not None and not welcome.numbers[0]:
-                    wire.relax()
-                for kind, numbers, payload in sent:
-                    wire.send(kind, tuple(numbers), np.frombuffer(payload, np.uint8))
-                connection.sendall(rest)
+            speak(connection, session, flag, said)
+            connection.sendall(rest)
         ended(connection)
 
     fuzz()
 
 
-@pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.full)])
+def _enters(connection: socket.socket, session: Session, enters: bool, requests: list[Any]) -> None:
+    sender = session.sender()
+    if enters:
+        connection.sendall(frame(sender, ["enter", "fuzz/0", 0, 2]))
+    for request in requests:
+        words: Any = list(request) if isinstance(request, tuple) else request
+        connection.sendall(frame(sender, words))
+
+
+def _asks(connection: socket.socket, session: Session, apart: bool, said: tuple[bytes, list[Any]]) -> None:
+    introduction, sent = said
+    wire = Wire(connection, session)
+    wire.send(HELLO, (0, int(apart)), np.frombuffer(introduction, np.uint8))
+    welcome = wire.receive(0)
+    if welcome is not None and not welcome.numbers[0]:
+        wire.relax()
+    for kind, numbers, payload in sent:
+        wire.send(kind, tuple(numbers), np.frombuffer(payload, np.uint8))
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(5_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("fuzz", [fuzz_before, fuzz_after])
 @pytest.mark.parametrize("kind", TARGETS)
 def test_nonsense_ends_its_connection_alone(
