@@ -524,7 +524,7 @@ LEVEL_3 = sorted(Path(d5ray.distributed.__file__).parent.rglob("*.py"))
 def test_no_module_of_level_3_makes_code_of_bytes(path: Path) -> None:
     """None imports a pickler, calls one by another name, or lets NumPy or PyTorch use one."""
     for node in ast.walk(ast.parse(path.read_text())):
-        named = []
+        named: list[object] = []
         if isinstance(node, ast.Import):
             named = [alias.name.partition(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

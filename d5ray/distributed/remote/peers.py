@@ -253,7 +253,7 @@ class RemotePeers(Peers):
     def _has_room(self, source: int) -> bool:
         """Whether one more letter of this agent may lie here."""
         letters, size = self._uncollected[source]
-        return letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes
+        return bool(letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes)
 
     def _deliver(self, letter: Letter) -> None:
         with self._news:
