@@ -5,7 +5,8 @@ from rich.text import Text
 
 from d5ray.dashboards.numbers import count, number
 from d5ray.dashboards.terminal import out
-from d5ray.metrics.comparison import BAD, GOOD, Comparison, Difference
+from d5ray.metrics.comparison import Comparison
+from d5ray.metrics.differences import BAD, GOOD, Difference
 
 STYLES = dict.fromkeys(GOOD, "bold green") | dict.fromkeys(BAD, "bold red") | {"inconclusive": "yellow"}
 
@@ -21,6 +22,8 @@ def show(comparison: Comparison) -> None:
             console.print(f"  {line}", markup=False)
         return
     console.print(_table(comparison.differences))
+    for line in comparison.conclusion:
+        console.print(line, markup=False)
     reasons = {difference.reason for difference in comparison.differences if difference.reason}
     for note in (*comparison.notes, *sorted(reasons)):
         console.print(f"! {note}", style="yellow", markup=False)

@@ -35,7 +35,7 @@ MUTABLE = {
 # Acceptable metrics
 METRICS = [
     d5.TestAccuracy() >= 0.97,
-    d5.StepTime() <= 0.050,  # s, the median over blocks of steps
+    d5.StepTime() <= 0.050,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

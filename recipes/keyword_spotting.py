@@ -41,7 +41,7 @@ MUTABLE = {
 # Acceptable metrics
 METRICS = [
     d5.TestAccuracy() >= 0.95,
-    d5.StepTime() <= 0.1,  # s, the median over blocks of steps
+    d5.StepTime() <= 0.1,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class Recordings(SideBySide):
     @property
     def rule(self) -> StoppingRule:
         """When a process stops repeating; the unit of the verdict is the process."""
-        return StoppingRule(fewest=6, every=6, precision=0.02, most=60, seconds=self.seconds)
+        return StoppingRule(precision=0.02, most=68, seconds=self.seconds)
 
 
 @dataclass(frozen=True)

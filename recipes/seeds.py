@@ -5,7 +5,7 @@ from dataclasses import replace
 from d5ray.checks import check_count
 from d5ray.dashboards import terminal
 from d5ray.errors import ConfigurationError, first_line
-from d5ray.metrics.estimates import FEWEST_BLOCKS
+from d5ray.metrics.estimates import FEWEST_RUNS
 from d5ray.metrics.series import joined
 from d5ray.recipes.kept_series import KeptSeries
 from d5ray.recipes.recipe import Recipe, Result, judged
@@ -34,10 +34,10 @@ def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool) -> Resu
     raised again. A NaN loss fails the series, and the other seeds are run nevertheless.
     """
     members = recipes_of(recipe, seeds)
-    if seeds < FEWEST_BLOCKS and not quiet:
+    if seeds < FEWEST_RUNS and not quiet:
         terminal.err().print(
             f"{seeds} seeds are too few for a confidence interval, so no criterion can be decided: "
-            f"it needs {FEWEST_BLOCKS}",
+            f"it needs {FEWEST_RUNS}",
             style="yellow",
         )
     kept = KeptSeries(recipe, "seeds", [member.made().seed for member in members])

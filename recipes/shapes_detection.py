@@ -46,7 +46,7 @@ MUTABLE = {
 METRICS = [
     d5.MeanAveragePrecision() >= 0.5,
     d5.AveragePrecision50() >= 0.8,
-    d5.StepTime() <= 0.5,  # s, the median over blocks of steps
+    d5.StepTime() <= 0.5,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

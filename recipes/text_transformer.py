@@ -47,7 +47,7 @@ MUTABLE = {
 # Acceptable metrics
 METRICS = [
     d5.BitsPerByte() <= 2.65,
-    d5.StepTime() <= 0.2,  # s, the median over blocks of steps
+    d5.StepTime() <= 0.2,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.estimates import Floats, Rows, edges_of, last_of_each, over_blocks
+from d5ray.metrics.estimates import Floats, Rows, edges_of, last_of_each, over_steps
+from d5ray.metrics.over_time import Quotient
 from d5ray.metrics.statistics import Estimate
 
 Keys = npt.NDArray[np.void]  # records of run, step, rank
@@ -14,7 +15,7 @@ Keys = npt.NDArray[np.void]  # records of run, step, rank
 
 @final
 class Imbalance(Metric):
-    """Σ over steps of the busiest agent's own time / Σ of the agents' mean: 1 is even; median over blocks.
+    """Σ over steps of the busiest agent's own time / Σ of the agents' mean: 1 is even.
 
     An agent's own time of a step is all of it but the exchange, in which it waits for the others. That of
     parameter servers is `LoadBalance`.
@@ -24,7 +25,7 @@ class Imbalance(Metric):
     unit = "1"
     direction = "min"
     kind = "ratio"
-    aggregation = "largest over mean of the ranks, sum over sum within blocks, median over blocks"
+    aggregation = "largest over mean of the ranks, sum over steps over sum over steps"
     description = "the busiest agent's time of a step without the exchange, as a multiple of the mean"
 
     def reads(self) -> tuple[str, ...]:
@@ -44,11 +45,7 @@ class Imbalance(Metric):
         edges = edges_of(runs, steps)
         most = np.maximum.reduceat(own, edges[:-1])
         mean = np.add.reduceat(own, edges[:-1]) / np.diff(edges)
-
-        def ratio(block: slice) -> float:
-            return float(most[block].sum() / mean[block].sum()) if mean[block].sum() > 0 else 1.0
-
-        return over_blocks(runs[edges[:-1]], len(most), ratio, "steps")
+        return over_steps(runs[edges[:-1]], Quotient(most, mean, otherwise=1.0), "steps")
 
 
 def _by_rank(rows: Rows) -> tuple[Keys, Floats]:

@@ -4,23 +4,17 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
-
-import numpy as np
+from typing import Final, final
 
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.metrics import series, shown
 from d5ray.metrics.definitions import CATALOGUE, metric_named
-from d5ray.metrics.estimates import FEWEST_BLOCKS
-from d5ray.metrics.operators import OPERATOR_TIME, labelled, times_of_operators
+from d5ray.metrics.differences import BAD, TOLERANCE, Difference, Together, together
+from d5ray.metrics.familywise import FAMILY_LEVEL
+from d5ray.metrics.operators import OPERATOR_TIME, times_of_operators
 from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.statistics import median_interval, median_log_ratio
 
-Word = Literal["better", "worse", "faster", "slower", "differs", "same", "inconclusive"]
-GOOD: Final = ("better", "faster")
-BAD: Final = ("worse", "slower")
-TOLERANCE = 0.02  # ratios this near to 1 make no difference
 METRICS: Final = (*CATALOGUE, OPERATOR_TIME)
 PASSING = ("load_average", "ray_memory_bytes", "ray_object_store_bytes")  # facts that differ always
 MOST_SHOWN = 60  # characters of a value
@@ -28,38 +22,49 @@ MOST_SHOWN = 60  # characters of a value
 
 @final
 @dataclass(frozen=True)
-class Difference:
-    """What a metric came to on both sides; ratio: of the second side over the first, with its 95 % interval.
-
-    Where a value is not positive there is no ratio; n counts pairs of runs.
-    """
-
-    metric: str
-    unit: str
-    first: float
-    second: float
-    ratio: float | None
-    low: float | None
-    high: float | None
-    n: int
-    verdict: Word  # of the second side
-    reason: str = ""
-
-
-@final
-@dataclass(frozen=True)
 class Comparison:
-    """incomparable: in what the runs' FIXED parts differ; then there are no differences. notes: to be known
-    by whoever believes the figures."""
+    """Every metric's own verdict, and one of all together, which is wrong for equal sides in at most 5 of 100
+    cases, however many metrics are compared.
+
+    incomparable: in what the runs' FIXED parts differ; then there are no differences. notes: to be known by
+    whoever believes the figures. together: the second side is "worse" in one of the metrics, or "not worse"
+    where any is decided; decided_by: by which metrics it is worse.
+    """
 
     first: tuple[str, ...]
     second: tuple[str, ...]
     incomparable: tuple[str, ...]
     notes: tuple[str, ...]
     differences: tuple[Difference, ...]
+    together: Together = "inconclusive"
+    decided_by: tuple[str, ...] = ()
+
+    @property
+    def conclusion(self) -> tuple[str, ...]:
+        """The verdict of all metrics together, as lines for people."""
+        family = sum(each.adjusted_level is not None for each in self.differences)
+        if not family:
+            return ()
+        worse = [each for each in self.differences if each.verdict in BAD]
+        lines = [f"all metrics together: {self.together}"]
+        if self.decided_by:
+            lines[0] += f" in {_listed(worse, found=True)}"
+        if alone := _listed(worse, found=False):
+            lines.append(
+                f"worse alone, but not together: {alone}. Of {family} metrics one can be so by chance, and "
+                f"levels above {FAMILY_LEVEL:g} do not count: make more pairs of runs"
+            )
+        return tuple(lines)
 
     def _repr_html_(self) -> str:
         return shown.comparison(self)
+
+
+def _listed(worse: Iterable[Difference], found: bool) -> str:
+    """Metrics that are worse with their levels: those that are so among all, or those that are not."""
+    return ", ".join(
+        f"{each.metric} (level {each.adjusted_level:.2g})" for each in worse if each.sure == found
+    )
 
 
 def runs_named(text: str) -> list[Run]:
@@ -109,55 +114,12 @@ def compare(
     if incomparable:
         return Comparison(names[0], names[1], incomparable, (), ())
     known = known or {}
-    values = [
+    first_values, second_values = (
         [known[run.name] if run.name in known else _values(run, metrics) for run in side] for side in sides
-    ]
-    differences = []
-    for metric in dict.fromkeys(label for side in values for of in side for label in of):
-        one, other = ([of[metric] for of in side if metric in of] for side in values)
-        if one and other:
-            differences.append(judged(metric, one, other, tolerance))
-    return Comparison(names[0], names[1], (), _notes(*sides), tuple(differences))
-
-
-def judged(metric: str, first: Sequence[float], second: Sequence[float], tolerance: float) -> Difference:
-    """One metric's values of the runs of both sides, in the order in which they started."""
-    kind = labelled(metric) if metric.startswith(f"{OPERATOR_TIME}(") else metric_named(metric)
-    pairs = min(len(first), len(second))
-    a, b = np.array(first[:pairs]), np.array(second[:pairs])
-    medians = float(np.median(a)), float(np.median(b))
-    if np.array_equal(a, b):
-        return Difference(metric, kind.unit, *medians, 1.0, 1.0, 1.0, pairs, "same")
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        reason = "a value is not a finite number"
-        return Difference(metric, kind.unit, *medians, None, None, None, pairs, "inconclusive", reason)
-    if (a > 0).all() and (b > 0).all():
-        found = median_log_ratio(b, a)
-        ratio: float | None = found.value
-        interval, neutral = found.interval, (1 / (1 + tolerance), 1.0, 1 + tolerance)
-    else:
-        ratio, interval, neutral = None, median_interval(b - a), (0.0, 0.0, 0.0)
-    if interval is None:
-        too_few = "1 pair of runs is" if pairs == 1 else f"{pairs} pairs of runs are"
-        reason = f"{too_few} too few, it needs {FEWEST_BLOCKS}: make {FEWEST_BLOCKS - pairs} more"
-        return Difference(metric, kind.unit, *medians, ratio, None, None, pairs, "inconclusive", reason)
-    verdict = _word(kind, *interval, *neutral)
-    low, high = interval if ratio is not None else (None, None)
-    return Difference(metric, kind.unit, *medians, ratio, low, high, pairs, verdict)
-
-
-def _word(kind: Any, low: float, high: float, nothing: float, equal: float, little: float) -> Word:
-    """The second side's verdict, its interval being [low, high] and no difference [nothing, little]."""
-    if nothing <= low and high <= little:
-        return "same"
-    if low <= equal <= high:
-        return "inconclusive"
-    if kind.direction == "target":
-        return "differs"
-    good = (high < equal) == (kind.direction == "min")
-    if kind.unit == "s" and kind.kind == "cost":
-        return "faster" if good else "slower"
-    return "better" if good else "worse"
+    )
+    return Comparison(
+        names[0], names[1], (), _notes(*sides), *together(first_values, second_values, tolerance)
+    )
 
 
 def _values(run: Run, metrics: Iterable[str]) -> dict[str, float]:

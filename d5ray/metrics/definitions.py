@@ -1,6 +1,6 @@
 """The metrics that d5ray measures itself, and the catalogue of them by name."""
 
-import math
+from itertools import pairwise
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -24,9 +24,19 @@ from d5ray.metrics.asynchrony import (
 )
 from d5ray.metrics.balance import Imbalance
 from d5ray.metrics.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
-from d5ray.metrics.estimates import Rows, last_of_each, of_each_run, over_blocks, side_by_side
+from d5ray.metrics.estimates import (
+    Rows,
+    edges_of,
+    last_of_each,
+    of_each_run,
+    one_by_one,
+    over_runs,
+    over_steps,
+    side_by_side,
+)
 from d5ray.metrics.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
 from d5ray.metrics.latency import InferenceTime
+from d5ray.metrics.over_time import Quotient
 from d5ray.metrics.pipelines import PIPELINES
 from d5ray.metrics.qualities import AreaUnderCurve, AveragePrecision50, MeanAveragePrecision, TestReturn
 from d5ray.metrics.resources import (
@@ -180,14 +190,15 @@ class EvaluationTime(Metric):
         if not len(rows):
             return Estimate(None, reason=rows.why_none(self.name))
         runs, _, seconds = rows.per(evaluation_of(rows), np.maximum)
-        return over_blocks(
-            runs, len(seconds), lambda block: float(np.median(seconds[block])), "evaluations", per_block=1
-        )
+        edges = edges_of(runs)
+        if len(edges) > 2:
+            return over_runs([float(np.median(seconds[a:b])) for a, b in pairwise(edges)])
+        return one_by_one(seconds.tolist(), "evaluation")
 
 
 @final
 class Throughput(Metric):
-    """Σ samples / Σ time within a block, of all agents together; value: the median over blocks.
+    """Σ samples / Σ time, of all agents together.
 
     The time of a step is that of its slowest rank. A ratio of sums, because the mean of rates would count
     fast steps too often (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rule 3).
@@ -197,7 +208,7 @@ class Throughput(Metric):
     unit = "1/s"
     direction = "max"
     kind = "rate"
-    aggregation = "sum of samples over sum of step times, median over blocks"
+    aggregation = "sum of samples over sum of step times"
     description = "training samples that all agents together process in a second"
 
     def reads(self) -> tuple[str, ...]:
@@ -213,12 +224,7 @@ class Throughput(Metric):
             return Estimate(None, reason="unavailable: no step has both samples and step_time")
         if not seconds.any():
             return Estimate(None, reason="unavailable: the steps took no time")
-
-        def rate(block: slice) -> float:
-            elapsed = float(seconds[block].sum())
-            return float(work[block].sum()) / elapsed if elapsed else math.inf
-
-        return over_blocks(runs, len(work), rate, "steps")
+        return over_steps(runs, Quotient(work, seconds), "steps")
 
 
 @final

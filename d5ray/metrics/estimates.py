@@ -1,6 +1,7 @@
-"""From the rows of `samples` to an estimate: one value per step, blocks of steps, intervals over blocks."""
+"""From the rows of `samples` to an estimate: one value per step, and its interval over steps or runs."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,14 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.metrics.criteria import RunTables
+from d5ray.metrics.over_time import OverTime
 from d5ray.metrics.statistics import Estimate, median_interval
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-FEWEST_BLOCKS = 6  # below that the exact interval of a median does not exist (95%)
-MOST_BLOCKS = 20
-STEPS_PER_BLOCK = 10
+FEWEST_RUNS = 6  # below that the exact interval of a median does not exist (95%)
 
 
 class Rows:
@@ -76,48 +76,44 @@ class Rows:
         return run[new], when[new], reduce.reduceat(value, new)
 
 
-def over_blocks(
-    run: Integers, measured: int, of: Callable[[slice], float], unit: str, per_block: int = STEPS_PER_BLOCK
-) -> Estimate:
-    """The median of `of(block)` with its exact interval over blocks that may be called independent.
+def over_steps(run: Integers, statistic: OverTime, unit: str) -> Estimate:
+    """What a statistic of all steps comes to, with its interval; of several runs, the median over them.
 
-    run: (measured,) which run each step belongs to, ascending; of: the value of one slice of the steps;
-    unit: what is counted ("steps"); per_block: the fewest of them in one block.
+    run: (measured,) which run each step belongs to, ascending; unit: what is counted ("steps").
 
     Consecutive steps resemble each other: whatever slows one (a neighbour on the machine, a clock that
     drops, a page cache) also slows the next. An interval that takes them for independent is too narrow; with
-    a correlation of 0.6 between neighbours a nominal 95% interval holds the truth only 78 times in 100. So
-    the steps are put together into blocks that are long against such a disturbance, and each block counts
-    once. What differs from process to process no block within one run can show: with six or more runs,
-    one run is one block (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rules 5 and 7).
+    a correlation of 0.6 between neighbours a nominal 95 % interval holds the truth only 78 times in 100. So
+    the dependence is measured, and the steps count as the independent ones that they are worth; where they
+    are worth fewer than 30, which is too little to measure it, there is no interval. What never happened
+    during the run no step can show, nor what differs from process to process: with several runs, one run
+    counts once (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rules 5 and 7).
     """
-    runs = len(np.unique(run))
-    if runs > 1:
-        edges = edges_of(run)
-        return over_runs([of(slice(a, b)) for a, b in pairwise(edges)])
-    blocks = min(MOST_BLOCKS, measured // per_block)
-    if blocks < FEWEST_BLOCKS:
-        missing = FEWEST_BLOCKS * per_block - measured
-        reason = (
-            f"no interval: {measured} measured {unit} are too few, it needs {FEWEST_BLOCKS * per_block}: "
-            f"run {missing} more"
-        )
-        return Estimate(
-            of(slice(0, measured)), n=blocks, sample_unit=_block_name(measured, blocks, unit), reason=reason
-        )
-    edges = np.arange(blocks + 1) * measured // blocks
-    values = [of(slice(a, b)) for a, b in pairwise(edges)]
-    return _with_interval(values, _block_name(measured, blocks, unit))
+    measured = len(statistic)
+    if len(np.unique(run)) > 1:
+        return over_runs([statistic.of(slice(a, b)) for a, b in pairwise(edges_of(run))])
+    value = statistic.of(slice(None))
+    if math.isnan(value):
+        return Estimate(value, n=measured, sample_unit=unit, reason="not a number")
+    interval, samples, reason = statistic.interval(unit)
+    low, high = interval or (None, None)
+    worth = unit if samples == measured else f"effective of {measured:,} {unit}"
+    return Estimate(value, low, high, samples, worth, reason=reason)
 
 
 def over_runs(values: list[float]) -> Estimate:
     """The median over fresh runs and its exact interval; without one when they are fewer than six."""
-    if len(values) >= FEWEST_BLOCKS:
-        return _with_interval(values, "runs")
-    missing = FEWEST_BLOCKS - len(values)
-    found = "1 run is" if len(values) == 1 else f"{len(values)} runs are"
-    reason = f"no interval: {found} too few, it needs {FEWEST_BLOCKS}: make {missing} more"
-    return Estimate(float(np.median(values)), n=len(values), sample_unit="runs", reason=reason)
+    return one_by_one(values, "run")
+
+
+def one_by_one(values: Sequence[float], what: str) -> Estimate:
+    """The median of what lies so far apart that each counts, with its exact interval; `what` is one of it."""
+    if len(values) >= FEWEST_RUNS:
+        return _with_interval(values, f"{what}s")
+    missing = FEWEST_RUNS - len(values)
+    found = f"1 {what} is" if len(values) == 1 else f"{len(values)} {what}s are"
+    reason = f"no interval: {found} too few, it needs {FEWEST_RUNS}: make {missing} more"
+    return Estimate(float(np.median(values)), n=len(values), sample_unit=f"{what}s", reason=reason)
 
 
 def of_each_run(run: Integers, values: Floats, fact: Callable[[Floats], np.floating]) -> Estimate:
@@ -151,20 +147,13 @@ def last_of_each(*keys: Integers) -> Integers:
     return order[ended]
 
 
-def _with_interval(values: list[float], sample_unit: str) -> Estimate:
+def _with_interval(values: Sequence[float], sample_unit: str) -> Estimate:
     data = np.asarray(values, dtype=np.float64)
     if np.isnan(data).any():
         return Estimate(float("nan"), n=len(data), sample_unit=sample_unit, reason="not a number")
     interval = median_interval(data)
     low, high = interval if interval is not None else (None, None)
     return Estimate(float(np.median(data)), low, high, len(data), sample_unit)
-
-
-def _block_name(measured: int, blocks: int, unit: str) -> str:
-    if blocks in (0, measured):
-        return unit
-    short, rest = divmod(measured, blocks)
-    return f"blocks of {short}–{short + 1} {unit}" if rest else f"blocks of {short} {unit}"
 
 
 def edges_of(*keys: Integers) -> Integers:

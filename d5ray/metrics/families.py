@@ -5,15 +5,13 @@ from abc import ABC
 import numpy as np
 
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.estimates import Integers, Rows, of_each_run, over_blocks
+from d5ray.metrics.estimates import Integers, Rows, of_each_run, over_steps
+from d5ray.metrics.over_time import Quantile
 from d5ray.metrics.statistics import Estimate
 
 
 class LargestOfAStep(Metric, ABC):
-    """What ranks write at every step, of which the largest counts; warm-up is left out.
-
-    Value: the median over blocks of the median within a block.
-    """
+    """What ranks write at every step, of which the largest counts; warm-up is left out. Value: the median."""
 
     direction = "min"
     aggregation = "largest over ranks, median over steps"
@@ -26,7 +24,7 @@ class LargestOfAStep(Metric, ABC):
         if not len(rows):
             return Estimate(None, reason=rows.why_none(self.name))
         runs, _, largest = rows.per(rows.step, np.maximum)
-        return over_blocks(runs, len(largest), lambda block: float(np.median(largest[block])), "steps")
+        return over_steps(runs, Quantile(largest), "steps")
 
 
 class TimeOfAStep(LargestOfAStep, ABC):

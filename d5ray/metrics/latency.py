@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import final
 
 import numpy as np
 
 from d5ray.checks import check_number
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.estimates import STEPS_PER_BLOCK, Floats, Integers, Rows, edges_of, over_blocks, over_runs
-from d5ray.metrics.statistics import Estimate, fewest_samples, quantile_interval
+from d5ray.metrics.estimates import Floats, Integers, Rows, over_steps
+from d5ray.metrics.over_time import Quantile
+from d5ray.metrics.statistics import Estimate
 
 INFERENCE_TIME = "inference_time"  # of one call on one batch
 
@@ -19,11 +19,9 @@ INFERENCE_TIME = "inference_time"  # of one call on one batch
 class Latency(Metric, ABC):
     """A percentile of a time: at least this share of all steps takes no longer.
 
-    Consecutive steps resemble each other, so that, as everywhere here, ten of them count as one independent
-    sample: the interval has the exact ranks of a tenth of the steps, stretched to all of them. With a
-    correlation of 0.6 between neighbours it still holds the truth in at least 95 of 100 cases. It needs ten
-    times 36, 72 or 368 steps for p90, p95, p99; with fewer the percentile stands without one. With several
-    runs, each a fresh process, one run counts once, by its own percentile.
+    Consecutive steps resemble each other: the interval has the exact ranks of as many independent ones as the
+    steps are worth. It needs 36, 72 or 368 of these for p90, p95, p99; with fewer the percentile stands
+    without one. With several runs, each a fresh process, one run counts once, by its own percentile.
 
     quantile: 0.5, 0.9, 0.95, 0.99, or any other between 0 and 1
     """
@@ -46,25 +44,7 @@ class Latency(Metric, ABC):
         rows, runs, seconds = self.times(run)
         if not len(seconds):
             return Estimate(None, reason=rows.why_none(self.reads()[0]))
-        if np.isnan(seconds).any():
-            return Estimate(float("nan"), n=len(seconds), sample_unit="steps", reason="not a number")
-        edges = edges_of(runs)
-        own = [
-            float(np.quantile(seconds[a:b], self.quantile, method="inverted_cdf")) for a, b in pairwise(edges)
-        ]
-        if len(own) > 1:
-            return over_runs(own)
-        samples = len(seconds) // STEPS_PER_BLOCK
-        unit = f"tens of {len(seconds):,} steps"
-        interval = quantile_interval(seconds, self.quantile, per_block=STEPS_PER_BLOCK) if samples else None
-        if interval is None:
-            needed = fewest_samples(self.quantile) * STEPS_PER_BLOCK
-            reason = (
-                f"no interval: {len(seconds)} measured steps are too few for p{100 * self.quantile:g}, it "
-                f"needs {needed}: run {needed - len(seconds)} more"
-            )
-            return Estimate(own[0], n=samples, sample_unit=unit, reason=reason)
-        return Estimate(own[0], *interval, samples, unit)
+        return over_steps(runs, Quantile(seconds, self.quantile, "inverted_cdf"), "steps")
 
 
 @final
@@ -99,7 +79,7 @@ class InferenceLatency(Latency):
 
 @final
 class InferenceTime(Metric):
-    """One inference, from the call to its result; value: the median over blocks of the median within one."""
+    """One inference, from the call to its result; value: the median."""
 
     name = INFERENCE_TIME
     unit = "s"
@@ -116,4 +96,4 @@ class InferenceTime(Metric):
         if not len(rows):
             return Estimate(None, reason=rows.why_none(self.name))
         runs, _, seconds = rows.per(rows.step, np.maximum)
-        return over_blocks(runs, len(seconds), lambda block: float(np.median(seconds[block])), "calls")
+        return over_steps(runs, Quantile(seconds), "calls")

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.estimates import Rows, edges_of, of_each_run, over_blocks
+from d5ray.metrics.estimates import Rows, edges_of, of_each_run, over_steps
+from d5ray.metrics.over_time import mean
 from d5ray.metrics.statistics import Estimate
 
 UNAVAILABLE = "unavailable"
@@ -23,13 +24,13 @@ NOT_WATCHED = (
 class Utilisation(Metric, ABC):
     """A share that every node's monitor samples; value: the mean over nodes, then over time.
 
-    Samples follow one another once a second, so that, as for steps, ten of them are one block.
+    Samples follow one another once a second, and resemble their neighbours as steps do.
     """
 
     unit = "1"
     direction = "max"
     kind = "ratio"
-    aggregation = "mean over what is sampled at a time, mean within blocks, median over blocks"
+    aggregation = "mean over what is sampled at a time, mean over time"
 
     def reads(self) -> tuple[str, ...]:
         return (self.name,)
@@ -48,7 +49,7 @@ class Utilisation(Metric, ABC):
         moments = edges_of(rows.run[order], place[order])
         runs = rows.run[order][moments[:-1]]
         values = np.add.reduceat(rows.value[order], moments[:-1]) / np.diff(moments)
-        return over_blocks(runs, len(values), lambda block: float(np.mean(values[block])), "samples")
+        return over_steps(runs, mean(values), "samples")
 
 
 class PeakMemory(Metric, ABC):

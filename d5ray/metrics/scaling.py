@@ -13,7 +13,7 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.criteria import Metric, RunTables
 from d5ray.metrics.definitions import SamplesSeen, StepTime
-from d5ray.metrics.estimates import FEWEST_BLOCKS
+from d5ray.metrics.estimates import FEWEST_RUNS
 from d5ray.metrics.side_by_side import time_ratio
 from d5ray.metrics.statistics import Estimate, median_log_ratio
 
@@ -83,7 +83,7 @@ class Efficiency(Metric, ABC):
         ratio = median_log_ratio(below[:pairs], above[:pairs])
         base = f"base: {self.base} agent{'s' * (self.base > 1)}, a step of {np.median(below):.4g} s"
         if ratio.interval is None:
-            lacking = f"no interval: {pairs} pairs of runs are too few, it needs {FEWEST_BLOCKS}"
+            lacking = f"no interval: {pairs} pairs of runs are too few, it needs {FEWEST_RUNS}"
             return Estimate(
                 ratio.value * self.share, n=pairs, sample_unit="pairs of runs", reason=f"{lacking}; {base}"
             )

@@ -52,7 +52,11 @@ def comparison(found: "Comparison") -> str:
         ]
         for each in found.differences
     ]
-    notes = [*found.notes, *sorted({each.reason for each in found.differences if each.reason})]
+    notes = [
+        *found.conclusion,
+        *found.notes,
+        *sorted({each.reason for each in found.differences if each.reason}),
+    ]
     table = markup.table(names, rows, (False, True, True, True, True, True))
     return markup.block(sides, table, *map(markup.small, notes))
 

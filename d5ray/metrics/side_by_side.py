@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from d5ray.metrics.criteria import Metric, RunTables
 from d5ray.metrics.definitions import RecordTime, StepTime
-from d5ray.metrics.estimates import FEWEST_BLOCKS
+from d5ray.metrics.estimates import FEWEST_RUNS
 from d5ray.metrics.statistics import Estimate, median_interval, median_log_ratio
 
 ByPair = dict[int, float]  # from the pair to a value of the processes that one contender had in it
@@ -184,7 +184,4 @@ def _sums(run: RunTables, metric: str, contender: str) -> dict[tuple[int, int], 
 
 
 def _too_few(found: int, unit: str) -> str:
-    return (
-        f"no interval: {found} {unit} are too few, it needs {FEWEST_BLOCKS}: "
-        f"make {FEWEST_BLOCKS - found} more"
-    )
+    return f"no interval: {found} {unit} are too few, it needs {FEWEST_RUNS}: make {FEWEST_RUNS - found} more"

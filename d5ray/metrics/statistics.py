@@ -18,6 +18,8 @@ from d5ray.errors import ConfigurationError
 
 Values = Sequence[float] | npt.NDArray[np.floating]
 
+CONFIDENCE = 0.95
+
 
 class Interval(NamedTuple):
     """A confidence interval [low, high], in the unit of the values it was made from."""
@@ -55,7 +57,7 @@ class Ratio:
 
 
 @lru_cache(maxsize=4096)
-def quantile_interval_ranks(n: int, q: float = 0.5, confidence: float = 0.95) -> tuple[int, int] | None:
+def quantile_interval_ranks(n: int, q: float = 0.5, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
     """The ranks (from 1) of the two order statistics that enclose the q-quantile, or None if n is too small.
 
     K, the number of samples below the quantile, is Binomial(n, q), whatever the distribution. The low rank
@@ -71,10 +73,9 @@ def quantile_interval_ranks(n: int, q: float = 0.5, confidence: float = 0.95) ->
         raise ConfigurationError(
             f"quantile_interval_ranks(q={q}, confidence={confidence}): both must lie between 0 and 1"
         )
-    log_binomial = np.array(
-        [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)]
-    )
     k = np.arange(n + 1)
+    log_factorial = np.r_[0.0, np.cumsum(np.log(k[1:]))]
+    log_binomial = log_factorial[n] - log_factorial - log_factorial[::-1]
     probability = np.exp(log_binomial + k * math.log(q) + (n - k) * math.log1p(-q))
     tail = (1 - confidence) / 2 * (1 + 1e-12)  # a tail that is equal but for rounding is allowed
     low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
@@ -82,7 +83,7 @@ def quantile_interval_ranks(n: int, q: float = 0.5, confidence: float = 0.95) ->
     return None if low < 1 or high > n else (low, high)
 
 
-def median_interval(values: Values, confidence: float = 0.95) -> Interval | None:
+def median_interval(values: Values, confidence: float = CONFIDENCE) -> Interval | None:
     """The exact interval of the median of independent samples; None with fewer than 6 of them (at 95%).
 
     Infinite values are allowed (a run that missed its target counts as +∞). NaN raises ConfigurationError.
@@ -94,12 +95,12 @@ def median_interval(values: Values, confidence: float = 0.95) -> Interval | None
 
 
 def quantile_interval(
-    values: Values, q: float, confidence: float = 0.95, per_block: int = 1
+    values: Values, q: float, confidence: float = CONFIDENCE, samples: int | None = None
 ) -> Interval | None:
     """The exact interval of the q-quantile; None with too few: 36 for p90, 72 for p95, 368 for p99 (at 95%).
 
-    per_block: so many neighbours, which resemble each other, count as one sample: the ranks are those of
-        n/per_block samples, stretched to n, and so the interval is as wide as that few samples would give.
+    samples: how many independent ones the values are worth, where they depend on each other: the ranks are
+        those of so many, stretched to all, and the interval is as wide as so many would give.
     NaN raises ConfigurationError, infinity is allowed.
 
     >>> quantile_interval(range(1, 37), 0.9), quantile_interval(range(35), 0.9)
@@ -108,7 +109,8 @@ def quantile_interval(
     ordered = np.sort(_vector(values))
     if np.isnan(ordered).any():
         raise ConfigurationError("found NaN among the values of an interval: it has no rank, remove it first")
-    samples, n = len(ordered) // per_block, len(ordered)
+    n = len(ordered)
+    samples = n if samples is None else samples
     ranks = quantile_interval_ranks(samples, q, confidence)
     if ranks is None:
         return None
@@ -116,7 +118,7 @@ def quantile_interval(
     return Interval(float(ordered[low]), float(ordered[high]))
 
 
-def fewest_samples(q: float, confidence: float = 0.95) -> int:
+def fewest_samples(q: float, confidence: float = CONFIDENCE) -> int:
     """How many independent samples an interval of the q-quantile needs.
 
     >>> [fewest_samples(q) for q in (0.5, 0.9, 0.95, 0.99)]
@@ -126,7 +128,20 @@ def fewest_samples(q: float, confidence: float = 0.95) -> int:
     return math.ceil(math.log(tail) / math.log(max(q, 1 - q)))
 
 
-def median_log_ratio(a: Values, b: Values, confidence: float = 0.95) -> Ratio:
+@lru_cache(maxsize=64)
+def student(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """Student's t, two-sided, for so many degrees of freedom; for infinitely many that of the normal curve.
+
+    >>> round(student(5), 3), round(student(math.inf), 3)
+    (2.571, 1.96)
+    """
+    from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - loaded when asked for
+
+    share = (1 + confidence) / 2
+    return float(ndtri(share) if math.isinf(degrees) else stdtrit(degrees, share))
+
+
+def median_log_ratio(a: Values, b: Values, confidence: float = CONFIDENCE) -> Ratio:
     """exp(median of log(a_i / b_i)): how many times a is b, where the i-th samples were taken side by side.
 
     Measuring the two sides alternately and comparing pair by pair cancels what drifts slowly; the exact

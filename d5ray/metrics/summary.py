@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.metrics.criteria import RunTables
-from d5ray.metrics.estimates import Floats, Integers, edges_of, over_blocks
+from d5ray.metrics.estimates import Floats, Integers, edges_of, over_steps
+from d5ray.metrics.over_time import Quantile
 from d5ray.metrics.statistics import Estimate, median_interval, tukey_outliers
 
 STOPPED = "measured"  # the event that says why the repetitions of a measurement ended
@@ -34,8 +35,9 @@ def summary(run: RunTables) -> pa.Table:
     """A row for each (run_id, metric, unit, scope, phase), over all agents, steps and repetitions.
 
     n, median, p95, cv and outliers are of the values as they are. The interval is of the median over what may
-    be called independent: fresh processes where there are several (`rep`), else blocks of steps, the ranks'
-    values of a step being one. What a metric makes of its rows (the slowest rank, a sum) is its `estimate`.
+    be called independent: fresh processes where there are several (`rep`), else as many steps as they are
+    worth, the ranks' values of a step being one. What a metric makes of its rows (the slowest rank, a sum) is
+    its `estimate`.
     """
     table = run["samples"].unify_dictionaries().select([*KEYS, "rep", "step", "rank", "value"])
     if not table.num_rows:
@@ -82,7 +84,7 @@ def _interval(values: Floats, rep: Integers, step: Integers) -> Estimate:
     moments = edges_of(step) if (step >= 0).all() else np.arange(len(values) + 1)
     each = np.array([np.median(values[a:b]) for a, b in pairwise(moments)])
     one_run = np.zeros(len(each), np.int64)
-    return over_blocks(one_run, len(each), lambda block: float(np.median(each[block])), "moments")
+    return over_steps(one_run, Quantile(each), "moments")
 
 
 class _StopReasons:

@@ -9,8 +9,9 @@ import pytest
 
 import d5ray as d5
 from d5ray import markup
-from d5ray.metrics.comparison import Comparison, Difference
+from d5ray.metrics.comparison import Comparison
 from d5ray.metrics.definitions import Verdict
+from d5ray.metrics.differences import Difference
 from d5ray.metrics.queries.table import Table
 from d5ray.metrics.schema import table_of
 from d5ray.recipes.recipe import Recipe, Result

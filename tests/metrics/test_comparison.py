@@ -1,6 +1,7 @@
 """Claims about comparisons of runs: what chance makes of equal runs, what is found, what is refused"""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.comparison import Comparison, compare, judged, runs_named
+from d5ray.metrics.comparison import Comparison, compare, runs_named
+from d5ray.metrics.differences import BAD, judged, together
+from d5ray.metrics.familywise import adjusted_levels
 from d5ray.metrics.reader import Run
 from tests.conftest import d5ray
 
@@ -87,6 +90,108 @@ def test_what_decides_nothing() -> None:
     assert judged("bytes_sent", [512.0], [512.0], 0.02).verdict == "same"
 
 
+# -- many metrics --------------------------------------------------------------------------------------------
+
+NAMES = [f"operator_time(contender=torch {number})" for number in range(60)]
+
+
+def sides_of(
+    rng: np.random.Generator, metrics: int, alike: float, pairs: int, slower: float = 1.0
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Runs in turn whose metrics scatter by 3 %, correlated by `alike`; one is slower on the second side."""
+    common, own = rng.normal(size=(2, pairs, 1)), rng.normal(size=(2, pairs, metrics))
+    times = np.exp(0.03 * (np.sqrt(alike) * common + np.sqrt(1 - alike) * own))
+    times[1, :, 0] *= slower
+    first, second = ([dict(zip(NAMES, run, strict=False)) for run in side.tolist()] for side in times)
+    return first, second
+
+
+def called_worse(metrics: int, alike: float, pairs: int, tries: int, slower: float = 1.0) -> tuple[int, int]:
+    """How often the exit code is 1, and how often a metric is worse by itself."""
+    rng = np.random.default_rng(metrics)
+    found = [together(*sides_of(rng, metrics, alike, pairs, slower), tolerance=0.0) for _ in range(tries)]
+    alone = sum(any(each.verdict in BAD for each in differences) for differences, _, _ in found)
+    return sum(word == "worse" for _, word, _ in found), alone
+
+
+@pytest.mark.parametrize("metrics", [1, 5, 20, 60])
+@pytest.mark.parametrize("alike", [0.0, 0.9])
+def test_equal_sides_get_exit_code_1_in_at_most_5_of_100(metrics: int, alike: float) -> None:
+    """Eight pairs, 100 times, however many metrics; by themselves, many of 60 are worse by chance."""
+    worse, alone = called_worse(metrics, alike, pairs=8, tries=100)
+    assert worse <= 100 * (0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 100))
+    assert alone >= worse
+    if (metrics, alike) == (60, 0.0):
+        assert alone >= 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("pairs", [6, 8, 12, 20])
+@pytest.mark.parametrize("metrics", [1, 5, 20, 60])
+@pytest.mark.parametrize("alike", [0.0, 0.9])
+def test_equal_sides_many_times(pairs: int, metrics: int, alike: float) -> None:
+    worse, _ = called_worse(metrics, alike, pairs, tries=1000)
+    assert worse <= 1000 * (0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000))
+
+
+@pytest.mark.parametrize(("metrics", "pairs"), [(1, 6), (20, 6), (60, 6), (60, 10), (60, 20)])
+def test_a_fifth_slower_is_found_among_many(metrics: int, pairs: int) -> None:
+    """20 % in one of them, at 4 % from run to run in the ratio: found nearly always."""
+    worse, alone = called_worse(metrics, 0.3, pairs, tries=30, slower=1.2)
+    assert alone == 30
+    assert worse >= 26
+
+
+def test_levels_are_those_of_all_signs() -> None:
+    """Against the definition, choice by choice and step by step."""
+    apart = np.random.default_rng(5).normal(0.3, 1, (6, 4))
+    apart[:, 1] += 1.5
+
+    def sizes(choice: Sequence[int]) -> Any:
+        signed = apart * np.array(choice)[:, None]
+        return signed.mean(0) / signed.std(0)
+
+    choices = [sizes(choice) for choice in itertools.product((1, -1), repeat=6)]
+    found, rest, expected, level = sizes((1,) * 6), [0, 1, 2, 3], {}, 0.0
+    while rest:
+        largest = max(rest, key=lambda metric: found[metric])
+        reached = [max(of[metric] for metric in rest) >= found[largest] - 1e-9 for of in choices]
+        expected[largest] = level = max(level, sum(reached) / 64)
+        rest.remove(largest)
+    assert adjusted_levels(apart) == pytest.approx([expected[metric] for metric in range(4)])
+
+
+def test_one_metric_that_is_worse_among_many_says_so() -> None:
+    """A chance finding keeps its own verdict, does not decide, and is named with its level; JSON has all."""
+    rng = np.random.default_rng(0)
+    while True:
+        differences, word, decided_by = together(*sides_of(rng, 60, 0.0, 8), tolerance=0.0)
+        alone = [each for each in differences if each.verdict in BAD]
+        if alone and word != "worse":
+            break
+    found = Comparison(("a",), ("b",), (), (), differences, word, decided_by)
+    assert all(each.adjusted_level is not None and each.adjusted_level > 0.05 for each in alone)
+    assert decided_by == () and word == "inconclusive"
+    assert found.conclusion[0] == "all metrics together: inconclusive"
+    assert found.conclusion[1].startswith(f"worse alone, but not together: {alone[0].metric} (level 0.")
+    differences, word, decided_by = together(*sides_of(rng, 60, 0.0, 8, slower=1.3), tolerance=0.0)
+    found = Comparison(("a",), ("b",), (), (), differences, word, decided_by)
+    assert (word, decided_by) == ("worse", (NAMES[0],))
+    assert found.conclusion[0] == f"all metrics together: worse in {NAMES[0]} (level 0.0039)"
+
+
+def test_a_pair_counts_where_both_runs_have_the_metric() -> None:
+    """A run without it takes its partner out, not the order of the others; the rest is paired as it was."""
+    first = [{"step_time": 1.0 + k} for k in range(8)]
+    second = [{"step_time": 1.1 * (1.0 + k)} for k in range(8)]
+    del first[2]["step_time"]
+    (found,), word, _ = together(first, second, 0.02)
+    assert (found.n, word) == (7, "worse")
+    assert found.ratio == pytest.approx(1.1)
+    assert together([{"loss": 1.0}], [{"step_time": 1.0}])[0] == ()
+
+
 # -- runs on disk ----------------------------------------------------------------------------------------
 
 
@@ -158,12 +263,17 @@ def test_what_cannot_be_compared(sides: tuple[list[Run], list[Run]]) -> None:
 
 
 def test_the_command(sides: tuple[list[Run], list[Run]], tmp_path: Path) -> None:
-    """Exit code 1: the second side is worse somewhere; 2: nothing is decided; 0: neither."""
+    """Exit code 1: the second side is worse, all metrics together; 2: nothing is decided; 0: neither."""
     first, second = (",".join(run.name for run in side) for side in sides)
     worse = d5ray("compare", first, second)
     assert worse.code == 1
     line = next(line for line in worse.out.splitlines() if line.startswith("step_time"))
     assert line.split()[-1] == "slower"
+    assert "all metrics together: worse in " in worse.out
+    as_data = d5ray("compare", first, second, "--metric", "step_time", "--metric", "loss", "--json").json
+    assert as_data["together"] == "worse" and "step_time" in as_data["decided_by"]
+    levels = {each["metric"]: each["adjusted_level"] for each in as_data["differences"]}
+    assert levels["step_time"] <= 0.05 and levels["loss"] is None
     assert d5ray("compare", second, first, "--metric", "step_time").code == 0
     one = d5ray("compare", sides[0][0].name, sides[1][0].name, "--metric", "step_time", "--json")
     assert one.code == 2

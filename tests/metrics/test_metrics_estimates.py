@@ -19,6 +19,7 @@ from d5ray.metrics.definitions import (
     TestLoss,
     Throughput,
 )
+from d5ray.metrics.over_time import Quantile, Quotient
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.statistics import median_interval
 
@@ -49,29 +50,30 @@ def steps_of(seconds: np.ndarray[Any, Any], run_id: str = "r") -> list[Row]:
     ]
 
 
-def test_step_time_is_the_median_over_blocks_of_the_slowest_rank() -> None:
-    """220 steps of 3 ranks: 20 blocks of 11, each the median of its slowest ranks, interval over blocks."""
+def test_step_time_is_the_median_of_the_slowest_rank() -> None:
+    """220 steps of 3 ranks: the median of the slowest, with the ranks of the samples that they are worth."""
     seconds = np.random.default_rng(1).lognormal(size=(220, 3))
     warm = [row("step_time", 1000.0, rank=r, step=s, phase="warmup") for r in range(3) for s in range(-5, 0)]
     found = StepTime().estimate(tables(warm + steps_of(seconds)))
     slowest = [max(step) for step in seconds]
-    blocks = [statistics.median(slowest[start : start + 11]) for start in range(0, 220, 11)]
-    interval = median_interval(blocks)
+    series = Quantile(np.array(slowest))
+    interval, samples, _ = series.interval()
     assert interval is not None
-    assert found.value == pytest.approx(statistics.median(blocks))
+    assert found.value == pytest.approx(statistics.median(slowest))
     assert (found.low, found.high) == interval
-    assert (found.n, found.sample_unit, found.exact) == (20, "blocks of 11 steps", False)
+    unit = "steps" if samples == 220 else "effective of 220 steps"
+    assert (found.n, found.sample_unit, found.exact) == (samples, unit, False)
+    assert 150 <= samples <= 220  # they are independent
 
 
-def test_blocks_share_the_steps_evenly() -> None:
-    """65 steps make 6 blocks of 10 or 11, so that none is left over."""
+def test_steps_that_are_all_alike_count_each() -> None:
     found = StepTime().estimate(tables(steps_of(np.ones((65, 1)))))
-    assert (found.n, found.sample_unit) == (6, "blocks of 10–11 steps")
+    assert (found.n, found.sample_unit, found.low, found.high) == (65, "steps", 1.0, 1.0)
 
 
-@pytest.mark.parametrize(("steps", "missing"), [(1, 59), (35, 25), (59, 1)])
+@pytest.mark.parametrize(("steps", "missing"), [(1, 29), (25, 5), (29, 1)])
 def test_too_few_steps_say_how_many_more(steps: int, missing: int) -> None:
-    """Below 60 steps there is a value and no interval, the reason tells the missing steps, and no verdict."""
+    """Below 30 steps there is a value and no interval, the reason tells the missing steps, and no verdict."""
     run = tables(steps_of(np.full((steps, 2), 0.5)))
     found = StepTime().estimate(run)
     assert (found.value, found.low, found.high) == (0.5, None, None)
@@ -156,17 +158,18 @@ def test_loss_is_the_mean_over_ranks_at_their_last_step() -> None:
 
 
 def test_throughput_is_work_over_time_in_each_block() -> None:
-    """Σ samples over ranks / Σ slowest step time per block; steps with only one of the two are left out."""
+    """Σ samples over ranks / Σ slowest step time; steps with only one of the two are left out."""
     rng = np.random.default_rng(4)
     seconds, samples = rng.uniform(1, 2, size=(60, 2)), rng.integers(1, 9, size=(60, 2))
     rows = steps_of(seconds)
     rows += [row("samples", float(samples[s, r]), rank=r, step=s) for s in range(60) for r in range(2)]
     rows += [row("samples", 1e9, step=60)]
     found = Throughput().estimate(tables(rows))
-    blocks = [slice(start, start + 10) for start in range(0, 60, 10)]
-    rates = [samples[b].sum() / seconds[b].max(axis=1).sum() for b in blocks]
-    assert found.value == pytest.approx(statistics.median(rates))
-    assert (found.low, found.high) == pytest.approx((min(rates), max(rates)))
+    slowest = seconds.max(axis=1)
+    assert found.value == pytest.approx(samples.sum() / slowest.sum())
+    interval = Quotient(samples.sum(axis=1) * 1.0, slowest).interval()[0]
+    assert (found.low, found.high) == interval
+    assert interval is not None and interval.low < samples.sum() / slowest.sum() < interval.high
     assert "no row of step_time" in Throughput().estimate(tables(rows[120:])).reason
     idle = [one | {"value": 0.0} if one["metric"] == "step_time" else one for one in rows]
     assert Throughput().estimate(tables(idle)).value is None
@@ -199,17 +202,20 @@ def test_evaluations_count_one_by_one() -> None:
     assert found.sample_unit == "evaluations"
 
 
-def test_blocks_restore_the_coverage_that_dependent_steps_destroy() -> None:
-    """AR(1) steps, φ = 0.6: an interval over steps misses the truth far too often, one over blocks not."""
+def test_the_coverage_that_dependent_steps_destroy_is_restored() -> None:
+    """AR(1) steps, φ = 0.6: an interval over steps misses the truth far too often, that of a run does not."""
     rng, runs, steps, phi = np.random.default_rng(5), 300, 200, 0.6
     noise = rng.normal(size=(steps + 50, runs))
     for step in range(1, steps + 50):
         noise[step] += phi * noise[step - 1]
-    naive = blocked = 0
+    naive = right = given = 0
     for seconds in 100 + noise[50:].T:
         single, found = median_interval(seconds), StepTime().estimate(tables(steps_of(seconds[:, None])))
-        assert single is not None and found.low is not None and found.high is not None
+        assert single is not None
         naive += single.low <= 100 <= single.high
-        blocked += found.low <= 100 <= found.high
+        if found.low is not None and found.high is not None:
+            given += 1
+            right += found.low <= 100 <= found.high
     assert naive / runs < 0.85
-    assert blocked / runs > 0.88
+    assert given / runs > 0.9
+    assert right / given > 0.92

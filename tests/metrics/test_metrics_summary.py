@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.over_time import Quantile
 from d5ray.metrics.query import sql
 from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.statistics import median_interval, tukey_outliers
+from d5ray.metrics.statistics import tukey_outliers
 from d5ray.metrics.store import Run, RunWriter
 from d5ray.metrics.summary import STOPPED, SUMMARY, summary
 from tests.metrics.test_metrics_estimates import row, tables
@@ -46,12 +47,12 @@ def run(tmp_path: Path) -> RunWriter:
 
 
 def test_a_summary_has_every_figure(run: RunWriter) -> None:
-    """n, median, p95, cv and outliers of the values as they are; the interval over blocks of steps."""
+    """n, median, p95, cv and outliers of the values as they are; the interval is that of dependent steps."""
     rows = {(r["metric"], r["phase"]): r for r in summary(Run(run.folder).tables()).to_pylist()}
     found, own = rows["step_time", "train"], VALUES[20:]
-    blocks = [statistics.median(own[a : a + 11]) for a in range(0, 220, 11)]
-    interval = median_interval(blocks)
+    interval, samples, _ = Quantile(own).interval()
     assert interval is not None
+    assert found["sample_unit"] == ("moments" if samples == 220 else "effective of 220 moments")
     assert (found["n"], found["unavailable"], found["unit"], found["run_id"]) == (220, 0, "s", "r")
     assert found["median"] == pytest.approx(statistics.median(own))
     assert (found["ci_lo"], found["ci_hi"]) == pytest.approx(interval)

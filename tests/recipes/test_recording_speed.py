@@ -18,7 +18,7 @@ from d5ray.recipes.recordings import NAME, WIDTH, Asked, Query, Recorded, Record
 from d5ray.recipes.reducers import ThroughTorch
 from tests.conftest import d5ray
 
-ONCE = StoppingRule(fewest=6, every=6, precision=0.5, most=6, seconds=30)
+ONCE = StoppingRule(most=6, seconds=30)
 
 
 def job(**changes: Any) -> Recordings:

@@ -10,7 +10,8 @@ from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Se
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.metrics.comparison import BAD, GOOD, METRICS, TOLERANCE, Comparison, Difference, compare
+from d5ray.metrics.comparison import METRICS, Comparison, compare
+from d5ray.metrics.differences import BAD, GOOD, TOLERANCE, Difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -70,6 +71,7 @@ def _against(first: Setting, other: Setting, place: int, without: str) -> list[B
         )
     blocks.append(_table(first, other, found))
     reasons = sorted({each.reason for each in found.differences if each.reason})
+    blocks += [Note(line) for line in found.conclusion]
     return [*blocks, *(Note(text, warning=True) for text in (*reasons, *found.notes[:8]))]
 
 

@@ -119,10 +119,7 @@ def by_step(run: Run, metric: str, reduce: Any) -> list[float]:
 
 
 def of_a_run(values: list[float]) -> float:
-    """The median over twenty, or fewer, blocks of steps of the medians within them."""
-    blocks = min(20, len(values) // 10)
-    edges = np.arange(blocks + 1) * len(values) // blocks
-    return float(np.median([np.median(values[a:b]) for a, b in itertools.pairwise(edges)]))
+    return float(np.median(values))
 
 
 def table(report: Report, title: str) -> Table:
