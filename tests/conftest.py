@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_timeout
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
 if "PYTEST_XDIST_WORKER" in os.environ:  # its processes have a core each: more threads would be in the way
@@ -47,6 +50,13 @@ class InGroups(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     def _split_scope(self, nodeid: str) -> str:
         name = nodeid.partition("::")[0]
         return next((group for group, begins in TOGETHER.items() if name.startswith(begins)), name)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
+    """The bound of a test grows with what its waits may take."""
+    longer = settings._replace(timeout=patience(settings.timeout))
+    return pytest_timeout.pytest_timeout_set_timer(item, longer)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InGroups:
@@ -120,7 +130,7 @@ def head() -> Iterator[Head]:
     finally:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
+            process.wait(timeout=patience(20))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -128,11 +138,14 @@ def head() -> Iterator[Head]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, report: Callable[[], str] = str) -> None:
-    """Return when the condition holds; fail with the report when it does not within the time."""
-    deadline = time.monotonic() + seconds
+    """Return when the condition holds; fail with the report when it does not within the time.
+
+    The seconds are those of an idle machine, as all that tests wait for.
+    """
+    begin = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds:g} s: {report()}")
+        if (waited := time.monotonic() - begin) > patience(seconds):
+            pytest.fail(f"not within {waited:.1f} s, for {seconds:g} s of an idle machine: {report()}")
         time.sleep(0.05)
 
 
@@ -178,7 +191,7 @@ def d5ray(
 ) -> Finished:
     """Run the command line as a user does, in a process of its own."""
     with started(*arguments, env=env, cwd=cwd) as command:
-        out, err = command.process.communicate(timeout=seconds)
+        out, err = command.process.communicate(timeout=patience(seconds))
     return Finished(command.process.returncode, out, err, command.marker, command.process.pid)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience
+
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -73,4 +75,4 @@ def hosts(count: int) -> Iterator[list[Host]]:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=10)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=patience(10))

@@ -26,6 +26,7 @@ from torch import nn
 
 from d5ray.canonical import canonical, digest
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
+from tests.patience import patience
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -230,7 +231,7 @@ def test_hashes_are_the_same_in_every_process(hash_seed: str) -> None:
         env=os.environ | {"PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=True,
     )
     here: dict[str, Any] = {}

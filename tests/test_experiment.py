@@ -37,6 +37,7 @@ from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.pace import Slowdown
 from d5ray.training.samplers import ChoiceSampler, OrderedSampler, ShuffleSampler
 from d5ray.training.transformations import Crop, RandomFlip
+from tests.patience import patience
 
 
 class Tuned(DistributedOptimizer):
@@ -260,7 +261,7 @@ def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
         env=os.environ | {"PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=True,
     )
     here: dict[str, Any] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import d5ray
+from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
 LINKED = ("actors", "dashboards", "ops", "recipes")
@@ -152,7 +153,7 @@ def test_an_import_loads_no_framework_and_no_ray(module: str) -> None:
         f"import sys, {module}; "
         f"print({module!r} in sys.modules, [name for name in {HEAVY!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60))
     assert (done.stdout, done.stderr) == ("True []\n", "")
 
 

@@ -22,6 +22,7 @@ from tests.conftest import d5ray
 from tests.distributed.forming import former, on_all
 from tests.metrics.small_runs import finished, values_of
 from tests.metrics.test_metrics_estimates import steps_of, tables
+from tests.patience import patience
 from tests.readme_tree import BEGIN, END, REPOSITORY, tree
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -50,7 +51,7 @@ def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Pa
         env=os.environ | {"D5RAY_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patience(120),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ from d5ray.simulator import SimulatedGroup
 from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY
 from tests.distributed.quadratic import SIZE, QuadraticExecutor
+from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
@@ -611,7 +612,7 @@ with d5.simulate(wanted, root=Path({str(tmp_path)!r})) as group:
     print(group.train(10).step)
 print([name for name in sys.modules if name.partition(".")[0] == "ray"], group.folder.name)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(120))
     (run,) = list_runs(tmp_path)
     assert (done.stdout, done.stderr) == (f"10\n[] {run.name}\n", "")
     assert run.row["status"] == "completed"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from d5ray.errors import PeerLost
+from tests.patience import patience
 
 T = TypeVar("T")
 
@@ -14,7 +15,7 @@ def together(function: Callable[[int], T], members: int, seconds: float = 60.0) 
     """function(rank) in a thread for every rank; the results in the order of the ranks.
 
     What one of them raised is raised; of several errors rather the cause than a peer's `PeerLost`. Threads
-    that still run after `seconds` fail the test instead of hanging it.
+    that still run after `seconds` of an idle machine fail the test instead of hanging it.
     """
     results: dict[int, T] = {}
     errors: dict[int, BaseException] = {}
@@ -28,9 +29,9 @@ def together(function: Callable[[int], T], members: int, seconds: float = 60.0) 
     threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(members)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + seconds
+    begin = time.monotonic()
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        thread.join(max(0.0, begin + patience(seconds) - time.monotonic()))
     running = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
     if errors:
         raise min(errors.values(), key=lambda error: isinstance(error, PeerLost))

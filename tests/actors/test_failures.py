@@ -22,6 +22,7 @@ from d5ray.actors.launch import place_of
 from d5ray.actors.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
 from tests.conftest import wait_until
+from tests.patience import patience
 
 DIGITS = d5.load_dataset("digits")
 MOMENTUM = d5.Momentum(0.03, 0.9)
@@ -246,7 +247,7 @@ def test_another_agent_dies_while_the_first_is_replaced(
 def server_pid(group: TrainingGroup, number: int) -> int:
     servers = group._recovery.servers
     assert isinstance(servers, ServerActors)
-    place = ray.get(servers._shards[number].actor.__ray_call__.remote(place_of), timeout=20)
+    place = ray.get(servers._shards[number].actor.__ray_call__.remote(place_of), timeout=patience(20))
     return int(place.pid)
 
 

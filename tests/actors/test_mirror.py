@@ -18,6 +18,7 @@ from d5ray.metrics import mirrored as m
 from d5ray.metrics.recorder import Recorder
 from tests.actors.test_launch import experiment
 from tests.conftest import Head, wait_until
+from tests.patience import patience
 
 FORGOTTEN = 2.0  # s, after which Ray forgets a gauge of this head
 
@@ -35,7 +36,7 @@ def shown(head: Head, run: str) -> dict[str, float]:
     targets = json.loads((head.folder / "prom_metrics_service_discovery.json").read_text())
     found = {}
     for address in targets[0]["targets"]:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=patience(10)) as answer:
             text = answer.read().decode()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -134,7 +135,7 @@ def test_an_experiment_can_turn_it_off(joined: Head) -> None:
             group.train(steps=3, progress=False)
             server = ray.get_actor("ParameterServer(shard=0)", namespace=group.run_id)
             actors = [*group.agents, group.aggregator, server]
-            found = ray.get([actor.__ray_call__.remote(mirrors) for actor in actors], timeout=60)
+            found = ray.get([actor.__ray_call__.remote(mirrors) for actor in actors], timeout=patience(60))
             assert found == [expected] * 4
             assert mirrors(None) == expected  # the coordinator's, in this process
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from d5ray.actors import reaper
+from tests.patience import patience
 
 SLEEP = "import time; print('up', flush=True); time.sleep(120)"
 STUBBORN = "import signal; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; " + SLEEP
@@ -31,7 +32,7 @@ def alive(pid: int) -> bool:
 
 def gone(*pids: int, seconds: float = SECONDS) -> bool:
     """Whether all of them end within this time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while any(map(alive, pids)):
         if time.monotonic() > deadline:
             return False
@@ -111,7 +112,7 @@ def test_marked_processes_end_and_the_folder_goes_when_the_pipe_closes(
     others = [start(SLEEP), start(SLEEP, marker + "0"), start(SLEEP, uuid.uuid4().hex)]
     with reaping(marker, folder) as process:
         close(process)
-        assert process.wait(timeout=SECONDS) == 0
+        assert process.wait(timeout=patience(SECONDS)) == 0
     assert gone(*(one.pid for one in ours), seconds=1)
     assert [one.wait() for one in ours] == [-signal.SIGKILL] * 2
     assert all(alive(one.pid) for one in others)
@@ -134,7 +135,7 @@ def test_processes_whose_title_lies_over_the_marker_end(marker: str, folder: Pat
     try:
         with reaping(marker, folder) as process:
             close(process)
-            assert process.wait(timeout=SECONDS) == 0
+            assert process.wait(timeout=patience(SECONDS)) == 0
         assert gone(ours.pid, seconds=1)
         assert all(alive(one.pid) for one in others)
     finally:
@@ -149,7 +150,7 @@ def test_nothing_ends_while_the_pipe_is_open(start: Start, marker: str, folder: 
     with reaping(marker, folder) as process:
         ready = "SigIgn:\t"  # of /proc: a mask in hexadecimal
         wanted = sum(1 << (n - 1) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + patience(SECONDS)
         while True:
             status = Path(f"/proc/{process.pid}/status").read_text()
             if int(status.partition(ready)[2].split()[0], 16) & wanted == wanted:
@@ -161,7 +162,7 @@ def test_nothing_ends_while_the_pipe_is_open(start: Start, marker: str, folder: 
         time.sleep(0.3)
         assert process.poll() is None and alive(ours.pid) and folder.exists()
         close(process)
-        assert process.wait(timeout=SECONDS) == 0
+        assert process.wait(timeout=patience(SECONDS)) == 0
     assert gone(ours.pid, seconds=1) and not folder.exists()
 
 
@@ -198,7 +199,7 @@ def test_nothing_left_to_end_is_no_error(marker: str, tmp_path: Path) -> None:
     with reaping(marker, tmp_path / "none") as process:
         begin = time.monotonic()
         close(process)
-        assert process.wait(timeout=SECONDS) == 0
+        assert process.wait(timeout=patience(SECONDS)) == 0
     assert time.monotonic() - begin < reaper.PATIENCE_SECONDS
 
 

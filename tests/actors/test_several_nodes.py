@@ -13,6 +13,7 @@ from ray.cluster_utils import Cluster
 import d5ray as d5
 from d5ray.errors import AgentError
 from tests.conftest import free_port
+from tests.patience import patience
 
 DIGITS = d5.load_dataset("digits")
 NOTICED_SECONDS = 15.0  # Ray itself takes some seconds to give up a node
@@ -33,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
         try:
             for _ in range(2):
                 made.add_node(num_cpus=1, **store)
-            made.wait_for_nodes(timeout=60)
+            made.wait_for_nodes(timeout=patience(60))
             yield made
         finally:
             d5.shutdown()
@@ -100,4 +101,4 @@ def test_a_lost_node_ends_the_run_with_an_error(cluster: Cluster) -> None:
         with pytest.raises(AgentError):
             group.train(100_000, progress=False)
         thread.join()
-        assert time.monotonic() - begin < NOTICED_SECONDS
+        assert time.monotonic() - begin < patience(NOTICED_SECONDS)

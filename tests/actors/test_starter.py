@@ -13,6 +13,7 @@ import pytest
 
 from d5ray.actors.starter import Starter
 from tests.conftest import marked, temporary_folders, wait_until
+from tests.patience import patience
 
 AGAIN = """
 import os, signal, sys, threading, time
@@ -64,7 +65,7 @@ def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
     order, go_on = [], threading.Event()
 
     def block() -> None:
-        assert go_on.wait(20)
+        assert go_on.wait(patience(20))
         order.append("started")
 
     starter = Starter(block, lambda: order.append("ended"))
@@ -72,7 +73,7 @@ def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         starter.run()
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < patience(2)
     assert order == []
     waiting = [starter.under_way]
     threading.Timer(0.2, go_on.set).start()
@@ -96,7 +97,7 @@ def test_a_program_that_was_interrupted_while_ray_starts_can_launch_again(
         stdout=subprocess.PIPE,
         text=True,
     )
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate(timeout=patience(100))
     assert out.splitlines() == ["interrupted", "True"]
     assert process.returncode == 0
     wait_until(lambda: not marked(f"{name}={value}"), 10, lambda: str(marked(f"{name}={value}")))

@@ -30,9 +30,10 @@ from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import OrderedSampler
 from tests.agents import Rows, agents_in_threads
+from tests.patience import patience
 from tests.together import together
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = patience(20.0)
 _runs = itertools.count()
 
 

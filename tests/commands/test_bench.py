@@ -11,6 +11,7 @@ from d5ray.metrics.reader import Run
 from d5ray.ops import deepbench
 from tests.commands.test_bad_input import check_refused
 from tests.conftest import Finished, d5ray, started, wait_until
+from tests.patience import patience
 
 BUDGET, FRAMEWORKS = 8.0, ("numpy", "torch")
 
@@ -153,7 +154,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     with started(*arguments, env={"D5RAY_HOME": str(home)}) as command:
         wait_until(lambda: any(map(measured, home.glob("runs/*/runs.parquet"))), 60)
         command.process.send_signal(signal.SIGINT)
-        out, _ = command.process.communicate(timeout=60)
+        out, _ = command.process.communicate(timeout=patience(60))
         assert command.process.returncode == 2
         assert not command.left()
     told = json.loads(out)

@@ -31,6 +31,7 @@ from d5ray.metrics import mirrored as m
 from d5ray.metrics.recorder import Recorder
 from d5ray.ops import deepbench
 from tests.conftest import Head, d5ray, free_port, wait_until
+from tests.patience import patience
 
 PROMETHEUS = shutil.which("prometheus")
 SECONDS = 90.0  # in which all series must have come
@@ -72,7 +73,7 @@ class Prometheus:
 
     def _get(self, path: str) -> Any:
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=patience(10)) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return json.loads(error.read())
@@ -104,7 +105,7 @@ def prometheus(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=patience(20))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -112,7 +113,7 @@ def prometheus(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=2) as answer:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=patience(2)) as answer:
             return int(answer.status) == 200
     except OSError:
         return False
@@ -141,7 +142,7 @@ def experiment(**changes: Any) -> d5.Experiment:
 
 def until_nothing(missing: Callable[[], object], *doing: Callable[[], object]) -> None:
     """Do these until nothing is missing any more, for `SECONDS` at most."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + patience(SECONDS)
     while left := missing():
         assert time.monotonic() < deadline, left
         for act in doing:

@@ -10,6 +10,7 @@ import pytest
 from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
 from tests.conftest import Started, marked, started, wait_until
+from tests.patience import patience
 
 LONG = ("run", "digits_lenet", "--set", "batch_size=1")  # 719 steps an epoch: still training when we come
 
@@ -37,8 +38,8 @@ def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
             os.killpg(command.process.pid, number)  # a terminal sends it to all of the group
         else:
             command.process.send_signal(number)
-        out, err = command.process.communicate(timeout=30)
-        assert time.monotonic() - begin < 5
+        out, err = command.process.communicate(timeout=patience(30))
+        assert time.monotonic() - begin < patience(5)
         assert command.process.returncode == 2, err
         assert "INCONCLUSIVE" in out
         assert "interrupted" in out
@@ -56,8 +57,8 @@ def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Pat
         run = train_for_a_while(command, tmp_path)
         begin = time.monotonic()
         os.killpg(command.process.pid, signal.SIGINT)
-        out, err = command.process.communicate(timeout=30)
-        assert time.monotonic() - begin < 5
+        out, err = command.process.communicate(timeout=patience(30))
+        assert time.monotonic() - begin < patience(5)
         assert command.process.returncode == 2, err
         assert "INCONCLUSIVE" in out
         assert not command.left()
@@ -76,8 +77,8 @@ def test_ctrl_c_while_it_starts_ends_within_5_seconds_without_a_run(seconds: flo
         time.sleep(seconds)
         begin = time.monotonic()
         os.killpg(command.process.pid, signal.SIGINT)
-        _, err = command.process.communicate(timeout=30)
-        assert time.monotonic() - begin < 5
+        _, err = command.process.communicate(timeout=patience(30))
+        assert time.monotonic() - begin < patience(5)
         assert command.process.returncode in (2, -signal.SIGINT), err
         wait_until(lambda: not command.left(), 5, lambda: str(command.left()))
     assert not list(tmp_path.glob("runs/*"))
@@ -109,8 +110,8 @@ def test_a_killed_actor_ends_the_run_with_its_name_and_keeps_the_rows(victim: st
         assert processes
         begin = time.monotonic()
         os.kill(processes[-1], signal.SIGKILL)
-        _, err = command.process.communicate(timeout=60)
-        assert time.monotonic() - begin < 20
+        _, err = command.process.communicate(timeout=patience(60))
+        assert time.monotonic() - begin < patience(20)
         assert command.process.returncode == 3, err
         assert "error: TrainingAgent(rank=" in err
         assert not command.left()
@@ -125,7 +126,7 @@ def test_a_loss_that_becomes_nan_fails_with_the_step_named(tmp_path: Path) -> No
     with started(
         "run", "digits_lenet", "--set", "optimizer_args=(1e6, 0.9)", env={"D5RAY_HOME": str(tmp_path)}
     ) as command:
-        out, err = command.process.communicate(timeout=60)
+        out, err = command.process.communicate(timeout=patience(60))
         assert command.process.returncode == 1, err
         assert not command.left()
     run = Run(next((tmp_path / "runs").glob("*")))

@@ -13,6 +13,7 @@ import pytest
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run
 from tests.conftest import REPOSITORY, Finished, Head, d5ray
+from tests.patience import patience
 
 SETTINGS = ("--set", "batch_size=64", "--seed", "7", "--json")
 
@@ -31,7 +32,7 @@ def as_program(*arguments: str) -> Finished:
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patience(120),
         check=False,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
@@ -88,7 +89,7 @@ def test_as_a_submitted_job_it_ends_with_the_same_parameters(
             "--runtime-env-json", json.dumps({"env_vars": environment}),
             "--", sys.executable, "-m", "d5ray.recipes.digits_lenet", *SETTINGS,
         ],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=180, check=False,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=patience(180), check=False,
         env=os.environ | {"RAY_ADDRESS": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -127,7 +128,7 @@ def test_more_agents_than_the_cluster_can_place_is_refused_with_the_number_it_ca
     assert result.code == 3
     assert "can place 2 agents" in result.err
     assert "set agents=2" in result.err
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < patience(30)
 
 
 def test_nothing_is_left_of_the_embedded_rays(by_name: Finished) -> None:
@@ -147,6 +148,6 @@ def _actors(head: Head, namespace: str) -> list[tuple[str, str]]:
     import urllib.request  # noqa: PLC0415
 
     url = f"{head.dashboard}/api/v0/actors?detail=true&limit=1000"
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=patience(30)) as answer:
         rows = json.loads(answer.read())["data"]["result"]["result"]
     return [(row["name"], row["repr_name"]) for row in rows if row["ray_namespace"] == namespace]

@@ -10,6 +10,7 @@ import yaml
 
 from d5ray.dashboards import alerts
 from d5ray.metrics import mirrored as m
+from tests.patience import patience
 
 PROMTOOL = shutil.which("promtool")
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing: make tools")
@@ -125,6 +126,8 @@ def test_an_alert_fires_when_it_should(case: str, tmp_path: Path) -> None:
 
 def promtool(*arguments: str) -> str:
     assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [PROMTOOL, *arguments], capture_output=True, text=True, timeout=patience(60), check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

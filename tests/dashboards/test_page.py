@@ -24,14 +24,16 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.series import Series
 from d5ray.metrics.store import Run
+from tests.conftest import wait_until
 from tests.dashboards.made_runs import Made
+from tests.patience import patience
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt install chromium")
 
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
-WAIT_MS = 20_000.0
+WAIT_SECONDS = 20.0
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 Open = Callable[..., Any]
 
@@ -43,7 +45,7 @@ class Browsed:
         self.tab, self.address = tab, address
         self.errors: list[str] = []
         self.asked: list[str] = []
-        tab.set_default_timeout(WAIT_MS)
+        tab.set_default_timeout(1e3 * patience(WAIT_SECONDS))
         tab.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
         tab.on("pageerror", lambda error: self.errors.append(str(error)))
         tab.on("request", lambda request: self.asked.append(request.url))
@@ -72,11 +74,17 @@ class Browsed:
 
     def until(self, true: Callable[[], Any]) -> Any:
         """What `true` gives as soon as it is true."""
-        end = time.monotonic() + WAIT_MS / 1e3
+        begin = time.monotonic()
         while not (found := true()):
-            assert time.monotonic() < end, "it did not happen"
+            assert time.monotonic() - begin < patience(WAIT_SECONDS), "it did not happen"
             self.tab.wait_for_timeout(30)
         return found
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nothing is asked of the server for this long."""
+        asked = len(self.asked)
+        self.tab.wait_for_timeout(1e3 * seconds)
+        return len(self.asked) == asked
 
     def stat(self, title: str) -> str:
         """One of the figures above the charts."""
@@ -113,7 +121,7 @@ def serving(root: Path, run: str, **options: Any) -> Iterator[str]:
     yield address
     made.shutdown()
     made.server_close()
-    thread.join(5.0)
+    thread.join(patience(5.0))
 
 
 @pytest.fixture
@@ -203,13 +211,10 @@ def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, look: Open) ->
         tab.until(lambda: tab.stat("steps") not in ("300", "1,500"))
         tab.until(lambda: max(tab.points("loss", "agent 1")) > max(before))
         assert tab.tab.evaluate("document.querySelector('main').scrollHeight") == height  # nothing jumps
-        writing.join(20.0)
+        writing.join(patience(WAIT_SECONDS))
         tab.until(lambda: tab.tab.locator("#state").inner_text() == "completed")
         tab.until(lambda: tab.stat("steps") == "1,500")
-        tab.tab.wait_for_timeout(1500)
-        asked = len(tab.asked)
-        tab.tab.wait_for_timeout(2500)
-        assert len(tab.asked) == asked
+        tab.until(lambda: tab.silent(2.5))
 
 
 def test_zooming_asks_for_single_steps(page: str, look: Open) -> None:
@@ -219,13 +224,14 @@ def test_zooming_asks_for_single_steps(page: str, look: Open) -> None:
     assert 300 <= len(tab.points("loss", "agent 0")) <= 400
     box = tab.tab.locator("[data-chart='loss'] .nsewdrag").first.bounding_box()
     middle = box["y"] + box["height"] / 2
-    for _ in range(2):
+    for most in (2000, 200):  # of the steps that are then in view
         tab.tab.mouse.move(box["x"] + 0.50 * box["width"], middle)
         tab.tab.mouse.down()
         tab.tab.mouse.move(box["x"] + 0.57 * box["width"], middle, steps=4)
         tab.tab.mouse.up()
-        tab.tab.wait_for_timeout(800)
-    zoomed = tab.until(lambda: (x := tab.points("loss", "agent 0")) and max(x) - min(x) < 200 and x)
+        zoomed = tab.until(
+            lambda most=most: (x := tab.points("loss", "agent 0")) and max(x) - min(x) < most and x
+        )
     assert zoomed == list(range(int(zoomed[0]), int(zoomed[-1]) + 1))
     tab.tab.mouse.dblclick(box["x"] + box["width"] / 2, middle)
     tab.until(lambda: max(tab.points("loss", "agent 0")) == 19_999)
@@ -453,17 +459,16 @@ def test_a_run_on_ray_is_followed(tmp_path: Path, look: Open) -> None:
     with (tmp_path / "log").open("wb") as log:
         run = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        end = time.monotonic() + 120
-        while not list((tmp_path / "runs").glob("*/samples.arrows")):
-            assert run.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
-            time.sleep(0.1)
+        rows = (tmp_path / "runs").glob
+        wait_until(lambda: any(rows("*/samples.arrows")) or run.poll() is not None, 120)
+        assert run.poll() is None, (tmp_path / "log").read_text()
         with serving(tmp_path / "runs", "last") as address:
             tab = look(address)
             tab.show()
             seen = {tab.until(lambda: (now := tab.stat("steps")) != "–" and now)}
             tab.until(lambda: len(seen.add(tab.stat("steps")) or seen) >= 3)  # type: ignore[func-returns-value]
             assert "so far" in tab.tab.locator("[id*=verdict] h2").inner_text()
-            assert run.wait(240) in (0, 1, 2)
+            assert run.wait(patience(240)) in (0, 1, 2)
             tab.until(lambda: "completed" in tab.tab.locator("#state").inner_text())
             word = Run.find("last", tmp_path / "runs").row["verdict"]
             assert word in tab.tab.locator("#state").inner_text()
@@ -471,4 +476,4 @@ def test_a_run_on_ray_is_followed(tmp_path: Path, look: Open) -> None:
             assert tab.tab.locator("[data-chart='graph'] .annotation-text").count() == 1
     finally:
         run.terminate()
-        run.wait(60)
+        run.wait(patience(60))

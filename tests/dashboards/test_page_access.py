@@ -22,6 +22,7 @@ from d5ray.dashboards.page.runs import Runs
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.tokens import token_from, write_private
 from tests.dashboards.made_runs import Made
+from tests.patience import patience
 
 TOKEN = "a token that is long enough"
 
@@ -46,7 +47,7 @@ def serving(root: Path, host: str = "127.0.0.1", token: str | None = None) -> It
     finally:
         made.shutdown()
         made.server_close()
-        thread.join(5.0)
+        thread.join(patience(5.0))
 
 
 class Staying(urllib.request.HTTPRedirectHandler):
@@ -60,7 +61,7 @@ def get(address: str, **headers: str) -> tuple[int, str, HTTPResponse | urllib.e
     """Status, text and answer."""
     request = urllib.request.Request(address, headers=headers)
     try:
-        answer = urllib.request.build_opener(Staying).open(request, timeout=10)
+        answer = urllib.request.build_opener(Staying).open(request, timeout=patience(10))
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(), error
     return answer.status, answer.read().decode(), answer

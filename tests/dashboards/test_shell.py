@@ -28,6 +28,7 @@ from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.tokens import write_private
 from tests.conftest import d5ray, started, wait_until
 from tests.metrics.small_runs import finished, values_of
+from tests.patience import patience
 
 FOREVER = "select count(*) from range(1000000) a, range(1000000) b, range(1000000) c"
 
@@ -49,7 +50,7 @@ def terminal(root: Path) -> Iterator[Any]:
         ["-m", "d5ray", "sql", "first"],
         env=os.environ | {"D5RAY_HOME": str(root), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
         encoding="utf-8",
-        timeout=20,
+        timeout=patience(20),
         dimensions=(40, 100),
     )
     child.expect("Ctrl-D to leave")
@@ -189,7 +190,7 @@ def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
         wait_until(lambda: "_duckdb" in maps.read_text(), 60)  # it has begun to ask
         time.sleep(1)
         command.process.send_signal(signal.SIGINT)
-        out, err = command.process.communicate(timeout=10)
+        out, err = command.process.communicate(timeout=patience(10))
     assert (command.process.returncode, out, err.strip()) == (2, "", "interrupted")
 
 
@@ -210,7 +211,7 @@ def test_a_folder_is_served_until_it_is_told_to_end(root: Path, tmp_path: Path) 
             done = d5ray("sql", location, "select seed from runs", *options, "--json", env=environment)
             assert json.loads(done.out) == [{"seed": 1}]
         command.process.terminate()
-        assert command.process.wait(10) == 0
+        assert command.process.wait(patience(10)) == 0
 
 
 def test_a_wide_result_says_which_columns_fit(capsys: pytest.CaptureFixture[str], root: Path) -> None:

@@ -12,9 +12,10 @@ from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import Network
 from d5ray.distributed.simulation.links import UniformLinks, Wires
 from d5ray.distributed.topology import Complete, Topology
+from tests.patience import patience
 from tests.together import T, together
 
-LONG_SECONDS = 30.0  # the bound of waits in groups of which nobody leaves
+LONG_SECONDS = patience(30.0)  # the bound of waits in groups of which nobody leaves
 _numbers = itertools.count()
 
 

@@ -20,12 +20,13 @@ from d5ray.distributed.server.shard import Shard
 from d5ray.training.optimizers.gradient_descent import SGD
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.elsewhere import elsewhere
+from tests.patience import patience
 
 Array = np.ndarray[Any, Any]
 SECRET = Secret.parse("5e" * 32)
 HERE, THERE = "this node", "another node"
 WATCHER = 99  # a rank that takes no part
-SECONDS = 30.0  # the bound of waits that end much earlier
+SECONDS = patience(30.0)  # the bound of waits that end much earlier
 
 
 def settled(

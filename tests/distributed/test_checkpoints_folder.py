@@ -17,6 +17,7 @@ import torch
 from d5ray.distributed.checkpoints.folder import MANIFEST, Folder, step_name
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.errors import ConfigurationError, StorageError
+from tests.patience import patience
 
 RNG = np.random.default_rng(3)
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -167,7 +168,7 @@ except StorageError as error:
 def test_a_full_disk_is_an_error_and_costs_no_checkpoint(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path)],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=patience(60), check=True,
     )  # fmt: skip
     assert "cannot be written" in done.stdout and "free some space" in done.stdout
     assert Folder(str(tmp_path)).steps() == [10]

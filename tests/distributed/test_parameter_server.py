@@ -42,6 +42,7 @@ from tests.distributed.shards import (
     shard_server,
     shards,
 )
+from tests.patience import patience
 from tests.together import together
 
 NODES = [HERE, THERE]
@@ -218,7 +219,7 @@ def test_an_error_in_the_background_is_raised_by_who_waits() -> None:
         for handle in handles:
             with pytest.raises(PeerLost):
                 handle.wait(SECONDS)
-        assert time.monotonic() - begin < 2 * NOTICED_SECONDS
+        assert time.monotonic() - begin < patience(2 * NOTICED_SECONDS)
 
 
 # -- compressed ----------------------------------------------------------------------------------------------
@@ -377,7 +378,7 @@ def test_an_error_in_a_rule_is_raised_at_the_agent(node: str) -> None:
         for call in (lambda: agent.push(x), lambda: agent.server.start.push(x).wait()):
             with pytest.raises(AgentError, match=r"(?s)len\(held.own.*KeyError: 'no such thing'"):
                 call()
-        assert time.monotonic() - begin < NOTICED_SECONDS
+        assert time.monotonic() - begin < patience(NOTICED_SECONDS)
         read = np.zeros_like(x)
         agent.server.pull(into=read)
         np.testing.assert_array_equal(read, x)
@@ -718,7 +719,7 @@ def test_a_server_that_never_comes_back_is_not_waited_for_for_ever(node: str) ->
             begin = time.monotonic()
             with pytest.raises(PeerLost, match="did not answer"):
                 agent.server.push(g)
-            assert 0.4 < time.monotonic() - begin < NOTICED_SECONDS
+            assert 0.4 < time.monotonic() - begin < patience(NOTICED_SECONDS)
         agent.server.reroute(0, replaced(servers[0], how, 1, stack).address)
         agent.server.push(gs[2])
         read = np.zeros_like(x)
@@ -829,7 +830,7 @@ def test_the_end_of_the_root_ends_its_groups(hierarchy: Any) -> None:
 
     begin = time.monotonic()
     together(lose, 5)
-    assert time.monotonic() - begin < 3 * NOTICED_SECONDS
+    assert time.monotonic() - begin < patience(3 * NOTICED_SECONDS)
 
 
 def test_a_group_that_has_left_is_not_waited_for(hierarchy: Any) -> None:

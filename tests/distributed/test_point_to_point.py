@@ -18,11 +18,12 @@ from d5ray.distributed.communicator import Group, Traffic
 from d5ray.distributed.point_to_point import Conversation, PointToPoint
 from d5ray.distributed.reduction import reduction
 from d5ray.distributed.topology import Complete
+from tests.patience import patience
 from tests.together import together
 
 SIZES = (2, 3, 4, 5, 6, 7, 8)
 ELEMENTS = (0, 1, 3, 8, 1001)
-WAIT_SECONDS = 20
+WAIT_SECONDS = patience(20)
 
 
 @final

@@ -27,10 +27,11 @@ from d5ray.errors import ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.leftovers import nothing_left
+from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
-SECONDS = 30.0  # the bound of waits that end much earlier
+SECONDS = patience(30.0)  # the bound of waits that end much earlier
 NOTICED_SECONDS = 5.0  # within which everyone must know that an agent is gone
 TOGETHER, APART, MIXED = "aaaaa", "abcde", "ababb"  # the node of each agent
 WHERE = pytest.mark.parametrize("nodes", [TOGETHER, APART], ids=["one node", "a node each"])
@@ -438,7 +439,7 @@ def test_a_letter_that_does_not_come_is_not_waited_for_for_ever() -> None:
         begin = time.monotonic()
         with pytest.raises(PeerLost) as caught:
             group[0].collect(wait_for={1: 1, 2: 1})
-        assert 0.5 <= time.monotonic() - begin < NOTICED_SECONDS
+        assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
         assert caught.value.rank == 2
 
 
@@ -457,7 +458,7 @@ def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, l
             for _ in range(2):
                 begin = time.monotonic()
                 group[rank].average(leaver)
-                assert time.monotonic() - begin < NOTICED_SECONDS
+                assert time.monotonic() - begin < patience(NOTICED_SECONDS)
             assert group[rank].gone == {leaver}
             assert not group[rank].operations
         np.testing.assert_array_equal(group[one].window, x[one])
@@ -517,7 +518,7 @@ def test_who_waits_for_an_agent_that_is_lost_waits_no_longer() -> None:
             return time.monotonic()
 
         woken, told = together(lambda rank: tell() if rank else wait(), 2)
-        assert woken - told < NOTICED_SECONDS
+        assert woken - told < patience(NOTICED_SECONDS)
 
 
 TURNS = pytest.mark.parametrize("turns", [3, pytest.param(60, marks=pytest.mark.slow)])

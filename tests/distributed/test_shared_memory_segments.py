@@ -21,6 +21,7 @@ from d5ray.distributed.shared.segments import FOLDER, clean_up, supported
 from d5ray.distributed.topology import Complete
 from d5ray.errors import ConfigurationError
 from tests.distributed.forming import Former, former, on_all
+from tests.patience import patience
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -102,7 +103,7 @@ def test_what_a_killed_process_left_is_removed() -> None:
         assert dead.exists() and living.exists()
         clean_up()
         assert not dead.exists() and living.exists()
-        processes[1].communicate("", timeout=20)
+        processes[1].communicate("", timeout=patience(20))
         assert not living.exists()
     finally:
         for process in processes:
@@ -231,7 +232,7 @@ def test_nothing_is_left_when_all_are_killed() -> None:
     try:
         for member in members:
             member.start()
-        assert {answers.get(timeout=60) for _ in members} == {0, 1}
+        assert {answers.get(timeout=patience(60)) for _ in members} == {0, 1}
     finally:
         for member in members:
             if member.pid is not None:
@@ -297,7 +298,7 @@ def test_memory_that_is_refused_later_fails_the_group_and_kills_nobody() -> None
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        timeout=60,
+        timeout=patience(60),
         check=False,
     )
     texts = done.stdout.splitlines()

@@ -21,6 +21,7 @@ from d5ray.distributed.topology import Ring
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.stores import written
+from tests.patience import patience
 from tests.together import together
 
 NOTICED_SECONDS = 5.0
@@ -64,7 +65,7 @@ def test_a_message_that_fits_is_sent_before_it_is_received(groups: Former) -> No
             asleep.set()
             member.send(longer, 1)
             return [first, time.monotonic() - begin - first]
-        asleep.wait(10)
+        asleep.wait(patience(10))
         time.sleep(0.3)
         member.recv(fits, 0)
         member.recv(longer, 0)
@@ -106,7 +107,7 @@ def test_one_slow_receiver_does_not_hold_up_the_others(groups: Former) -> None:
             member.exchange_messages({1: message, 2: message}, [], length=message.size)
             return True
         if member.rank == 1:
-            assert received.wait(10)
+            assert received.wait(patience(10))
         got = member.exchange_messages({}, [0], length=message.size)[0]
         if member.rank == 2:
             received.set()
@@ -127,10 +128,10 @@ def test_neighbors_wait_for_neighbors_alone(groups: Former, elements: int) -> No
     def work(member: Communicator) -> float:
         array = np.full(elements, 3.0 * member.rank)
         if member.rank == 0:
-            done.wait(10)
+            done.wait(patience(10))
         member.neighbor_average(array)
         if member.rank in (2, 3):
-            done.wait(10)
+            done.wait(patience(10))
         assert (array == array[0]).all()
         return float(array[0])
 
@@ -211,7 +212,7 @@ def test_who_has_all_it_needs_goes_on_when_another_leaves(groups: Former) -> Non
         if member.rank:
             member.send(array, 0)
             member.close()
-        left.wait(10)
+        left.wait(patience(10))
         if member.rank:
             return 0.0
         time.sleep(1.5)  # the news has come
@@ -256,8 +257,8 @@ def test_closing_ends_a_wait_in_the_background(groups: Former) -> None:
     begin = time.monotonic()
     group[0].close()
     with pytest.raises(PeerLost):
-        handle.wait(10)
-    assert time.monotonic() - begin < 1.0
+        handle.wait(patience(10))
+    assert time.monotonic() - begin < patience(1.0)
 
 
 MEMBER = """
@@ -313,7 +314,7 @@ def test_a_killed_neighbor_is_named_everywhere(groups: Former, elements: int) ->
         assert process.stdout is not None
         process.stdout.close()
     assert [rank for rank, _ in found] == [1] * 4
-    assert all(noticed - killed[0] < NOTICED_SECONDS for _, noticed in found)
+    assert all(noticed - killed[0] < patience(NOTICED_SECONDS) for _, noticed in found)
 
 
 # -- different calls --------------------------------------------------------------------------------------
@@ -397,7 +398,7 @@ def test_different_calls_are_named_on_all(groups: Former, size: int, case: str) 
     begin = time.monotonic()
     for text in on_all(group, work, seconds=20):
         assert all(expected in text for expected in words), text
-    assert time.monotonic() - begin < NOTICED_SECONDS
+    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
 def test_slow_peers_are_no_conflict(groups: Former) -> None:

@@ -15,6 +15,7 @@ from d5ray.distributed.topology import Complete
 from d5ray.errors import PeerLost
 from tests.distributed.stores import read, written
 from tests.hosts import Host, hosts
+from tests.patience import patience
 
 NOTICED_SECONDS = 6.0  # a host that does not answer is noticed after 4 s of silence
 
@@ -62,7 +63,7 @@ def finished(processes: list[Any]) -> list[list[dict[str, Any]]]:
     """What each said, line by line."""
     said = []
     for process in processes:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=patience(60))
         assert process.returncode == 0, err
         said.append([json.loads(line) for line in out.splitlines()])
     return said
@@ -97,7 +98,7 @@ def test_a_host_that_is_unplugged_is_named() -> None:
             said = finished([processes[0], processes[2]])
             for lines in said:
                 assert lines[-1]["lost"] == 1
-                assert lines[-1]["at"] - pulled < NOTICED_SECONDS
+                assert lines[-1]["at"] - pulled < patience(NOTICED_SECONDS)
         finally:
             for process in processes:
                 process.kill()

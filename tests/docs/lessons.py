@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.docs.page import LESSONS, REPOSITORY, Command, File, Page, pages
+from tests.patience import patience
 
 SECONDS = 420  # for one command
 HOME, FOLDER = "/home/you/d5ray", "/home/you/lesson"  # how the pages call them
@@ -56,7 +57,7 @@ def follow(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
+            timeout=patience(SECONDS),
             check=False,
         )
         if ended.returncode:

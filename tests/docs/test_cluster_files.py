@@ -17,6 +17,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.symmetric_run import curate_and_validate_ray_start_args
 
 from tests.docs.page import LESSONS, REPOSITORY, Page
+from tests.patience import patience
 
 PAGE = Page.read(LESSONS / "cluster.md")
 FILES = {file.name: file.text for file in PAGE.files}
@@ -139,7 +140,7 @@ def _script(path: Path, text: str) -> None:
 
 def _run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
     done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=60,
-        check=False,
+        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False,
+        timeout=patience(60),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.lessons import alike, differences, follow, same
 from tests.docs.page import LESSONS, REPOSITORY, Page, pages
+from tests.patience import patience
 
 LONG = ("cluster", "contest", "distributed", "server", "thousand_agents")  # Ray, or a thousand agents
 LINK = re.compile(r"\]\((?!https?:|#)(?P<path>[^)#]+)\)")
@@ -61,7 +62,11 @@ def test_the_files_of_a_lesson_are_written_as_the_project_is(path: Path, tmp_pat
     chosen = ["--select", "E,F,W,I,B,UP", "--config", 'lint.isort.known-first-party=["d5ray"]']
     for command in (["check", *options, *chosen], ["format", "--check", *options]):
         done = subprocess.run(
-            [*ruff, *command, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+            [*ruff, *command, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=patience(60),
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ from sphinx.util.inventory import InventoryFile
 
 import d5ray
 from tests.docs.page import LESSONS, REPOSITORY
+from tests.patience import patience
 
 TYPES = {name for name, module in d5ray._NAMES.items() if module in ("numpy", "ml_dtypes")}
 
@@ -23,7 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=patience(280),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

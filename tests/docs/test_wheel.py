@@ -11,6 +11,7 @@ import pytest
 
 from tests.docs.lessons import differences, follow
 from tests.docs.page import REPOSITORY, Page, pages
+from tests.patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LINKED = ("actors", "dashboards", "ops", "recipes")
@@ -78,7 +79,7 @@ def _checked(python: Path) -> str:
         env={**os.environ, "PYTHONPATH": ""},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patience(120),
         check=False,
     )
     return "" if done.returncode == 0 else done.stdout
@@ -91,7 +92,7 @@ def _output(*command: str) -> str:
         env={**os.environ, "PYTHONPATH": ""},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=patience(300),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

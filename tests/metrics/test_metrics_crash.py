@@ -15,6 +15,7 @@ from d5ray.metrics.files import StreamFile, read_stream
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import SAMPLES
 from d5ray.metrics.store import Run, RunWriter
+from tests.patience import patience
 
 WRITER = """
 import sys
@@ -178,7 +179,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", "-c", FULL_DISK, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         env=HERE,
     )
     assert (done.returncode, done.stderr) == (0, "")

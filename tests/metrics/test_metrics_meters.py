@@ -23,6 +23,7 @@ from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.metrics.nvml import Nvml
 from d5ray.metrics.rapl import Rapl
 from d5ray.metrics.resources import ABSENT
+from tests.patience import patience
 
 RANGE = 262_143_328_850  # µJ, as Intel's servers have it
 NOBODY = 65534
@@ -363,7 +364,7 @@ def test_it_looks_as_often_as_the_hastiest_meter_asks() -> None:
     meter = Steady(soon=0.001)
     monitor = NodeMonitor("r", "n", Kept(), 60.0, {}, [meter, Steady()])
     monitor.start()
-    assert all(meter.read_at.acquire(timeout=20) for _ in range(8))
+    assert all(meter.read_at.acquire(timeout=patience(20)) for _ in range(8))
     monitor.stop()
 
 

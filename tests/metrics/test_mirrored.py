@@ -16,6 +16,7 @@ from d5ray.metrics.mirrored_rows import come_to
 from d5ray.metrics.operators import OF_OPERATORS
 from d5ray.metrics.recorder import Recorder
 from d5ray.metrics.schema import EVENTS
+from tests.patience import patience
 
 
 def test_every_metric_of_the_module_is_in_the_list_once() -> None:
@@ -127,7 +128,7 @@ recorder.flush()
 print(len(come_to(sent)), "pandas" in sys.modules)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
     )
     assert done.stdout == "2 False\n"
 

@@ -23,6 +23,7 @@ from d5ray.metrics.summary import summary
 from d5ray.metrics.views.growing import Growing
 from tests.metrics.object_store import object_store
 from tests.metrics.small_runs import METRICS, finished, record, values_of, written
+from tests.patience import patience
 
 MEDIANS = "SELECT run_id, metric, median(value) AS m FROM samples GROUP BY ALL ORDER BY ALL"
 SEEDS = {"a": 1, "b": 2}
@@ -116,7 +117,7 @@ def test_a_run_whose_driver_is_gone_has_died_in_sql_too(tmp_path: Path) -> None:
     alone, every = d5.Run(tmp_path / "runs" / "left"), d5.Run(tmp_path / "runs")
     status = "select run_id, status from runs order by 1"
     assert [each["status"] for each in every.sql(status).to_pylist()] == ["running", "completed"]
-    driver.communicate(b"\n", timeout=30)
+    driver.communicate(b"\n", timeout=patience(30))
     for run, expected in ((alone, ["died"]), (every, ["died", "completed"]), (alone, ["died"])):
         assert [each["status"] for each in run.sql(status).to_pylist()] == expected
     writer.leave()

@@ -22,6 +22,7 @@ from tests.frameworks.small_networks import (
     gradients_of,
     network_of,
 )
+from tests.patience import patience
 
 LIMIT = 1e-11  # relative, in float64
 frameworks = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -256,7 +257,11 @@ else:
 
 def in_a_process(what: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, what], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", LIMITED, what],
+        capture_output=True,
+        text=True,
+        timeout=patience(120),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.networks.graph import memory, wire
 from d5ray.networks.network import Network
+from tests.patience import patience
 
 FLOAT = TensorProto.FLOAT
 
@@ -308,7 +309,11 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
         (tmp_path / f"{name}.onnx").write_bytes(data)
     paths = [str(tmp_path / f"{name}.onnx") for name in [*files, "hole"]]
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, *paths], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", LIMITED, *paths],
+        capture_output=True,
+        text=True,
+        timeout=patience(120),
+        check=False,
     )
     assert done.stderr == ""
     said = done.stdout.splitlines()

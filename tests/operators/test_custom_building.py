@@ -13,6 +13,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError, OperatorError, StorageError
 from d5ray.operators.compiled import compilers
 from tests.operators.listings import IPOWOP, QUICK
+from tests.patience import patience
 
 FLOAT = d5.TensorDescriptor("float32", (3,))
 X = np.array([1, 2, 3], "float32")
@@ -163,7 +164,7 @@ def test_processes_that_build_the_same_at_once_build_it_once(empty_home: Path) -
     """All of them get the operator; nothing else is left beside it."""
     program = "from tests.operators.test_custom_building import plus, X; print(*plus(7).forward(X))"
     processes = [_started(program, empty_home) for _ in range(3)]
-    said = [process.communicate(timeout=200) for process in processes]
+    said = [process.communicate(timeout=patience(200)) for process in processes]
     assert [out for out, _ in said] == ["8.0 9.0 10.0\n"] * 3, said
     (library,) = libraries(empty_home)
     assert sorted(path.name for path in library.parent.iterdir()) == sorted(
@@ -236,5 +237,5 @@ def _started(program: str, home: Path) -> "subprocess.Popen[str]":
 
 def _python(program: str, home: Path) -> "subprocess.CompletedProcess[str]":
     process = _started(program, home)
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=patience(200))
     return subprocess.CompletedProcess(program, process.returncode, out, err)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience
+
 REPOSITORY = Path(__file__).parent.parent.parent
 
 
@@ -18,7 +20,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**inherited, "PYTHONPATH": str(REPOSITORY), **environment},
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=patience(250),
         check=False,
     )
 

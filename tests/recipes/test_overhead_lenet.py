@@ -29,6 +29,7 @@ from d5ray.recipes.trainers import Agents, DataParallel, HandWritten
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from tests.conftest import d5ray, marked, started
+from tests.patience import patience
 
 Vector = np.ndarray[Any, Any]
 STEPS = 20
@@ -140,7 +141,7 @@ def test_two_agents_and_distributed_data_parallel_end_with_equal_parameters(
         assert first.stdout is not None
         with member(1, first.stdout.readline().strip()) as second:
             ours = agents_parameters(data, 2, STEPS)
-            assert (first.wait(60), second.wait(60)) == (0, 0)
+            assert (first.wait(patience(60)), second.wait(patience(60))) == (0, 0)
     theirs = [np.load(file) for file in files]
     assert distance(ours[0], ours[1]) == 0
     assert distance(theirs[0], theirs[1]) == 0
@@ -232,7 +233,7 @@ def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:
     """Whether the condition holds within the time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
     return condition()
@@ -252,8 +253,8 @@ def test_an_interrupt_ends_it_within_seconds_and_keeps_what_was_measured(
         time.sleep(later)
         command.process.send_signal(signal.SIGINT)
         begin = time.monotonic()
-        out, err = command.process.communicate(timeout=60)
-        assert time.monotonic() - begin < 5, err
+        out, err = command.process.communicate(timeout=patience(60))
+        assert time.monotonic() - begin < patience(5), err
         assert command.process.returncode == 2, err
         assert "INCONCLUSIVE" in out
         assert "Traceback" not in err

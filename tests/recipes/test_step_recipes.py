@@ -14,6 +14,7 @@ from d5ray.recipes import step_lenet, step_resnet8
 from d5ray.recipes.recipe import Recipe
 from d5ray.recipes.step_times import StepTimes
 from tests.conftest import d5ray, marked, started, wait_until
+from tests.patience import patience
 
 
 @pytest.fixture
@@ -73,8 +74,8 @@ def test_an_interrupt_in_the_midst_of_ray_train_ends_it_within_seconds(own_home:
         wait_until(lambda: any("RayTrainWorker" in line for line in marked(command.marker).values()), 200)
         command.process.send_signal(signal.SIGINT)
         begin = time.monotonic()
-        out, err = command.process.communicate(timeout=60)
-        assert time.monotonic() - begin < 10, err
+        out, err = command.process.communicate(timeout=patience(60))
+        assert time.monotonic() - begin < patience(10), err
         assert (command.process.returncode, "INCONCLUSIVE" in out, "Traceback" in err) == (2, True, False), (
             err
         )

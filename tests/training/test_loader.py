@@ -24,9 +24,10 @@ from d5ray.training.transformations import (
     Transformation,
     transformed,
 )
+from tests.patience import patience
 
 PIPELINE: tuple[Transformation, ...] = (Crop(8, padding=1), RandomFlip(), Normalize(0.3, 0.4))
-SECONDS = 20.0
+SECONDS = patience(20.0)
 
 
 @pytest.fixture(scope="module")
