@@ -1,6 +1,7 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass them (about 15 minutes on 2 cores)
 # make test-full  what is too long for it (minutes); continuous integration runs both
+# make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-slow  what needs longer (an hour or more)
 # make docs       build the lessons and the reference into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show
@@ -8,10 +9,11 @@
 # make clean      remove what the above made
 
 PYTHON ?= python3
+PROCESSOR ?= avx2
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-slow docs docs-outputs tools lint clean
+.PHONY: run test test-full test-older test-slow docs docs-outputs tools lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -22,6 +24,14 @@ test: lint
 
 test-full: $(VENV)/.dev
 	$(BIN)/python -m pytest -m full -n 2 --no-loadscope-reorder
+
+# What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
+NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/test_every_rule.py \
+    tests/training/test_three_steps.py tests/training/test_optimizer_rules.py \
+    tests/distributed/test_optimizers_simulated.py tests/distributed/test_invariants_*.py
+test-older: $(VENV)/.dev
+	$(BIN)/python -m tests.processor $(PROCESSOR) \
+	    $(BIN)/python -m pytest -m "not slow and not full" -n 2 --no-loadscope-reorder $(NUMERIC)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder

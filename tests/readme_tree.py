@@ -6,11 +6,11 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parent.parent
 BEGIN, END = "<!-- tree -->\n```\n", "```\n<!-- /tree -->"
 OTHERS = {
-    ".ci/run": "what continuous integration runs: the test command, and what is too long for it",
+    ".ci/run": "what continuous integration runs: the test command, what is too long for it, older kernels",
     ".ci/tools": "installs Prometheus, Chromium and shellcheck for the tests that need them, where it can",
     "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
-    "Makefile": "run, test, test-full, test-slow, docs, tools, lint, clean",
+    "Makefile": "run, test, test-full, test-older, test-slow, docs, tools, lint, clean",
     "constraints.txt": "every version that the tests run with",
     "pyproject.toml": "package, extras, ruff, mypy, pytest, import-linter",
 }
