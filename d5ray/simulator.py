@@ -52,7 +52,8 @@ def simulate(
 
     Their gradients are real, their times are virtual: network says what messages cost, compute how long a
     gradient takes, and the experiment's `slow` who takes longer. Everything else takes no time. The same
-    seed gives the same parameters and the same tables, to the last bit; only the run's name differs.
+    seed gives the same parameters and the same tables, to the last bit on the same processor with the same
+    libraries; only the run's name differs.
 
     root: the folder in which the run's own is made, by default `runs_root()`. order: of what agents ask of
     servers and of each other, by default as it arrives.

@@ -4,8 +4,9 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from numpy._core import _multiarray_umath
+import numpy as np
 
 # What each library takes it from. TensorFlow's oneDNN operators are on by default where the processor has
 # AVX-512 VNNI or newer alone.
@@ -27,12 +28,13 @@ SETTINGS = {
 }
 AVX512 = ("AVX512F", "AVX512CD", "AVX512BW", "AVX512DQ", "AVX512VL")
 WITHOUT = {"avx2": AVX512, "sse4": (*AVX512, "AVX", "AVX2", "FMA")}  # for the C library's mathematics
-NUMPYS = {"avx2": ("AVX", "F16C", "FMA3", "AVX2", "X86_V3"), "sse4": ()}  # of what it chooses from
+NUMPYS = {"avx2": ("AVX", "F16C", "FMA3", "AVX2", "X86_V3"), "sse4": ()}  # of those that it was built for
 
 
 def environment(name: str) -> dict[str, str]:
     """The variables by which libraries choose as on a processor with AVX2 and FMA, or with SSE 4 alone."""
-    chosen_from = [each for each in _multiarray_umath.__cpu_dispatch__ if not each.startswith("SSE")]
+    simd: Any = np.show_config(mode="dicts")["SIMD Extensions"]
+    chosen_from = [*simd.get("found", ()), *simd.get("not found", ())]
     return SETTINGS[name] | {
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=" + ",".join(f"-{each}" for each in WITHOUT[name]),
         "NPY_DISABLE_CPU_FEATURES": " ".join(each for each in chosen_from if each not in NUMPYS[name]),
