@@ -10,15 +10,20 @@ from d5ray.errors import ConfigurationError
 
 Dimension = int | str | None  # a size, the name of one that is open such as "batch", or nothing known
 
+# The element types of ONNX that NumPy has by way of ml_dtypes.
+FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+OF_ML_DTYPES = frozenset({"bfloat16", "float8_e8m0fnu", *FLOATS_OF_8_BITS, *SUB_BYTE})
+
 
 @final
 @dataclass(frozen=True, init=False)
 class TensorDescriptor:
     """The element type and the shape of a tensor.
 
-    dtype: what NumPy takes for a type, or "bfloat16" (as `ml_dtypes` has it). shape: for every axis a size,
-    or a name where the size is open ("batch"), or None; the whole shape is None where not even the number of
-    axes is known.
+    dtype: what NumPy takes for a type, or the name of one of `ml_dtypes`, such as "bfloat16". shape: for
+    every axis a size, or a name where the size is open ("batch"), or None; the whole shape is None where not
+    even the number of axes is known.
 
     >>> TensorDescriptor("float32", ("batch", 3, 8, 8))
     float32 (batch, 3, 8, 8)
@@ -58,10 +63,10 @@ def element_type(dtype: Any) -> "np.dtype[Any]":
     >>> element_type("bfloat16").itemsize
     2
     """
-    if str(dtype) == "bfloat16":
+    if str(dtype) in OF_ML_DTYPES:
         import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
 
-        dtype = ml_dtypes.bfloat16
+        dtype = getattr(ml_dtypes, str(dtype))
     try:
         made: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:

@@ -8,11 +8,12 @@ from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradien
 from d5ray.operators.site import Site
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.formula import silently
+from d5ray.ops.arrays.narrow import cast_to
 from d5ray.ops.arrays.precision import is_floating
 
 
 class Casting(ArrayOperator):
-    """The nearest numbers of another type; the fraction is cut off where it has none."""
+    """The nearest numbers of another type; the fraction is cut off where it has none (see `cast_to`)."""
 
     @abstractmethod
     def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
@@ -23,7 +24,8 @@ class Casting(ArrayOperator):
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        return (x.astype(self.type(site, inputs), copy=False),)
+        saturate, round_mode = bool(site.attribute("saturate", 1)), site.attribute("round_mode", "up")
+        return (cast_to(xp, x, self.type(site, inputs), saturate, round_mode),)
 
     @final
     @silently
@@ -39,7 +41,7 @@ class Casting(ArrayOperator):
         rest = [None] * (len(inputs) - 1)
         if dy is None or x is None or not is_floating(x) or not is_floating(outputs[0]):
             return (None, *rest)
-        return (dy.astype(x.dtype, copy=False), *rest)
+        return (cast_to(xp, dy, x.dtype), *rest)
 
 
 @final

@@ -1,4 +1,4 @@
-"""16-bit floating-point numbers compute in 32 bits and are rounded once, at the end"""
+"""Floating-point numbers of 16 and fewer bits compute in 32 bits and are rounded once, at the end"""
 
 from typing import Any
 
@@ -6,13 +6,14 @@ from d5ray.operators.array_operator import Array
 
 
 def is_floating(array: Array) -> bool:
-    """Whether the elements are floating-point numbers, bfloat16 among them: what has a gradient."""
-    return array.dtype.kind in "fV"  # NumPy files bfloat16 under V
+    """Whether the elements are floating-point numbers, those of ml_dtypes among them: what has a gradient."""
+    dtype = array.dtype  # NumPy files bfloat16 under V, as it does int4
+    return bool(dtype.kind == "f" or (dtype.kind == "V" and dtype.name.startswith(("bfloat", "float"))))
 
 
 def wide(array: Array) -> Array:
-    """The array in a type to compute in: float32 for 16-bit numbers, its own for all others."""
-    if array.dtype.itemsize == 2 and array.dtype.kind in "fV":
+    """The array in a type to compute in: float32 for 16 bits and fewer, its own for all others."""
+    if array.dtype.itemsize <= 2 and is_floating(array):
         return array.astype("float32")
     return array
 

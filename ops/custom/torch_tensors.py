@@ -12,6 +12,7 @@ from d5ray.operators.compiled.custom_cpp import CustomCppOp
 from d5ray.operators.compiled.library import Instance
 from d5ray.operators.custom_operator import CustomOp, without_gradient
 from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.torch import types
 
 Tensors = tuple[torch.Tensor, ...]
 TensorGradients = tuple[torch.Tensor | None, ...]
@@ -139,13 +140,7 @@ def array_of(xp: Any, tensor: torch.Tensor) -> Any:
     plain = tensor.detach()
     if xp is not np:
         return xp.from_dlpack(plain)
-    if not plain.is_cpu:
-        plain = plain.cpu()
-    if plain.dtype is torch.bfloat16:
-        import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
-
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
+    return types.array_of(plain)
 
 
 def tensor_of(array: Any) -> torch.Tensor:
@@ -153,12 +148,7 @@ def tensor_of(array: Any) -> torch.Tensor:
     flags = array.flags
     if not flags.writeable or not (flags.c_contiguous or all(stride >= 0 for stride in array.strides)):
         array = array.copy()
-    if array.dtype.kind == "V" and str(array.dtype) == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    try:
-        return torch.from_numpy(array)
-    except TypeError as error:
-        raise ConfigurationError(f"an operator gave elements of the type {array.dtype}: {error}") from error
+    return types.tensor_of(array)
 
 
 def _owned(xp: Any, array: Any, given: Sequence[Any], tensors: MaybeTensors) -> torch.Tensor:

@@ -7,10 +7,17 @@ from torch import Tensor
 
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
-from d5ray.ops.torch.types import onnx_type
+from d5ray.ops.arrays import casting as reference
+from d5ray.ops.torch.reference import by_reference
+from d5ray.ops.torch.types import HELD_NUMBERS, HOLDERS, known_type, onnx_type
+
+E8M0 = 24  # ONNX's number
 
 
 def cast(site: Site) -> Built:
+    number = site.required("to")
+    if number in HELD_NUMBERS or number == E8M0:
+        return by_reference(reference.Cast())(site)
     kind, saturate = onnx_type(site, "to"), bool(site.attribute("saturate", 1))
     if _is_8_bit(kind):
 
@@ -26,6 +33,8 @@ def cast(site: Site) -> Built:
 
 
 def cast_like(site: Site) -> Built:
+    if known_type(site, 1) in HOLDERS or known_type(site, 1) == "float8_e8m0fnu":
+        return by_reference(reference.CastLike())(site)
     saturate = bool(site.attribute("saturate", 1))
 
     def cast_like(x: Tensor, like: Tensor) -> Tensor:

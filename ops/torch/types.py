@@ -9,6 +9,7 @@ from torch import Tensor
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.site import Site
+from d5ray.operators.tensor_descriptor import element_type
 
 # By the numbers that ONNX's attributes have for types (onnx.TensorProto.DataType).
 ONNX_TYPES: Mapping[int, torch.dtype] = {
@@ -31,7 +32,28 @@ ONNX_TYPES: Mapping[int, torch.dtype] = {
     18: torch.float8_e4m3fnuz,
     19: torch.float8_e5m2,
     20: torch.float8_e5m2fnuz,
+    24: torch.float8_e8m0fnu,
 }
+# Types that NumPy has by way of ml_dtypes, and the integers as which their bits travel.
+BY_BITS: Mapping[str, tuple[type[Any], torch.dtype]] = {
+    "bfloat16": (np.int16, torch.bfloat16),
+    "float8_e4m3fn": (np.uint8, torch.float8_e4m3fn),
+    "float8_e4m3fnuz": (np.uint8, torch.float8_e4m3fnuz),
+    "float8_e5m2": (np.uint8, torch.float8_e5m2),
+    "float8_e5m2fnuz": (np.uint8, torch.float8_e5m2fnuz),
+    "float8_e8m0fnu": (np.uint8, torch.float8_e8m0fnu),
+}
+_SIGNED = {np.int16: torch.int16, np.uint8: torch.uint8}
+_BITS = {kind: (bits, name) for name, (bits, kind) in BY_BITS.items()}
+# Types that PyTorch does not compute with, and those that hold all their numbers in their place.
+HOLDERS: Mapping[str, type[Any]] = {
+    "int4": np.int8,
+    "uint4": np.uint8,
+    "int2": np.int8,
+    "uint2": np.uint8,
+    "float4_e2m1fn": np.float32,
+}
+HELD_NUMBERS = {21: "uint4", 22: "int4", 23: "float4_e2m1fn", 25: "uint2", 26: "int2"}  # of ONNX
 UNSIGNED = ("uint16", "uint32", "uint64")  # for which PyTorch has few functions
 
 
@@ -47,12 +69,15 @@ def onnx_type(site: Site, attribute: str, default: int | None = None) -> torch.d
 
 
 def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor of a NumPy array, which it shares memory with; bfloat16 is that of `ml_dtypes`.
+    """A tensor of a NumPy array, which it shares memory with; types of fewer than 8 bits are held in others.
 
     Raises `ConfigurationError` for types that PyTorch has not.
     """
-    if array.dtype.name == "bfloat16":  # the bits travel as int16
-        return torch.from_numpy(np.asarray(array, order="C").view(np.int16)).view(torch.bfloat16)
+    if (name := array.dtype.name) in BY_BITS:
+        bits, kind = BY_BITS[name]
+        return torch.from_numpy(np.asarray(array, order="C").view(bits)).view(kind)
+    if name in HOLDERS:
+        array = array.astype(HOLDERS[name])
     try:
         return torch.from_numpy(np.asarray(array))
     except TypeError as error:
@@ -61,15 +86,19 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
         ) from error
 
 
-def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A NumPy array of a tensor's values, in host memory; bfloat16 is that of `ml_dtypes`."""
+def array_of(tensor: Tensor, kind: "np.dtype[Any] | None" = None) -> np.ndarray[Any, Any]:
+    """A NumPy array of a tensor's values, in host memory; kind: the type that the tensor may only hold."""
     tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
-
-        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    if tensor.dtype in _BITS:
+        bits, name = _BITS[tensor.dtype]
+        return tensor.contiguous().view(_SIGNED[bits]).numpy().view(element_type(name))
     array: np.ndarray[Any, Any] = tensor.numpy()
-    return array
+    return array if kind is None or kind.name not in HOLDERS else array.astype(kind)
+
+
+def is_plain(kind: "np.dtype[Any]") -> bool:
+    """Whether PyTorch shares arrays of this type with NumPy as they are."""
+    return kind.name not in BY_BITS and kind.name not in HOLDERS
 
 
 def known_type(site: Site, index: int = 0) -> str | None:

@@ -16,6 +16,7 @@ from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
+from d5ray.ops.tensorflow.held import HOLDERS, as_held, holder
 from d5ray.ops.tensorflow.layout import weights_of
 from d5ray.ops.tensorflow.library import tf
 
@@ -96,19 +97,19 @@ class TensorFlowGraphExecutor(GraphExecutor):
             with tf.device(self._where):
                 traced = traced.get_concrete_function()
         wanted, given, count = made.wanted, made.inputs, len(made.wanted)
-        types = [self.network.inputs[name].dtype for name in given]
+        types = [holder(self.network.inputs[name].dtype) for name in given]
 
         def run(inputs: Arrays) -> Sequence[Tensor]:
             arrays = {**self._bound[0], **self._bound_state}
             with tf.device(self._where):
                 tensors = [
-                    tf.convert_to_tensor(inputs[name], dtype=dtype)
+                    tf.convert_to_tensor(as_held(inputs[name]), dtype=dtype)
                     for name, dtype in zip(given, types, strict=True)
                 ]
                 return traced(*tensors, *[tf.convert_to_tensor(arrays[name]) for name in held])
 
         def infer(inputs: Arrays) -> dict[str, Array]:
-            return {name: value.numpy() for name, value in zip(wanted, run(inputs), strict=True)}
+            return {name: self._array(name, value) for name, value in zip(wanted, run(inputs), strict=True)}
 
         if loss is None:
             return infer
@@ -116,7 +117,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         def train(inputs: Arrays) -> dict[str, Array]:
             begin = perf_counter_ns()
             found = run(inputs)
-            outputs = {name: value.numpy() for name, value in zip(wanted, found, strict=False)}
+            outputs = {name: self._array(name, value) for name, value in zip(wanted, found, strict=False)}
             check_one_number(loss, outputs[loss].shape)
             self._gradients = dict(zip(names, found[count:], strict=False))
             self._give_bound(dict(zip(made.state, found[count + len(names) :], strict=False)))
@@ -164,7 +165,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         """All tensors by name; what nothing needs any more is let go, which matters where this is eager."""
         values: dict[str, Tensor] = dict(zip((*made.inputs, *held), inputs, strict=True))
         constants, read = self.network.constants, made.read
-        values.update({name: tf.constant(constants[name]) for name in constants if name in read})
+        values.update({name: tf.constant(as_held(constants[name])) for name in constants if name in read})
         variables = {name: v for name, v in self._variables.items() if name in read and name not in values}
         for name, variable in variables.items():
             tensor = tf.convert_to_tensor(variable)
@@ -174,6 +175,12 @@ class TensorFlowGraphExecutor(GraphExecutor):
             for name in last:
                 values.pop(name, None)
         return values
+
+    def _array(self, name: str, value: Tensor) -> Array:
+        """A tensor's value, of the type that it has in the network."""
+        known = self.network.descriptors.get(name)
+        found: Array = value.numpy()
+        return found.astype(known.dtype) if known is not None and known.dtype.name in HOLDERS else found
 
     def _signature(self, made: Plan, held: tuple[str, ...]) -> list[Any]:
         known = self.network.descriptors

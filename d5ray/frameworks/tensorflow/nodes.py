@@ -12,6 +12,7 @@ from d5ray.operators.builder import Built
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import implementation
+from d5ray.ops.tensorflow.held import holder
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.products import linear_layer
 
@@ -49,7 +50,7 @@ def specification(descriptor: TensorDescriptor) -> Any:
     shape = None
     if descriptor.shape is not None:
         shape = [size if isinstance(size, int) else None for size in descriptor.shape]
-    return tf.TensorSpec(shape, descriptor.dtype)
+    return tf.TensorSpec(shape, holder(descriptor.dtype))
 
 
 def read_as_filters(network: Network) -> frozenset[str]:

@@ -21,6 +21,7 @@ from d5ray.networks.execution.plan import Plan
 from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
+from d5ray.ops.torch.types import is_plain
 
 Compiler = Callable[[Code], Code]
 
@@ -108,15 +109,17 @@ class TorchGraphExecutor(GraphExecutor):
         """What makes tensors of arrays for this input: PyTorch's own function, where that is enough."""
         if not self._on_cpu:
             return lambda array: tensor_of(array).to(self._torch_device)
-        return tensor_of if self.network.inputs[name].dtype.name == "bfloat16" else plain_tensor_of
+        return plain_tensor_of if is_plain(self.network.inputs[name].dtype) else tensor_of
 
     def _get_of(self, name: str, maker: str) -> Callable[[torch.Tensor], Array]:
         """What makes arrays of tensors for this output, which is made by such an operator."""
-        if maker in ALIASING:
-            return lambda tensor: np.array(array_of(tensor))
         known = self.network.descriptors.get(name)
-        plain = self._on_cpu and known is not None and known.dtype.name != "bfloat16"
-        return torch.Tensor.numpy if plain else array_of
+        kind = None if known is None else known.dtype
+        if maker in ALIASING:
+            return lambda tensor: np.array(array_of(tensor, kind))
+        if self._on_cpu and kind is not None and is_plain(kind):
+            return torch.Tensor.numpy
+        return lambda tensor: array_of(tensor, kind)
 
     def accumulator(self) -> TorchAccumulator:
         return TorchAccumulator(self._take_gradients)

@@ -28,6 +28,7 @@ class NetworkTensors(nn.Module):
     def __init__(self, network: Network, trained: Iterable[str]) -> None:
         super().__init__()
         self.places: dict[str, str] = {}
+        self._kinds: dict[str, np.dtype[Any]] = {}  # in the network; a tensor may only hold their numbers
         self._parameter_names = frozenset(network.parameters)
         self._trained_names = frozenset(trained)
         self.adopt(network)
@@ -49,6 +50,7 @@ class NetworkTensors(nn.Module):
     def put(self, name: str, value: np.ndarray[Any, Any]) -> None:
         """Give a tensor another value, of any shape."""
         tensor, new = self.tensor(name), tensor_of(np.array(value))
+        self._kinds[name] = value.dtype
         with torch.no_grad():
             if tensor.shape == new.shape and tensor.dtype == new.dtype:
                 tensor.copy_(new)
@@ -57,10 +59,11 @@ class NetworkTensors(nn.Module):
 
     def value(self, name: str) -> np.ndarray[Any, Any]:
         """A copy of a tensor's value."""
-        return np.array(array_of(self.tensor(name)))
+        return np.array(array_of(self.tensor(name), self._kinds[name]))
 
     def _register(self, name: str, value: np.ndarray[Any, Any]) -> None:
         tensor = tensor_of(np.array(value))
+        self._kinds[name] = value.dtype
         *path, own = self._path(name)
         part: nn.Module = self
         for step in path:

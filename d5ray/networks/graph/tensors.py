@@ -82,12 +82,12 @@ def read_only(value: Array) -> Array:
 
 
 def is_floating(dtype: "np.dtype[Any]") -> bool:
-    """Whether these are floating-point numbers, also those of ml_dtypes, which NumPy calls void.
+    """Whether these are floating-point numbers that have gradients: of 16 bits or more, bfloat16 among them.
 
     >>> is_floating(np.dtype("float64")), is_floating(np.dtype("int8"))
     (True, False)
     """
-    return dtype.name.startswith(("float", "bfloat"))
+    return dtype.itemsize > 1 and dtype.name.startswith(("float", "bfloat"))
 
 
 def _of_bytes(tensor: onnx.TensorProto, data: bytes) -> Array:

@@ -1,0 +1,58 @@
+"""ReferredOp: an array operator at its site, for frameworks to call and to differentiate"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
+from d5ray.operators.custom_operator import CustomOp
+from d5ray.operators.site import Site
+from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.ops.arrays.narrow import NARROW, cast_to
+
+
+@final
+class ReferredOp(CustomOp):
+    """What a framework has no function for is computed on arrays: NumPy's, or CuPy's on a GPU.
+
+    Tensors that only hold the numbers of a narrower type, such as int4, become arrays of that type, as the
+    site knows it.
+    """
+
+    def __init__(self, operator: ArrayOperator, site: Site) -> None:
+        self.operator, self.site = operator, site
+
+    @property
+    def operator_name(self) -> str:
+        return self.site.node.type
+
+    @property
+    def differentiable(self) -> bool:
+        return not isinstance(self.operator, WithoutGradient)
+
+    def run_forward(self, xp: Any, inputs: Sequence[Array | None]) -> Arrays:
+        made = self.operator.forward(xp, self.site, self._typed(inputs))
+        return tuple(xp.asarray(each) for each in made[: len(self.site.node.outputs)])
+
+    def run_backward(
+        self, xp: Any, grads: Sequence[Array], inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> Gradients:
+        typed = self._typed(inputs)
+        made = self.operator.forward(xp, self.site, typed)  # with what is kept for the way back
+        given = [*grads, *[None] * (len(made) - len(grads))]
+        return self.operator.backward(xp, self.site, given, typed, made)
+
+    def expected(self) -> list[TensorDescriptor | None]:
+        """What is known of the outputs."""
+        return [*self.site.outputs] or [None] * len(self.site.node.outputs)
+
+    def _typed(self, inputs: Sequence[Array | None]) -> list[Array | None]:
+        kinds = [None if each is None else each.dtype for each in self.site.inputs]
+        kinds += [None] * (len(inputs) - len(kinds))
+        return [
+            cast_to(np, array, kind)
+            if array is not None and kind is not None and kind.name in NARROW
+            else array
+            for array, kind in zip(inputs, kinds, strict=True)
+        ]

@@ -1,0 +1,26 @@
+"""Operators that PyTorch has no function for, computed as NumPy and CuPy compute them"""
+
+from typing import Any
+
+from d5ray.operators.array_operator import ArrayOperator
+from d5ray.operators.builder import Builder, Built
+from d5ray.operators.site import Site
+from d5ray.ops.referred import ReferredOp
+
+
+def by_reference(operator: ArrayOperator) -> Builder:
+    """A builder of the array operator, which shares the memory of tensors, and whose `backward` is theirs."""
+
+    def build(site: Site) -> Built:
+        from d5ray.ops.custom.torch_operation import TorchOperation  # noqa: PLC0415 - imports these types
+
+        operation = TorchOperation(ReferredOp(operator, site))
+        if len(site.node.outputs) == 1:
+            return operation
+
+        def several(*inputs: Any) -> tuple[Any, ...]:
+            return tuple(operation(*inputs))
+
+        return several
+
+    return build
