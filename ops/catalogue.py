@@ -19,7 +19,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "Selu", "Shrink", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu",
     ),
     "softmaxes": ("Hardmax", "LogSoftmax", "Softmax"),
-    "products": ("Einsum", "Gemm", "MatMul"),
+    "products": ("Det", "Einsum", "Gemm", "MatMul"),
     "convolution": ("Conv", "ConvTranspose"),
     "pooling": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool"),
     "normalization": (
@@ -30,8 +30,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "recurrent": ("GRU", "LSTM", "RNN"),
     "attention": ("Attention", "RotaryEmbedding"),
     "reductions": (
-        "ArgMax", "ArgMin", "CumSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
-        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+        "ArgMax", "ArgMin", "CumProd", "CumSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+        "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
     ),
     "selection": (
         "Compress", "Gather", "GatherElements", "GatherND", "NonZero", "OneHot", "ScatterElements",
@@ -41,12 +41,19 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "Concat", "DepthToSpace", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "SpaceToDepth",
         "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
     ),
-    "casting": ("Cast", "CastLike"),
+    "casting": ("BitCast", "Cast", "CastLike"),
     "constants": (
         "Constant", "ConstantOfShape", "EyeLike", "RandomNormal", "RandomNormalLike", "RandomUniform",
         "RandomUniformLike", "Range", "Shape", "Size",
     ),
     "resizing": ("Resize",),
+    "quantization": (
+        "ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
+    ),
+    "regions": ("Col2Im", "DeformConv", "GridSample", "MaxUnpool", "RoiAlign"),
+    "spectra": ("DFT", "MelWeightMatrix", "STFT"),
+    "sets": ("NonMaxSuppression", "TfIdfVectorizer", "Unique"),
+    "sequences": ("ReverseSequence", "TensorScatter"),
     "losses": ("MeanSquaredError", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
 }  # fmt: skip
 

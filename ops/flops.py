@@ -12,6 +12,8 @@ such as exp one each, whatever they take on the hardware. What moves, selects or
   and shift; with given statistics two.
 - Recurrent: 2·T·B·G·H·(I + H) for each direction, and for each hidden unit what the equations say: three a
   gate (both products, bias, activation), and GRU five, LSTM five more, peepholes six.
+- Sampling between elements: two for each neighbour; a DeformConv besides as the convolution.
+- Fourier transforms: 5·n·log₂ n for each one of n numbers, as FFTW counts; determinants 2·n³ / 3.
 - Attention: two products for each head, full also where it is causal; for each score six more for scale and
   softmax, one for a bias, three for a softcap.
 - Backwards: products and convolutions twice the forward ones, one for either operand; element by element two
@@ -87,6 +89,20 @@ _FORWARD: Mapping[str, Callable[[Counted], int]] = {
     "RotaryEmbedding": count.rotary,
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), count.each_input(2)),
     "Resize": count.resize,
+    **{name: count.none for group in ("sequences", "sets") for name in GROUPS[group]},
+    "Det": count.determinant,
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), count.each_output(2)),
+    "MatMulInteger": count.matmul,
+    "QLinearMatMul": count.matmul,
+    "ConvInteger": lambda node: count.conv(node) - node.written * node.has(2),
+    "QLinearConv": count.quantized_conv,
+    "Col2Im": count.each_input(1),
+    "MaxUnpool": count.none,
+    "GridSample": count.grid_sample,
+    "RoiAlign": count.regions,
+    "DeformConv": count.deformed_conv,
+    **dict.fromkeys(("DFT", "STFT"), count.transform),
+    "MelWeightMatrix": count.none,
     "SoftmaxCrossEntropyLoss": count.softmax_loss(5),
     "NegativeLogLikelihoodLoss": count.softmax_loss(0),
     "MeanSquaredError": count.each_input(3),
@@ -129,8 +145,15 @@ _BACKWARD: Mapping[str, Callable[[Counted], int]] = {
     ),
     **dict.fromkeys(("OneHot", "TopK"), count.none),
     **dict.fromkeys(GROUPS["shapes"], count.none),
-    **dict.fromkeys(GROUPS["casting"], count.none),
+    **dict.fromkeys(("Cast", "CastLike"), count.none),
     "Resize": count.resize,
+    "Det": lambda node: 2 * count.determinant(node),
+    "DequantizeLinear": count.each_output(2),
+    **dict.fromkeys(("Col2Im", "MaxUnpool", "ReverseSequence", "TensorScatter", "Unique"), count.none),
+    "GridSample": lambda node: 2 * count.grid_sample(node),
+    "RoiAlign": count.regions,
+    "DeformConv": lambda node: 2 * count.deformed_conv(node),
+    **dict.fromkeys(("DFT", "STFT"), count.transform),
     "SoftmaxCrossEntropyLoss": count.softmax_loss(3),
     "NegativeLogLikelihoodLoss": count.softmax_loss(0),
     "MeanSquaredError": count.each_input(3),

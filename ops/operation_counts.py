@@ -179,3 +179,45 @@ def resize(node: Counted) -> int:
 def softmax_loss(count: int) -> Callable[[Counted], int]:
     """As many for each score, and two for each label."""
     return lambda node: count * node.read + 2 * math.prod(node.input(1))
+
+
+def determinant(node: Counted) -> int:
+    """2·n³ / 3 for each matrix, by elimination."""
+    size = node.input(0)[-1]
+    return node.read * size * 2 // 3
+
+
+def quantized_conv(node: Counted) -> int:
+    """2·batch·features·windows·(channels / groups)·kernel, the bias, and three to come back to the grid."""
+    return node.written * (2 * math.prod(node.input(3)[1:]) + node.has(8) + 3)
+
+
+def neighbours(node: Counted, axes: int) -> int:
+    """How many elements around a point its value comes from."""
+    mode = str(node.site.attribute("mode", "linear"))
+    return int({"nearest": 1, "cubic": 4}.get(mode.removeprefix("bi"), 2)) ** axes
+
+
+def grid_sample(node: Counted) -> int:
+    """Two for each neighbour of each point."""
+    return 2 * node.written * neighbours(node, len(node.input(0)) - 2)
+
+
+def regions(node: Counted) -> int:
+    """Two for each of four neighbours of each point in a bin; one point, where the region says how many."""
+    points = max(int(node.site.attribute("sampling_ratio", 0)), 1) ** 2
+    return 8 * points * node.written
+
+
+def deformed_conv(node: Counted) -> int:
+    """The convolution, and two for each neighbour of every element that a window sees."""
+    kernel, axes = math.prod(node.input(1)[2:]), len(node.input(1)) - 2
+    seen = node.input(0)[0] * node.input(0)[1] * kernel * math.prod(node.output()[2:])
+    convolution = 2 * node.written * math.prod(node.input(1)[1:]) + node.written * node.has(3)
+    return convolution + 2 * seen * 2**axes
+
+
+def transform(node: Counted) -> int:
+    """5·n·log₂ n for each one of n numbers that come out."""
+    length = node.output()[-2]
+    return int(5 * math.ceil(math.log2(max(length, 2))) * node.written // 2)

@@ -16,12 +16,17 @@ from d5ray.ops.arrays import (
     normalization,
     pooling,
     products,
+    quantization,
     recurrent,
     reductions,
+    regions,
     resizing,
     selection,
+    sequences,
+    sets,
     shapes,
     softmaxes,
+    spectra,
 )
 
 OPERATORS: Mapping[str, ArrayOperator] = {
@@ -37,10 +42,15 @@ OPERATORS: Mapping[str, ArrayOperator] = {
     **normalization.OPERATORS,
     **pooling.OPERATORS,
     **products.OPERATORS,
+    **quantization.OPERATORS,
     **recurrent.OPERATORS,
     **reductions.OPERATORS,
+    **regions.OPERATORS,
     **resizing.OPERATORS,
     **selection.OPERATORS,
+    **sequences.OPERATORS,
+    **sets.OPERATORS,
     **shapes.OPERATORS,
     **softmaxes.OPERATORS,
+    **spectra.OPERATORS,
 }

@@ -1,4 +1,4 @@
-"""Operators along one axis: ArgMax, ArgMin and CumSum"""
+"""Operators along one axis: ArgMax, ArgMin, CumSum and CumProd"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,8 +71,61 @@ def _summed(xp: Any, x: Array, axis: int, exclusive: int, reverse: int) -> Array
     return xp.moveaxis(y[..., ::-1] if reverse else y, -1, axis)
 
 
+@final
+class CumulativeProduct(ArrayOperator):
+    """yᵢ = x₁ · … · xᵢ along an axis; without xᵢ itself (exclusive), or from the end (reverse)."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x = inputs[0]
+        assert x is not None
+        return (narrowed(xp, self._multiplied(xp, wide(self._turned(xp, site, inputs)), site, inputs), x),)
+
+    def backward(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        """dxⱼ = Σ_{i ≥ j} dyᵢ · Π_{k ≤ i, k ≠ j} xₖ, also where some x are 0; n² terms for n elements."""
+        (dy,), x = gradients, inputs[0]
+        if dy is None or x is None or not is_floating(x):
+            return (None, None)
+        axis = checked_axis(site, int(required_number(site, inputs, 1, "axis")), x.ndim)
+        z, dz = (self._turned(xp, site, [each, inputs[1]]) for each in (wide(x), wide(dy)))
+        n, ones = z.shape[-1], xp.ones_like(z)
+        exclusive = bool(site.attribute("exclusive", 0))
+        dx = xp.zeros_like(z)
+        for j in range(n):
+            others = xp.where(xp.arange(n) == j, ones, z)
+            products = xp.cumprod(others, axis=-1)  # (…, i): without xⱼ, up to i
+            if exclusive:
+                dx[..., j] = (dz[..., j + 1 :] * products[..., j : n - 1]).sum(axis=-1)
+            else:
+                dx[..., j] = (dz[..., j:] * products[..., j:]).sum(axis=-1)
+        if site.attribute("reverse", 0):
+            dx = dx[..., ::-1]
+        return (narrowed(xp, xp.moveaxis(dx, -1, axis), x), None)
+
+    def _turned(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Array:
+        """With the axis last, in the order of the product."""
+        x = inputs[0]
+        axis = checked_axis(site, int(required_number(site, inputs, 1, "axis")), x.ndim)  # type: ignore[union-attr]
+        x = xp.moveaxis(x, axis, -1)
+        return x[..., ::-1] if site.attribute("reverse", 0) else x
+
+    def _multiplied(self, xp: Any, x: Array, site: Site, inputs: Sequence[Array | None]) -> Array:
+        if site.attribute("exclusive", 0):
+            x = xp.concatenate([xp.ones_like(x[..., :1]), x[..., :-1]], axis=-1)
+        y = xp.cumprod(x, axis=-1, dtype=x.dtype)
+        axis = int(required_number(site, inputs, 1, "axis"))
+        return xp.moveaxis(y[..., ::-1] if site.attribute("reverse", 0) else y, -1, axis)
+
+
 OPERATORS: Mapping[str, ArrayOperator] = {
     "ArgMax": Extreme("argmax"),
     "ArgMin": Extreme("argmin"),
+    "CumProd": CumulativeProduct(),
     "CumSum": CumulativeSum(),
 }

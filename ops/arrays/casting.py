@@ -1,10 +1,11 @@
-"""Cast and CastLike"""
+"""Cast, CastLike and BitCast"""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
+from d5ray.errors import ConfigurationError
+from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.site import Site
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.formula import silently
@@ -60,4 +61,18 @@ class CastLike(Casting):
         return inputs[1].dtype  # type: ignore[union-attr]  # it is required
 
 
-OPERATORS: Mapping[str, ArrayOperator] = {"Cast": Cast(), "CastLike": CastLike()}
+@final
+class BitCast(WithoutGradient):
+    """The same bits, as numbers of another type of the same width."""
+
+    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        x, kind = inputs[0], onnx_type(site, site.required("to"))
+        assert x is not None
+        if x.dtype.itemsize != kind.itemsize:
+            raise ConfigurationError(
+                f"the node {site.node} takes the bits of {x.dtype} for {kind}: both must be of one width"
+            )
+        return (xp.ascontiguousarray(x).view(kind).reshape(x.shape).copy(),)
+
+
+OPERATORS: Mapping[str, ArrayOperator] = {"BitCast": BitCast(), "Cast": Cast(), "CastLike": CastLike()}

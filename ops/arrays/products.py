@@ -146,9 +146,34 @@ def _einsum_gradient(
     return summed_to_shape(found, given.shape)
 
 
+@final
+class Determinant(WideOperator):
+    """y = det x, dx = dy det(x) x⁻ᵀ, over the last two axes"""
+
+    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+        return (xp.asarray(xp.linalg.det(inputs[0])),)
+
+    def differentiate(
+        self,
+        xp: Any,
+        site: Site,
+        gradients: Sequence[Array | None],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Gradients:
+        (dy,), (x,), (y, *_) = gradients, inputs, outputs
+        assert dy is not None and x is not None
+        return ((dy * y)[..., None, None] * xp.swapaxes(xp.linalg.inv(x), -1, -2),)
+
+
 def _shape(array: Array | None) -> tuple[int, ...]:
     assert array is not None
     return tuple(array.shape)
 
 
-OPERATORS: Mapping[str, ArrayOperator] = {"Einsum": Einsum(), "Gemm": Gemm(), "MatMul": MatMul()}
+OPERATORS: Mapping[str, ArrayOperator] = {
+    "Det": Determinant(),
+    "Einsum": Einsum(),
+    "Gemm": Gemm(),
+    "MatMul": MatMul(),
+}

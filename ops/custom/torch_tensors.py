@@ -145,8 +145,7 @@ def array_of(xp: Any, tensor: torch.Tensor) -> Any:
 
 def tensor_of(array: Any) -> torch.Tensor:
     """A tensor over a NumPy array, which is copied where PyTorch cannot have it as it is."""
-    flags = array.flags
-    if not flags.writeable or not (flags.c_contiguous or all(stride >= 0 for stride in array.strides)):
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     return types.tensor_of(array)
 

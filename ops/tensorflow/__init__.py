@@ -17,12 +17,17 @@ from d5ray.ops.tensorflow import (
     normalization,
     pooling,
     products,
+    quantization,
     recurrent,
     reductions,
+    regions,
     resizing,
     selection,
+    sequences,
+    sets,
     shapes,
     softmaxes,
+    spectra,
 )
 from d5ray.ops.tensorflow.library import tf
 
@@ -39,12 +44,17 @@ _BUILDERS: Mapping[str, Builder] = {
     **normalization.BUILDERS,
     **pooling.BUILDERS,
     **products.BUILDERS,
+    **quantization.BUILDERS,
     **recurrent.BUILDERS,
     **reductions.BUILDERS,
+    **regions.BUILDERS,
     **resizing.BUILDERS,
     **selection.BUILDERS,
+    **sequences.BUILDERS,
+    **sets.BUILDERS,
     **shapes.BUILDERS,
     **softmaxes.BUILDERS,
+    **spectra.BUILDERS,
 }
 
 

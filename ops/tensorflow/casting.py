@@ -1,4 +1,4 @@
-"""Cast and CastLike"""
+"""Cast, CastLike and BitCast"""
 
 from collections.abc import Mapping
 
@@ -36,4 +36,8 @@ def _cast_like(site: Site) -> Built:
     return call
 
 
-BUILDERS: Mapping[str, Builder] = {"Cast": _cast, "CastLike": _cast_like}
+BUILDERS: Mapping[str, Builder] = {
+    "BitCast": by_reference(reference.BitCast()),
+    "Cast": _cast,
+    "CastLike": _cast_like,
+}

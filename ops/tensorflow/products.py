@@ -116,4 +116,9 @@ def _einsum(site: Site) -> Built:
     return lambda *given: tf.einsum(equation, *given)
 
 
-BUILDERS: Mapping[str, Builder] = {"Einsum": _einsum, "Gemm": _gemm, "MatMul": plain(matmul)}
+BUILDERS: Mapping[str, Builder] = {
+    "Det": plain(tf.linalg.det),
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "MatMul": plain(matmul),
+}

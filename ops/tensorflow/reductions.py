@@ -1,4 +1,4 @@
-"""Reductions, ArgMax and ArgMin, and cumulative sums"""
+"""Reductions, ArgMax and ArgMin, cumulative sums and products"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -93,21 +93,25 @@ def _place(find: Callable[..., Tensor]) -> Builder:
     return build
 
 
-def _cumulative_sum(site: Site) -> Built:
-    exclusive, backwards = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
+def _cumulative(function: Callable[..., Tensor]) -> Builder:
+    def build(site: Site) -> Built:
+        exclusive, backwards = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
 
-    def call(x: Tensor, given: Tensor) -> Tensor:
-        axis = known(site, 1, given)
-        axis = tf.reshape(given, []) if axis is None else int(np.reshape(axis, -1)[0])
-        return tf.cumsum(x, axis, exclusive, backwards)
+        def call(x: Tensor, given: Tensor) -> Tensor:
+            axis = known(site, 1, given)
+            axis = tf.reshape(given, []) if axis is None else int(np.reshape(axis, -1)[0])
+            return function(x, axis, exclusive, backwards)
 
-    return call
+        return call
+
+    return build
 
 
 BUILDERS: Mapping[str, Builder] = {
     "ArgMax": _place(tf.argmax),
     "ArgMin": _place(tf.argmin),
-    "CumSum": _cumulative_sum,
+    "CumProd": _cumulative(tf.math.cumprod),
+    "CumSum": _cumulative(tf.cumsum),
     "ReduceL1": _reduced(lambda x, axes, keep: tf.reduce_sum(_magnitudes(x), axes, keep)),
     "ReduceL2": _reduced(_norm),
     "ReduceLogSum": _reduced(_floating(lambda x, axes, keep: tf.math.log(tf.reduce_sum(x, axes, keep)))),

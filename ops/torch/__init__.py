@@ -16,12 +16,17 @@ from d5ray.ops.torch import (
     normalization,
     pooling,
     products,
+    quantization,
     recurrent,
     reductions,
+    regions,
     resizing,
     selection,
+    sequences,
+    sets,
     shapes,
     softmaxes,
+    spectra,
 )
 
 BUILDERS: Mapping[str, Builder] = {
@@ -37,10 +42,15 @@ BUILDERS: Mapping[str, Builder] = {
     **normalization.BUILDERS,
     **pooling.BUILDERS,
     **products.BUILDERS,
+    **quantization.BUILDERS,
     **recurrent.BUILDERS,
     **reductions.BUILDERS,
+    **regions.BUILDERS,
     **resizing.BUILDERS,
     **selection.BUILDERS,
+    **sequences.BUILDERS,
+    **sets.BUILDERS,
     **shapes.BUILDERS,
     **softmaxes.BUILDERS,
+    **spectra.BUILDERS,
 }

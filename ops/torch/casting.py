@@ -1,4 +1,4 @@
-"""Cast and CastLike"""
+"""Cast, CastLike and BitCast"""
 
 from collections.abc import Mapping
 
@@ -60,4 +60,8 @@ def _to_8_bits(x: Tensor, kind: torch.dtype, saturate: bool) -> Tensor:
     return x.to(kind)
 
 
-BUILDERS: Mapping[str, Builder] = {"Cast": cast, "CastLike": cast_like}
+BUILDERS: Mapping[str, Builder] = {
+    "BitCast": by_reference(reference.BitCast()),
+    "Cast": cast,
+    "CastLike": cast_like,
+}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
+from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.unsigned import through_signed, to_signed, to_unsigned, widened
 
@@ -51,6 +52,7 @@ def _of_integers(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: flo
 
 
 BUILDERS: Mapping[str, Builder] = {
+    "Det": directly(torch.linalg.det),
     "Einsum": through_signed(einsum),
     "Gemm": gemm,
     "MatMul": widened(torch.matmul),

@@ -1,4 +1,4 @@
-"""Reductions, ArgMax and ArgMin, and cumulative sums"""
+"""Reductions, ArgMax and ArgMin, cumulative sums and products"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -133,26 +133,30 @@ def place(function: Callable[[Tensor, int, bool], Tensor]) -> Builder:
     return build
 
 
-@with_values(1)
-def cumulative_sum(site: Site, given: Value) -> Built:
-    """exclusive: the element itself is left out. reverse: from the end."""
-    axis, exclusive, reverse = number(given), site.attribute("exclusive", 0), site.attribute("reverse", 0)
+def cumulative(function: Callable[..., Tensor], neutral: int) -> Builder:
+    """PyTorch's function; exclusive: the element itself is left out. reverse: from the end."""
 
-    def cumsum(x: Tensor, axis_: Tensor) -> Tensor:
-        elements = x.flip(axis) if reverse else x
-        if exclusive:
-            nothing = torch.zeros_like(elements.narrow(axis, 0, min(1, x.shape[axis])))
-            elements = torch.cat((nothing, elements.narrow(axis, 0, max(x.shape[axis] - 1, 0))), axis)
-        sums = torch.cumsum(elements, axis, dtype=x.dtype)
-        return sums.flip(axis) if reverse else sums
+    def make(site: Site, given: Value) -> Built:
+        axis, exclusive, reverse = number(given), site.attribute("exclusive", 0), site.attribute("reverse", 0)
 
-    return cumsum
+        def cumulated(x: Tensor, axis_: Tensor) -> Tensor:
+            elements = x.flip(axis) if reverse else x
+            if exclusive:
+                nothing = torch.full_like(elements.narrow(axis, 0, min(1, x.shape[axis])), neutral)
+                elements = torch.cat((nothing, elements.narrow(axis, 0, max(x.shape[axis] - 1, 0))), axis)
+            found = function(elements, axis, dtype=x.dtype)
+            return found.flip(axis) if reverse else found
+
+        return cumulated
+
+    return with_values(1)(make)
 
 
 BUILDERS: Mapping[str, Builder] = {
     "ArgMax": place(torch.argmax),
     "ArgMin": place(torch.argmin),
-    "CumSum": through_signed(cumulative_sum),
+    "CumProd": through_signed(cumulative(torch.cumprod, 1)),
+    "CumSum": through_signed(cumulative(torch.cumsum, 0)),
     "ReduceL1": reduction(Reduction(_norm(1), _magnitude)),
     "ReduceL2": reduction(Reduction(_norm(2), _magnitude)),
     "ReduceLogSum": reduction(Reduction(_log_sum, torch.log)),

@@ -15,12 +15,11 @@ def by_reference(operator: ArrayOperator) -> Builder:
         from d5ray.ops.custom.torch_operation import TorchOperation  # noqa: PLC0415 - imports these types
 
         operation = TorchOperation(ReferredOp(operator, site))
-        if len(site.node.outputs) == 1:
-            return operation
+        one = len(site.node.outputs) == 1
 
-        def several(*inputs: Any) -> tuple[Any, ...]:
-            return tuple(operation(*inputs))
+        def call(*inputs: Any) -> Any:
+            return operation(*inputs) if one else tuple(operation(*inputs))
 
-        return several
+        return call
 
     return build

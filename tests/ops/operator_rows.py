@@ -9,6 +9,7 @@ import numpy as np
 
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
+from tests.ops import shared_rows
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator], Array]
@@ -234,9 +235,17 @@ def shapes() -> Iterator[Row]:
     yield Row("CastLike", (normal(2, 3), floats(0)))
 
 
-ROWS = (*functions(), *arithmetic(), *reductions(), *selection(), *shapes())
+def shared() -> Iterator[Row]:
+    for kind, inputs, attributes in shared_rows.ROWS:
+        drawn = tuple(between(-0.95, 0.95, *each) if isinstance(each, tuple) else each for each in inputs)
+        if kind != "Det":  # which stands among the products
+            yield Row(kind, drawn, attributes)
+
+
+ROWS = (*functions(), *arithmetic(), *reductions(), *selection(), *shapes(), *shared())
 
 WITHOUT_GRADIENT = {  # why there are no rows for them
+    **dict.fromkeys(shared_rows.WITHOUT_GRADIENT, "in steps, or of what is no floating-point number"),
     **dict.fromkeys(("Ceil", "Floor", "Round", "Sign"), "constant between their steps"),
     **dict.fromkeys(
         (

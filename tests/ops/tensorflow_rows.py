@@ -9,6 +9,7 @@ import numpy as np
 
 from d5ray.operators.node import Node
 from d5ray.operators.site import Site
+from tests.ops import shared_rows
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator], Array]
@@ -405,8 +406,14 @@ LOSSES = (
     Row("SoftmaxCrossEntropyLoss", (normal(4, 3), LABELS)),
 )
 
+SHARED = tuple(
+    Row(kind, tuple(between(-0.95, 0.95, *x) if isinstance(x, tuple) else x for x in inputs), attributes)
+    for kind, inputs, attributes in shared_rows.ROWS
+)
+
 ROWS = (
     *ELEMENTWISE,
+    *SHARED,
     *PRODUCTS,
     *CONVOLUTION,
     *NORMALIZATION,
@@ -454,5 +461,6 @@ WITHOUT_GRADIENT = frozenset(
         "Sign",
         "Size",
         "Xor",
+        *shared_rows.WITHOUT_GRADIENT,
     }
 )

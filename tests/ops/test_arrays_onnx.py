@@ -15,7 +15,7 @@ TYPES = [
     name
     for group in (
         "arithmetic", "comparison", "activations", "softmaxes", "reductions", "selection", "shapes",
-        "casting", "constants",
+        "casting", "constants", "quantization", "regions", "spectra", "sets", "sequences",
     )
     for name in GROUPS[group]
 ]  # fmt: skip

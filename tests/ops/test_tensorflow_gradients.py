@@ -8,6 +8,7 @@ import pytest
 
 from d5ray.operators.builder import Built
 from d5ray.ops.catalogue import TYPES
+from tests.ops.shared_rows import STEERING
 from tests.ops.tensorflow_rows import ROWS, WITHOUT_GRADIENT, Array, Row
 
 STEP = 1e-5
@@ -91,7 +92,7 @@ def directions(x: Array) -> list[Array]:
 
 def numbers_that_steer(row: Row) -> frozenset[int]:
     """Floating-point inputs with respect to which there is no gradient: they say how, not what."""
-    steering = {"BatchNormalization": (3, 4), "CastLike": (1,), "Dropout": (1,), "Resize": (1, 2)}
+    steering = {**STEERING, "BatchNormalization": (3, 4), "Dropout": (1,), "Resize": (1, 2)}
     return frozenset(steering.get(row.type, ()))
 
 

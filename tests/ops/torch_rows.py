@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.ops import shared_rows
 from tests.ops.torch_case import Array
 
 Shape = tuple[int, ...]
@@ -216,9 +217,14 @@ def losses() -> Iterator[Row]:
     yield Row("MeanSquaredError", ((3, 2), (3, 2)))
 
 
+def shared() -> Iterator[Row]:
+    for kind, inputs, attributes in shared_rows.ROWS:
+        yield Row(kind, inputs, attributes, low=-0.95, high=0.95)
+
+
 ROWS = (
     *elementwise(), *images(), *normalizations(), *sequences(), *products(), *reductions(), *selection(),
-    *shapes(), *losses(),
+    *shapes(), *losses(), *shared(),
 )  # fmt: skip
 
 WITHOUT_GRADIENT = frozenset(  # their outputs do not follow from the values of floating-point inputs
@@ -227,5 +233,6 @@ WITHOUT_GRADIENT = frozenset(  # their outputs do not follow from the values of 
         "Constant", "ConstantOfShape", "Equal", "EyeLike", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
         "IsNaN", "Less", "LessOrEqual", "NonZero", "Not", "Or", "RandomNormal", "RandomNormalLike",
         "RandomUniform", "RandomUniformLike", "Range", "Shape", "Size", "Xor",
+        *shared_rows.WITHOUT_GRADIENT,
     )
 )  # fmt: skip

@@ -1,0 +1,11 @@
+"""Sampled where other tensors say: GridSample, RoiAlign, DeformConv; windows undone: Col2Im, MaxUnpool"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.builder import Builder
+from d5ray.ops.arrays import regions as reference
+from d5ray.ops.tensorflow.reference import by_reference
+
+BUILDERS: Mapping[str, Builder] = {
+    name: by_reference(operator) for name, operator in reference.OPERATORS.items()
+}

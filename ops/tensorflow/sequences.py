@@ -1,0 +1,11 @@
+"""Along the time of sequences: ReverseSequence, and TensorScatter, which writes into a cache"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.builder import Builder
+from d5ray.ops.arrays import sequences as reference
+from d5ray.ops.tensorflow.reference import by_reference
+
+BUILDERS: Mapping[str, Builder] = {
+    name: by_reference(operator) for name, operator in reference.OPERATORS.items()
+}

@@ -1,0 +1,11 @@
+"""Outputs whose size the values decide: NonMaxSuppression and Unique; counts of n-grams"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.builder import Builder
+from d5ray.ops.arrays import sets as reference
+from d5ray.ops.torch.reference import by_reference
+
+BUILDERS: Mapping[str, Builder] = {
+    name: by_reference(operator) for name, operator in reference.OPERATORS.items()
+}

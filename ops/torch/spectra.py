@@ -1,0 +1,11 @@
+"""Spectra: DFT, STFT and MelWeightMatrix; a complex number is a pair of real ones on the last axis"""
+
+from collections.abc import Mapping
+
+from d5ray.operators.builder import Builder
+from d5ray.ops.arrays import spectra as reference
+from d5ray.ops.torch.reference import by_reference
+
+BUILDERS: Mapping[str, Builder] = {
+    name: by_reference(operator) for name, operator in reference.OPERATORS.items()
+}
