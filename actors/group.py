@@ -25,6 +25,7 @@ from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
+from d5ray.archive import Kept
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.shares import Shares
 from d5ray.errors import AgentError, D5Error, StorageError, first_line
@@ -64,9 +65,10 @@ class TrainingGroup(Training):
         release: Callable[[], None],
         recovery: Recovery,
         monitors: Monitors,
+        kept: Kept,
         shares: Shares | None = None,
     ) -> None:
-        super().__init__(experiment, run_id, root, origin)
+        super().__init__(experiment, run_id, root, origin, kept)
         self.agents = agents
         self.aggregator = aggregator
         self.places = places
@@ -103,6 +105,7 @@ class TrainingGroup(Training):
         ]
         call = self.aggregator.open.remote(self._row("running"), table_of("environment", rows))
         get([call], CALL_SECONDS, "open the run")
+        self._kept.keep(self.folder)
 
     def serve(self, bind: str) -> None:
         """Let the aggregator answer queries by Arrow Flight at PORT or HOST:PORT; see `flight`."""

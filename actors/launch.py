@@ -37,6 +37,7 @@ from d5ray.actors.sink import AggregatorSink
 from d5ray.actors.staged import shares_of
 from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
+from d5ray.archive import Archived, Kept, kept
 from d5ray.distributed import cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.server.servers import Settled
@@ -46,7 +47,6 @@ from d5ray.experiment import Experiment
 from d5ray.metrics import store
 from d5ray.metrics.computing import computing
 from d5ray.metrics.environment import capture
-from d5ray.metrics.keepsakes import keep_experiment
 from d5ray.metrics.mirrored import AGENT, AGGREGATOR, COORDINATOR, SERVER
 from d5ray.metrics.node_monitor import NodeMonitor
 from d5ray.metrics.queries.binding import free_at
@@ -120,7 +120,8 @@ def launch(
             quiet=quiet,
         )
         timings.lap("ray.init")
-        launcher = _Launcher(experiment, pickled, run_id, root, timings, origin, shares)
+        keeping = kept(Archived(experiment), lambda: pickled, needed=experiment.rule.asynchronous)
+        launcher = _Launcher(experiment, keeping, run_id, root, timings, origin, shares)
         try:
             group = launcher.start(dataset, environment, fingerprint, ray_session, checkpoint)
             if flight is not None:
@@ -149,7 +150,7 @@ class _Launcher:
     def __init__(
         self,
         experiment: Experiment,
-        pickled: bytes,
+        kept: Kept,
         run_id: str,
         root: Path,
         timings: Timings,
@@ -157,7 +158,7 @@ class _Launcher:
         shares: Shares | None,
     ) -> None:
         self.experiment = experiment
-        self.pickled = pickled
+        self.kept = kept
         self.run_id = run_id
         self.root = root
         self.timings = timings
@@ -237,6 +238,7 @@ class _Launcher:
             release=self.undo,
             recovery=recovery,
             monitors=monitors,
+            kept=self.kept,
             shares=self.shares,
         )
         if checkpoint is not None:
@@ -244,8 +246,6 @@ class _Launcher:
         environments = self._environments(environment.result(), agents, places)
         common = {"communicator": backend, "dataset_sha256": fingerprint.result()}
         group.open({node: facts | common for node, facts in environments.items()})
-        if group.asynchronous:
-            keep_experiment(group.folder, self.pickled)
         self.timings.lap("run folder")
         if experiment.monitor_seconds:
             monitors.start(places, later)

@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from d5ray.metrics.environment import d5ray_version
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ def run_row(
     agents: int,
     environment: Mapping[str, str],
     graph: str | None = None,
+    experiment_sha256: str | None = None,
 ) -> dict[str, Any]:
     """The columns that are known when a run begins.
 
-    job: what it runs, as JSON data; environment: of the driver's node; graph: see `topologies.drawn`.
+    job: what it runs, as JSON data; environment: of the driver's node; graph: see `topologies.drawn`;
+    experiment_sha256: of the file that keeps the experiment, see `d5ray.archive`.
     """
     return {
         "run_id": run_id,
@@ -59,7 +62,8 @@ def run_row(
         "dashboard": dashboard,
         "agents": agents,
         "graph": graph,
-        "d5ray_version": _version(),
+        "experiment_sha256": experiment_sha256,
+        "d5ray_version": d5ray_version(),
         "git": environment["git_commit"] + ("-dirty" if environment["git_dirty"] == "yes" else ""),
     }
 
@@ -68,10 +72,3 @@ def new_run_id(name: str) -> str:
     """A name that sorts by time and is unique: digits_lenet-20261120-193654-7f3a91c2."""
     word = "".join(c if c.isalnum() or c in "_-" else "_" for c in name) or "run"
     return f"{word}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
-
-
-def _version() -> str:
-    try:
-        return version("d5ray")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "0+checkout"

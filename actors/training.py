@@ -16,6 +16,7 @@ from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.training_agent import Built
+from d5ray.archive import Kept
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.drawn import drawn
@@ -28,7 +29,7 @@ class Training(ABC):
     """The agents of one run. A context manager: leaving it closes the group.
 
     run_id, folder: of the run's tables. communicator: the backend by which the agents exchange. built: what
-    an agent made of the experiment.
+    an agent made of the experiment. kept: the experiment as the run's folder keeps it.
     """
 
     agents: list[Any]
@@ -36,8 +37,11 @@ class Training(ABC):
     communicator: str
     closing_errors: ClassVar[tuple[type[Exception], ...]] = (D5Error,)
 
-    def __init__(self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin) -> None:
+    def __init__(
+        self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin, kept: Kept
+    ) -> None:
         self.experiment = experiment
+        self._kept = kept
         self.run_id = run_id
         self.folder = root / run_id
         self._origin = origin
@@ -195,6 +199,7 @@ class Training(ABC):
             agents=len(self.agents),
             environment=self._environment,
             graph=self._graph,
+            experiment_sha256=self._kept.sha256,
             **self._cluster,
         )
 

@@ -28,6 +28,10 @@ NameOfAny = Annotated[
     str, typer.Argument(metavar="RUN", help="A run or a series: a name, the beginning of one, or 'last'.")
 ]
 
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code that lies in the folder, whoever made it.")
+]
+
 
 @app.command("list")
 def list_recipes(json: command.Json = False) -> None:
@@ -151,13 +155,17 @@ def check(run: NameOfAny, json: command.Json = False) -> None:
 
 
 @app.command()
-def replay(run: Name, json: command.Json = False) -> None:
-    """Do again, in the simulation, what an asynchronous run did: it must come out the same."""
+def replay(run: Name, trust: Trust = False, json: command.Json = False) -> None:
+    """Do again, in the simulation, what an asynchronous run did: it must come out the same.
+
+    Nothing in the folder is executed, unless the experiment had code of its user's: then a folder that no
+    run of yours made is refused without --trust, since its code could do all that you can.
+    """
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics.store import Run  # noqa: PLC0415
     from d5ray.replayer import replay as replay_run  # noqa: PLC0415
 
-    result = replay_run(Run.find(run))
+    result = replay_run(Run.find(run), trust=trust)
     if json:
         terminal.as_json({**vars(result), "agrees": result.agrees})
     else:

@@ -1,20 +1,20 @@
 """Replays the schedule of a real run in the simulation: the proof that it did what its algorithm says"""
 
 import json
-import pickle
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from d5ray import archive
 from d5ray.distributed.simulation.schedule import Recorded, Schedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
-from d5ray.metrics.keepsakes import EXPERIMENT, PARAMETERS
+from d5ray.metrics.environment import d5ray_version
+from d5ray.metrics.keepsakes import kept_parameters
 from d5ray.metrics.store import Run
 from d5ray.simulator import SimulatedGroup, simulate
 
@@ -41,24 +41,31 @@ class Replay:
         return self.difference <= self.tolerance
 
 
-def replay(run: Run | str) -> Replay:
+def replay(run: Run | str, *, trust: bool = False) -> Replay:
     """Do again, in the simulation, exactly what the agents of an asynchronous run did, in its order.
 
-    Raises `ConfigurationError` for a run that kept no schedule or one that no run can have, that was not
-    completed, in which agents came and went, or that another version of d5ray made.
+    trust: run the user's own code that lies in the run's folder, although no run of this user's made it.
+    Raises `ConfigurationError` for a folder with such code otherwise, for a run that kept no schedule or one
+    that no run can have, that was not completed, in which agents came and went, or that another version of
+    d5ray made.
     """
     found = Run.find(run) if isinstance(run, str) else run
-    experiment, expected = _kept(found)
+    experiment, expected = _kept(found, trust)
     row = found.row
-    assert experiment.agents is not None
+    agents = experiment.agents or 1
     events = found.tables()["events"].to_pylist()
     _check_membership(found, events)
-    schedule = Schedule.of(events, experiment.settled, experiment.agents)
+    try:
+        schedule, calls = Schedule.of(events, experiment.settled, agents), _calls(events)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"the run {found.name} cannot be replayed: its events are none that d5ray writes ({error!r})"
+        ) from error
     order = Recorded(schedule)
     with tempfile.TemporaryDirectory(prefix="d5ray-replay-") as folder:
         try:
             with simulate(experiment, order=order, root=Path(folder)) as group:
-                for steps in _calls(events):
+                for steps in calls:
                     group.train(steps, progress=False)
                 difference = _difference(group, expected)
         except (AgentError, PeerLost) as error:
@@ -77,27 +84,25 @@ def replay(run: Run | str) -> Replay:
     )
 
 
-def _kept(run: Run) -> tuple[Experiment, dict[str, np.ndarray[Any, Any]]]:
-    row = run.row
-    if row["d5ray_version"] != version("d5ray"):
+def _kept(run: Run, trust: bool) -> tuple[Experiment, dict[int, np.ndarray[Any, Any]]]:
+    row, here = run.row, d5ray_version()
+    if row["d5ray_version"] != here:
         raise ConfigurationError(
-            f"the run {run.name} was made by d5ray {row['d5ray_version']}, this is {version('d5ray')}: "
-            "replay it with that version"
+            f"the run {run.name} was made by d5ray {row['d5ray_version']}, this is {here}: replay it with "
+            "that version"
         )
     if row["status"] != "completed":
         raise ConfigurationError(
             f"the run {run.name} is {row['status']}: only a completed run can be replayed"
         )
-    try:
-        experiment = pickle.loads((run.folder / EXPERIMENT).read_bytes())
-        with np.load(run.folder / PARAMETERS) as kept:
-            expected = {name: kept[name] for name in kept.files}
-    except FileNotFoundError:
+    expected = kept_parameters(run.folder)
+    archived = archive.read(run, trust=trust) if expected else None
+    if archived is None:
         raise ConfigurationError(
             f"the run {run.name} kept no schedule, since it was synchronous or simulated: only runs of "
             "asynchronous optimizers, such as ASGD(), are replayed"
-        ) from None
-    assert isinstance(experiment, Experiment)
+        )
+    experiment = archived.experiment
     if not experiment.rule.replayable:
         raise ConfigurationError(
             f"the run {run.name} cannot be replayed: the updates of {experiment.rule!r} have no order"
@@ -117,19 +122,22 @@ def _check_membership(run: Run, events: Iterable[Mapping[str, Any]]) -> None:
 
 def _calls(events: Iterable[Mapping[str, Any]]) -> list[int]:
     """How many steps each call of `train` had."""
-    return [
-        json.loads(event["detail"])["steps"]
-        for event in events
-        if event["name"] == "train" and event["rank"] == 0
-    ]
+    calls = [event for event in events if event["name"] == "train" and event["rank"] == 0]
+    return [json.loads(event["detail"])["steps"] for event in calls]
 
 
-def _difference(group: SimulatedGroup, expected: dict[str, np.ndarray[Any, Any]]) -> float:
-    """Of the agent that differs most."""
+def _difference(group: SimulatedGroup, expected: dict[int, np.ndarray[Any, Any]]) -> float:
+    """Of the agent that differs most; raises `ConfigurationError` for parameters that no agent can have."""
     differences = [0.0]
-    for name, kept in expected.items():
+    for rank, kept in expected.items():
+        found = group.agents[rank].flat_parameters() if rank < len(group.agents) else None
+        if found is None or found.shape != kept.shape:
+            raise ConfigurationError(
+                f"the run kept parameters {kept.shape} of an agent {rank}, which its experiment does not "
+                "have: take the run as it was made"
+            )
         wanted = kept.astype(np.float64)
-        away = float(np.linalg.norm(group.agents[int(name)].flat_parameters() - wanted))
+        away = float(np.linalg.norm(found - wanted))
         size = float(np.linalg.norm(wanted))
         differences.append(away / size if size else away)
     return max(differences)

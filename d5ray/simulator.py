@@ -15,6 +15,7 @@ from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.training import Training, found_for
 from d5ray.actors.training_agent import LateEntry, TrainingAgent
+from d5ray.archive import Archived, Kept, Simulated, kept
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
@@ -87,13 +88,22 @@ def simulate(
     checkpoint = None if resume is None else found_for(experiment, resume, root)
     store.check_writable(root)
     simulation = Simulation.of(network, compute, experiment.seed, order)
-    group = SimulatedGroup(experiment, simulation, root, origin, planned)
+    archived = Archived(experiment, Simulated(network, compute, planned))
+    keeping = kept(archived, lambda: _pickled(archived)) if order is None else Kept()
+    group = SimulatedGroup(experiment, simulation, root, origin, keeping, planned)
     try:
         group.open(checkpoint)
     except BaseException:
         group.abandon()
         raise
     return group
+
+
+def _pickled(archived: Archived) -> bytes:
+    import cloudpickle  # noqa: PLC0415 - only experiments with the user's own code need it
+
+    data: bytes = cloudpickle.dumps(archived)
+    return data
 
 
 class SimulatedGroup(Training):
@@ -108,10 +118,11 @@ class SimulatedGroup(Training):
         simulation: Simulation,
         root: Path,
         origin: RunOrigin | None,
+        kept: Kept,
         failures: tuple[Failure, ...] = (),
     ) -> None:
         origin = origin or RunOrigin(recipe=experiment.name)
-        super().__init__(experiment, new_run_id(origin.recipe or experiment.name), root, origin)
+        super().__init__(experiment, new_run_id(origin.recipe or experiment.name), root, origin, kept)
         self.startup_seconds: dict[str, float] = {}
         self._simulation = simulation
         self._failures = list(failures)
@@ -158,6 +169,7 @@ class SimulatedGroup(Training):
             for key, value in facts.items()
         ]
         self._aggregator.open(self._row("running"), table_of("environment", rows))
+        self._kept.keep(self.folder)
 
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""

@@ -94,12 +94,11 @@ def steps(tables: Mapping[str, pa.Table]) -> Table | None:
         table.add_column(heading, justify="right")
     for name in names:
         found = side_by_side.StepTimeOf(name).estimate(tables)
-        assert found.value is not None
         low, high = found.low, found.high
         rate, right = _rate(tables, name), _worst(tables, TestAccuracy.name, name)
         table.add_row(
             Text(name),
-            short(found.value * 1e3),
+            short(found.known * 1e3),
             "" if low is None or high is None else f"[{short(low * 1e3)}, {short(high * 1e3)}]",
             str(found.n),
             "–" if rate is None else f"{rate:,.0f}",

@@ -81,23 +81,23 @@ def _measured(
 ) -> Measured:
     scope = f"{framework} {problem}"
     found = time_of(tables, OPERATOR_TIME, scope)
-    assert found.value is not None
+    seconds = found.known
     share, bound = None, ""
     if flops is not None and moved is not None:
         computing, moving = known["flops"] / flops[0], known["bytes"] / moved[0]
-        share = max(computing, moving) / found.value
+        share = max(computing, moving) / seconds
         bound = "FLOP/s" if computing >= moving else "B/s"
     return Measured(
         problem=problem,
         group=known["group"],
         framework=framework,
-        seconds=found.value,
+        seconds=seconds,
         low=found.low,
         high=found.high,
         n=len(times_by_pair(tables, OPERATOR_TIME, scope)),
         intensity=known["flops"] / known["bytes"],
-        flops_per_second=known["flops"] / found.value,
-        bytes_per_second=known["bytes"] / found.value,
+        flops_per_second=known["flops"] / seconds,
+        bytes_per_second=known["bytes"] / seconds,
         share=share,
         bound=bound,
     )

@@ -57,10 +57,9 @@ def samples(run: Tables) -> Table:
     table = _table("samples/s of all agents", "median", "95% interval", "n")
     for name in side_by_side.contenders(run, rates.AGENT_STEP_TIME):
         found = rates.rate_of(run, rates.SAMPLE_RATE, name)
-        assert found.value is not None
         low, high = found.low, found.high
         within = "" if low is None or high is None else f"[{number(low)}, {number(high)}]"
-        table.add_row(Text(name), number(found.value), within, str(found.n))
+        table.add_row(Text(name), number(found.known), within, str(found.n))
     return table
 
 
@@ -71,8 +70,7 @@ def rules(run: Tables, heading: str, metric: str) -> Table:
         network, _, at = Scope.of(scope)
         rule, _, side = at.partition(" ")
         found = side_by_side.time_of(run, metric, scope)
-        assert found.value is not None
-        cells[f"{network} {rule}", side] = f"{found.value * 1e3:.3g}"
+        cells[f"{network} {rule}", side] = f"{found.known * 1e3:.3g}"
     return _crossed(heading, cells)
 
 
@@ -122,8 +120,7 @@ def _by_scope(heading: str, run: Tables, metric: str, of: Callable[[Tables, str,
     cells = {}
     for scope in side_by_side.contenders(run, metric):
         found = of(run, metric, scope)
-        assert found.value is not None
-        cells[scope[: scope.index("]") + 1], Scope.of(scope).at] = number(found.value)
+        cells[scope[: scope.index("]") + 1], Scope.of(scope).at] = number(found.known)
     return _crossed(heading, cells)
 
 

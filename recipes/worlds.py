@@ -8,6 +8,7 @@ import numpy as np
 from d5ray.distributed import backends
 from d5ray.distributed.communicator import Communicator, Group, Store
 from d5ray.distributed.topology import Complete
+from d5ray.errors import AgentError
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WAIT_SECONDS = 60.0  # of a member for another
@@ -65,7 +66,8 @@ class MPIWorld(World):
     def __init__(self, rank: int) -> None:
         from mpi4py import MPI  # noqa: PLC0415 - an extra; importing it starts MPI
 
-        assert MPI.COMM_WORLD.Get_rank() == rank
+        if (found := MPI.COMM_WORLD.Get_rank()) != rank:
+            raise AgentError(f"MPI says that this process has rank {found}, it was started as rank {rank}")
         self.mpi: Any = MPI
 
     def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:

@@ -126,12 +126,11 @@ class Reference(Communicator):
         """Wait on the table, which is locked, until it happened or the group failed."""
         table = self._table
         seconds = self.group.timeout_seconds
-        done = table.changed.wait_for(lambda: happened() or table.failure is not None, timeout=seconds)
+        table.changed.wait_for(lambda: happened() or table.failure is not None, timeout=seconds)
         if happened():
             return
         if table.failure is not None:
             raise table.failure.with_traceback(None)
-        assert not done
         raise PeerLost(None, f"nobody answered {what} within {seconds:g} s")
 
     def _fail(self, error: D5Error) -> None:

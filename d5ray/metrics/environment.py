@@ -63,6 +63,14 @@ def capture(folder: Path | None = None) -> dict[str, str]:
     return known | thread_settings()
 
 
+def d5ray_version() -> str:
+    """The version of d5ray that is installed."""
+    try:
+        return metadata.version("d5ray")
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return "0+checkout"
+
+
 def _distribution() -> str:
     return platform.freedesktop_os_release().get("PRETTY_NAME", "")
 

@@ -9,7 +9,7 @@ from d5ray.errors import ConfigurationError, StorageError, nearest
 
 VERSION = 1  # of the tables: raised where an older d5ray could no longer read them rightly
 LATER = {
-    "runs": ("series", "criteria", "graph", "schema_version")
+    "runs": ("series", "criteria", "graph", "schema_version", "experiment_sha256")
 }  # columns that came after the first release
 
 # Words repeat in thousands of rows: they are stored once and referred to by number.
@@ -76,6 +76,7 @@ RUNS = pa.schema(
         pa.field("criteria", pa.utf8()),  # JSON: what it is to reach, see `Criterion.described`
         pa.field("graph", pa.utf8()),  # JSON: who sends to whom, see `d5ray.distributed.topologies.drawn`
         pa.field("schema_version", pa.int32()),  # of the tables; null: before it was recorded
+        pa.field("experiment_sha256", pa.utf8()),  # of the file that keeps it, see `d5ray.archive`
     ]
 )
 

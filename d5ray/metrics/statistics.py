@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, StorageError
 
 Values = Sequence[float] | npt.NDArray[np.floating]
 
@@ -44,6 +44,16 @@ class Estimate:
     sample_unit: str = ""
     exact: bool = False
     reason: str = ""
+
+    @property
+    def known(self) -> float:
+        """The value; raises `StorageError` where the rows have none."""
+        if self.value is None:
+            raise StorageError(
+                f"the run's rows lack a value that must be there ({self.reason or 'none was measured'}): "
+                "take the run as it was made"
+            )
+        return self.value
 
 
 @dataclass(frozen=True)

@@ -510,8 +510,7 @@ def test_the_command_says_whether_a_run_agrees(asgd: Launched, tmp_path: Path) -
     good, bad, old = (tmp_path / name for name in ("good", "bad", "old"))
     copied(asgd, good)
     tampered(copied(asgd, bad), lambda operations: swap(*neighbours(operations)))
-    shutil.rmtree(copied(asgd, old) / "experiment.pickle", ignore_errors=True)
-    (old / "runs" / asgd.run_id / "experiment.pickle").unlink(missing_ok=True)
+    (copied(asgd, old) / "experiment.json").unlink()
 
     done = d5ray("replay", "last", "--json", env={"D5RAY_HOME": str(good)})
     assert done.code == 0, done

@@ -3,6 +3,7 @@
 import numpy as np
 
 from d5ray.checks import check_count
+from d5ray.errors import ConfigurationError
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.environments import environment as make
 
@@ -24,7 +25,10 @@ def load_environment(*, environment: str = "CartPole-v1", steps: int = 10_000) -
     made = make(environment)
     actions, shape = int(made.action_space.n), made.observation_space.shape  # type: ignore[attr-defined]
     made.close()
-    assert shape is not None
+    if shape is None:
+        raise ConfigurationError(
+            f"the environment {environment!r} has observations without a shape: they must be arrays of one"
+        )
     train, test = (
         Split(np.zeros((count, *shape), np.float32), np.zeros(count, np.int64)) for count in (steps, 0)
     )
