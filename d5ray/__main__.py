@@ -135,7 +135,8 @@ def compare(
 def check(run: NameOfAny, json: command.Json = False) -> None:
     """Whether the folder of a run or series keeps the rules: complete, consistent, its verdict its rows'.
 
-    Nothing in the folder is executed. Exit code 1: a rule is broken.
+    Nothing in the folder is executed. Exit code 1: a rule is broken. It finds accidents and contradictions,
+    not a careful liar.
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics import series  # noqa: PLC0415
@@ -146,10 +147,11 @@ def check(run: NameOfAny, json: command.Json = False) -> None:
         broken = series_checker.violations(found)
     else:
         broken = checker.violations(found)
+    left = [checker.LIMIT] if isinstance(found, series.Series) else checker.unchecked(found)
     if json:
-        terminal.as_json({"run_id": found.name, "violations": broken})
+        terminal.as_json({"run_id": found.name, "violations": broken, "unchecked": left})
     else:
-        terminal.checked(found, broken)
+        terminal.checked(found, broken, left)
     if broken:
         raise typer.Exit(EXIT_CODES[FAIL])
 

@@ -1,5 +1,6 @@
 """An Experiment in one process, on a virtual clock: the same agents, repeatable to the last bit"""
 
+import json
 import platform
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -229,7 +230,11 @@ class SimulatedGroup(Training):
         return named
 
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
-        rows = sum(agent.rows() for agent in self.agents)
+        stored = self._aggregator.received()  # what an agent had not sent died with it
+        rows = sum(
+            stored.get((repr(agent), 0), 0) if rank in self.gone else agent.rows()
+            for rank, agent in enumerate(self.agents)
+        )
         row = self._last_row(verdict, rows, self.agents[self.left[0]].parameters_sha256())
         self._aggregator.close(row, VERDICTS.empty_table() if verdicts is None else verdicts)
 
@@ -259,6 +264,7 @@ class SimulatedGroup(Training):
         if rank in self.gone or task is None or task.greenlet.dead:
             return
         self.gone.add(rank)
+        self._note_death(rank)
         self._ended(rank)
         simulation = self._simulation
         simulation.clock.kill(task)
@@ -269,6 +275,14 @@ class SimulatedGroup(Training):
                 self.agents[other].stop()
             else:
                 self.agents[other].lost(rank, len(self.left), index)
+
+    def _note_death(self, rank: int) -> None:
+        now = round(self.seconds * 1e9)
+        row = {
+            "run_id": self.run_id, "agent": "driver", "rank": rank, "name": "agent_died", "t_wall": now,
+            "t_mono": now, "detail": json.dumps({"reason": "by plan"}),
+        }  # fmt: skip
+        self._aggregator.append_events(table_of("events", [row]).combine_chunks().to_batches()[0])
 
     def _ended(self, rank: int) -> None:
         """An agent trains no more."""

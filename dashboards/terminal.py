@@ -134,12 +134,14 @@ def traced(file: Path, written: "Written") -> None:
         )
 
 
-def checked(run: Run | Series, broken: Sequence[str]) -> None:
-    """SUCCESS, or a line for every rule that is broken."""
+def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) -> None:
+    """SUCCESS, or a line for every rule that is broken; and what was not checked."""
     word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
     out().print(f"d5ray check  {run.name}", Text(f"  {word}", style=colour))
     for text in broken:
         out().print(f"! {text}", markup=False)
+    for text in unchecked:
+        out().print(f"· {text}", markup=False, style="dim")
 
 
 def criteria(verdicts: Sequence[Verdict]) -> Table:

@@ -8,6 +8,7 @@ from d5ray.errors import D5Error
 from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.series import Series
 from d5ray.recipes import checker
+from d5ray.recipes.check_verdicts import described, verdicts_of
 
 Rows = dict[str, dict[str, Any]]  # of `runs`, by the run's name
 
@@ -32,7 +33,7 @@ def _rules(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
     yield from _members(series, row, rows)
     yield from _alike(row, rows)
     if set(row["runs"] or ()) == set(rows):
-        yield from _verdicts(series, row)
+        yield from _verdicts(series, row, rows)
 
 
 def _members(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
@@ -71,10 +72,12 @@ def _alike(row: dict[str, Any], rows: Rows) -> Iterator[str]:
             yield f"the runs {first} and {name} differ in {', '.join(keys)}: only the {free} may differ"
 
 
-def _verdicts(series: Series, row: dict[str, Any]) -> Iterator[str]:
+def _verdicts(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
     """The joint verdicts are those that the rows of all runs give."""
     tables = series.tables() | {"verdicts": series.verdicts}
-    for text in checker.verdicts_of(row, tables):
+    first = next(iter(rows.values()), None)
+    criteria = described(first) if first is not None and row["purpose"] == "seeds" else None
+    for text in verdicts_of(row, tables, criteria):
         yield f"together: {text}"
 
 

@@ -98,7 +98,8 @@ class Criterion:
 
     def described(self) -> dict[str, Any]:
         """The criterion as JSON data, for the `runs` table; `criterion_of` makes it again."""
-        return {
+        own = not type(self.metric).__module__.startswith("d5ray.")
+        return ({"own": True} if own else {}) | {
             "metric": self.metric.name,
             "arguments": {f.name: canonical(getattr(self.metric, f.name)) for f in fields(self.metric)},
             "label": self.metric.label,

@@ -13,7 +13,7 @@ from d5ray.metrics.computing import thread_settings
 from d5ray.metrics.facts import or_reason
 
 PACKAGES = (
-    "ray", "numpy", "torch", "tensorflow", "tensorflow-cpu", "pyarrow", "pandas", "duckdb", "onnx",
+    "d5ray", "ray", "numpy", "torch", "tensorflow", "tensorflow-cpu", "pyarrow", "pandas", "duckdb", "onnx",
     "networkx", "greenlet", "psutil", "scikit-learn", "scipy", "threadpoolctl", "cupy-cuda12x",
     "nvidia-nccl-cu12",
 )  # fmt: skip

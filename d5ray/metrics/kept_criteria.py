@@ -1,0 +1,54 @@
+"""Criteria out of the table `runs`: those on metrics of d5ray, made again from what `described` says"""
+
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from d5ray import metrics
+from d5ray.errors import StorageError
+from d5ray.metrics.criteria import Criterion, Metric
+
+
+def criterion_of(described: Mapping[str, Any]) -> Criterion | None:
+    """The criterion that is described; None for a metric that is not d5ray's own.
+
+    Raises `StorageError` where it describes none.
+    """
+    try:
+        kinds = known_metrics().get(described["metric"], ())
+        given = {name: _tuples(value) for name, value in described["arguments"].items()}
+        for kind in kinds:
+            if set(given) == set(inspect.signature(kind).parameters):
+                return Criterion(kind(**given), described["relation"], described["target"])
+    except Exception as error:  # what made-up arguments raise in a metric is anything
+        raise StorageError(f"{described!r} describes no criterion: {error}") from error
+    return None
+
+
+@cache
+def known_metrics() -> dict[str, tuple[type[Metric], ...]]:
+    """Every metric that d5ray has, also those of its benchmarks, by name."""
+    for module in pkgutil.iter_modules(metrics.__path__, f"{metrics.__name__}."):
+        if not module.ispkg:
+            import_module(module.name)
+    found: dict[str, tuple[type[Metric], ...]] = {}
+    base: Any = Metric  # which is abstract
+    for kind in _kinds(base):
+        if not inspect.isabstract(kind) and kind.__module__.startswith(f"{metrics.__name__}."):
+            found[kind.name] = (*found.get(kind.name, ()), kind)
+    return found
+
+
+def _kinds(base: type[Metric]) -> Iterator[type[Metric]]:
+    for kind in base.__subclasses__():
+        if isinstance(getattr(kind, "name", None), str):
+            yield kind
+        yield from _kinds(kind)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where metrics have tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
