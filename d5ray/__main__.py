@@ -113,8 +113,8 @@ def compare(
 
     Runs are paired in the order in which they started; fewer than six pairs decide nothing. A metric's own
     verdict is wrong for equal sides in at most 5 of 100 cases, and so is the exit code 1, which is of all
-    metrics together, however many they are. Exit code 2: they are incomparable, since what is FIXED differs,
-    or nothing is decided.
+    metrics together, however many they are. Exit code 2: they are incomparable, since what is FIXED or the
+    data differ, or nothing is decided.
     """
     from d5ray.dashboards import compared, terminal  # noqa: PLC0415
     from d5ray.metrics import comparison  # noqa: PLC0415

@@ -17,7 +17,7 @@ def show(comparison: Comparison) -> None:
     console.print(f"first   {_side(comparison.first)}", markup=False)
     console.print(f"second  {_side(comparison.second)}", markup=False)
     if comparison.incomparable:
-        console.print("incomparable: what is FIXED differs", style="bold red")
+        console.print("incomparable: what is FIXED differs, or the data", style="bold red")
         for line in comparison.incomparable:
             console.print(f"  {line}", markup=False)
         return

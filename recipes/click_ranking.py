@@ -1,16 +1,17 @@
 """Which advertisement is clicked: a factorization machine, two agents, sparse pushes to a sharded server
 
     d5ray run click_ranking        or        python -m d5ray.recipes.click_ranking
-    d5ray run click_ranking --set dataset=criteo --set dataset.rows=2000000
 
 Asynchronous SGD with AdaGrad at two shards (Dean et al., 2012). A batch touches few rows of the embedding,
 and the gradient of the others is zero: `NonZeroRows` pushes the touched ones alone, exactly, and AdaGrad
 leaves a parameter whose gradient is zero as it is. Dense, a push would be 4 bytes for each of the 160,001
 parameters: 0.64 MB a step.
 
-The clicks are drawn from a hidden factorization machine, so no model can foretell them all; `criteo` reads
-Criteo's own from $D5RAY_DATA/criteo. Runs on different data, which FIXED cannot tell apart, are not
-comparable.
+The clicks are drawn from a hidden factorization machine, so no model can foretell them all. `criteo` reads
+Criteo's own from $D5RAY_DATA/criteo, in a recipe of its own, since other data are another contest:
+
+    from d5ray.recipes.click_ranking import BUCKETS, FIXED, METRICS, MUTABLE
+    FIXED = FIXED | {"dataset": "criteo", "dataset_kwargs": {"buckets": BUCKETS, "rows": 2_000_000}}
 """
 
 import d5ray as d5
@@ -26,14 +27,14 @@ BUCKETS, FACTORS = 20_000, 7
 FIXED = {
     "model": FactorizationMachine,
     "model_kwargs": {"buckets": BUCKETS, "factors": FACTORS},
+    "dataset": "clicks",
+    "dataset_kwargs": {"buckets": BUCKETS},
     "train_sampler": d5.ShuffleSampler,
     "epochs": 3,
 }
 
-# Mutable components: what may be changed to do better, and the clicks
+# Mutable components: what may be changed to do better
 MUTABLE = {
-    "dataset": "clicks",
-    "dataset_kwargs": {"buckets": BUCKETS},
     "agents": 2,
     "batch_size": 64,  # of one agent
     "executor": d5fw.from_model,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.criteria import RunTables
@@ -67,6 +67,9 @@ class Contest(SideBySide):
                 raise ConfigurationError(f"workloads has {name!r}: {workload!r}: it must be a Workload(...)")
             for optimizer in self.optimizers.values():
                 workload.experiment(optimizer, self.seed)  # checks the rest
+
+    def datasets(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        return {name: (one.dataset, one.dataset_kwargs) for name, one in self.workloads.items()}
 
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
         return processes.without_ray(address)

@@ -1,12 +1,14 @@
 """Which of ten words was spoken: a small convolutional network on log-mel pictures, two agents, Adam
 
     d5ray run keyword_spotting        or        python -m d5ray.recipes.keyword_spotting
-    d5ray run keyword_spotting --set dataset=speech_commands \\
-        --set "dataset.words=('yes','no','up','down','left','right','on','off','stop','go')"
 
-The words are synthesised, each by a voice of its own, with noise; `speech_commands` reads Google's recordings
-from $D5RAY_DATA/speech_commands, whose pictures have the same shape (arXiv:1804.03209). Runs on different
-data, which FIXED cannot tell apart, are not comparable.
+The words are synthesised, each by a voice of its own, with noise. `speech_commands` reads Google's recordings
+from $D5RAY_DATA/speech_commands, whose pictures have the same shape (arXiv:1804.03209), in a recipe of its
+own, since other data are another contest:
+
+    from d5ray.recipes.keyword_spotting import FIXED, METRICS, MUTABLE
+    WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
+    FIXED = FIXED | {"dataset": "speech_commands", "dataset_kwargs": {"words": WORDS}}
 """
 
 import d5ray as d5
@@ -19,13 +21,13 @@ from d5ray.recipes.command import main
 FIXED = {
     "model": "lenet",
     "model_kwargs": {"channels": (8, 16), "hidden": (64, 32)},
+    "dataset": "keywords",
     "train_sampler": d5.ShuffleSampler,
     "epochs": 20,
 }
 
-# Mutable components: what may be changed to do better, and the sounds
+# Mutable components: what may be changed to do better
 MUTABLE = {
-    "dataset": "keywords",
     "agents": 2,
     "batch_size": 32,  # of one agent
     "executor": d5fw.from_model,

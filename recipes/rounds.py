@@ -10,6 +10,7 @@ from typing import Any
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards import terminal
 from d5ray.metrics import store
+from d5ray.metrics.comparable import DATA
 from d5ray.metrics.criteria import Criterion, Metric
 from d5ray.metrics.definitions import catalogue_rows
 from d5ray.metrics.environment import capture
@@ -22,6 +23,7 @@ from d5ray.metrics.summary import STOPPED
 from d5ray.recipes.contenders import AnyContender, Series
 from d5ray.recipes.recipe import Recipe, Result, judged, overall
 from d5ray.recipes.side_by_side import SideBySide
+from d5ray.training.datasets import load_dataset
 
 
 def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
@@ -32,7 +34,10 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
     started = datetime.now(UTC)
     metadata = {"recipe": origin.recipe, "recipe_hash": origin.recipe_hash, "run": run_id}
     session = job.connect(address, metadata, quiet)
-    environment = capture()
+    environment = capture() | {
+        f"{DATA} {name}".rstrip(): load_dataset(dataset, **options).fingerprint
+        for name, (dataset, options) in job.datasets().items()
+    }
     row = run_row(
         run_id=run_id,
         origin=origin,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from d5ray.errors import D5Error
+from d5ray.metrics.comparable import incomparable
 from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.series import Series
 from d5ray.recipes import checker
@@ -31,7 +32,7 @@ def _rules(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
     if row["status"] != "completed":
         yield f"the series is {row['status']}: only a completed one counts"
     yield from _members(series, row, rows)
-    yield from _alike(row, rows)
+    yield from _alike(row, rows, series.runs)
     if set(row["runs"] or ()) == set(rows):
         yield from _verdicts(series, row, rows)
 
@@ -55,11 +56,13 @@ def _members(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
         yield f"its runs have the seeds {found}, asked for were {asked}"
 
 
-def _alike(row: dict[str, Any], rows: Rows) -> Iterator[str]:
-    """The runs differ in nothing but their seeds."""
+def _alike(row: dict[str, Any], rows: Rows, runs: list[Run]) -> Iterator[str]:
+    """The runs can be compared, and differ in nothing but their seeds."""
     for name, run in rows.items():
         if run["recipe_hash"] != row["recipe_hash"]:
             yield f"the hash of FIXED in the run {name} is not that of the series: they are not comparable"
+    for reason in incomparable(runs):
+        yield f"its runs cannot be compared, since these differ: {reason}"
     free = FREE.get(row["purpose"], "seed")
     jobs = {
         name: {key: value for key, value in json.loads(run["experiment"] or "{}").items() if key != free}

@@ -1,12 +1,15 @@
 """Circles, squares and triangles are found in images: a small single-shot detector, two agents
 
     d5ray run shapes_detection        or        python -m d5ray.recipes.shapes_detection
-    d5ray run shapes_detection --set dataset=coco --set dataset.size=64 \\
-        --set "dataset.categories=('cat','dog','person')"
 
 The images are drawn, with noise. Quality is COCO's mean average precision, over overlaps from 0.5 to 0.95.
-`coco` reads the published photographs and boxes from $D5RAY_DATA/coco; three categories keep the network's
-shape. Runs on different data, which FIXED cannot tell apart, are not comparable.
+`coco` reads the published photographs and boxes from $D5RAY_DATA/coco, in a recipe of its own, since other
+data are another contest; three categories keep the network's shape:
+
+    from d5ray.recipes.shapes_detection import FIXED, METRICS, MUTABLE
+    FIXED = FIXED | {
+        "dataset": "coco", "dataset_kwargs": {"size": 64, "categories": ("cat", "dog", "person")}
+    }
 """
 
 import d5ray as d5
@@ -22,14 +25,14 @@ BOXES = d5.DefaultBoxes(grids=(8, 4), sizes=((0.2, 0.3), (0.42,)))
 FIXED = {
     "model": SingleShotDetector,
     "model_kwargs": {"classes": 3, "grids": BOXES.grids, "per_cell": BOXES.per_cell},
+    "dataset": "shapes",
     "loss": d5.MultiBoxLoss(BOXES),
     "train_sampler": d5.ShuffleSampler,
     "epochs": 30,
 }
 
-# Mutable components: what may be changed to do better, and the images
+# Mutable components: what may be changed to do better
 MUTABLE = {
-    "dataset": "shapes",
     "agents": 2,
     "batch_size": 16,  # of one agent
     "events": (d5.DetectionQuality(BOXES),),

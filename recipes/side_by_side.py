@@ -1,7 +1,7 @@
 """The job of every comparison: contenders that do the same work, in rounds of fresh processes"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,11 @@ class SideBySide(ABC):
     def describe(self) -> dict[str, Any]:
         """The job as JSON data."""
         return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
+
+    def datasets(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """The data sets that are trained on, as name and options, by what tells several of them apart."""
+        name = getattr(self, "dataset", None)
+        return {"": (name, getattr(self, "dataset_kwargs", {}))} if isinstance(name, str) else {}
 
     def run(self, recipe: "Recipe", origin: "RunOrigin", address: str | None, quiet: bool) -> "Result":
         """Measure and judge."""

@@ -1,17 +1,19 @@
 """A small transformer learns what byte of a text follows: two agents, AdamW, gradients averaged by allreduce.
 
     d5ray run text_transformer        or        python -m d5ray.recipes.text_transformer
-    d5ray run text_transformer --set dataset=text --set 'dataset.paths=books/*.txt'
-    d5ray run text_transformer --set dataset=wikitext
 
-The text is modules of Python's standard library; its last tenth is the test split. `wikitext` reads
-WikiText's files from $D5RAY_DATA/wikitext (arXiv:1609.07843). The loss is in nats a byte, the criterion in
-bits: 8 is guessing. The windows of 64 bytes follow one another; what is before its window the network does
-not see.
+The text is modules of Python's standard library; its last tenth is the test split. The loss is in nats a
+byte, the criterion in bits: 8 is guessing. The windows of 64 bytes follow one another; what is before its
+window the network does not see.
 
 The network has 136,512 parameters: two blocks of width 64 with four heads (like GPT-2's, arXiv:1706.03762).
-Runs on different texts, which FIXED cannot tell apart, are not comparable; nor are those on the library of
-different versions of Python.
+
+Runs on the libraries of different versions of Python are not comparable, since their data differ. Another
+text is another contest: `wikitext` reads WikiText's files from $D5RAY_DATA/wikitext (arXiv:1609.07843), and
+`text` with "paths" your own, in a recipe of its own:
+
+    from d5ray.recipes.text_transformer import FIXED, METRICS, MUTABLE
+    FIXED = FIXED | {"dataset": "wikitext", "dataset_kwargs": {"length": 64}}
 """
 
 import d5ray as d5
@@ -24,14 +26,14 @@ from d5ray.recipes.command import main
 FIXED = {
     "model": "transformer",
     "model_kwargs": {"width": 64, "heads": 4, "depth": 2},
+    "dataset": "stdlib",
+    "dataset_kwargs": {"length": 64},
     "train_sampler": d5.ShuffleSampler,
     "epochs": 10,
 }
 
-# Mutable components: what may be changed to do better, and the text
+# Mutable components: what may be changed to do better
 MUTABLE = {
-    "dataset": "stdlib",
-    "dataset_kwargs": {"length": 64},
     "agents": 2,
     "batch_size": 32,  # of one agent
     "executor": d5fw.from_model,

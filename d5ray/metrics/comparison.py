@@ -1,6 +1,5 @@
 """Two runs, or two groups of runs, metric by metric: which is better, and whether that can be said at all"""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final, final
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.metrics import series, shown
+from d5ray.metrics.comparable import incomparable
 from d5ray.metrics.definitions import CATALOGUE, metric_named
 from d5ray.metrics.differences import BAD, TOLERANCE, Difference, Together, together
 from d5ray.metrics.familywise import FAMILY_LEVEL
@@ -26,7 +26,7 @@ class Comparison:
     """Every metric's own verdict, and one of all together, which is wrong for equal sides in at most 5 of 100
     cases, however many metrics are compared.
 
-    incomparable: in what the runs' FIXED parts differ; then there are no differences. notes: to be known by
+    incomparable: why the runs cannot be compared; then there are no differences. notes: to be known by
     whoever believes the figures. together: the second side is "worse" in one of the metrics, or "not worse"
     where any is decided; decided_by: by which metrics it is worse.
     """
@@ -110,9 +110,8 @@ def compare(
     if twice:
         raise ConfigurationError(f"{', '.join(sorted(twice))} stands on both sides: give different runs")
     names = [tuple(run.name for run in side) for side in sides]
-    incomparable = _unlike(sides[0] + sides[1])
-    if incomparable:
-        return Comparison(names[0], names[1], incomparable, (), ())
+    if reasons := incomparable(sides[0] + sides[1]):
+        return Comparison(names[0], names[1], reasons, (), ())
     known = known or {}
     first_values, second_values = (
         [known[run.name] if run.name in known else _values(run, metrics) for run in side] for side in sides
@@ -131,24 +130,6 @@ def _values(run: Run, metrics: Iterable[str]) -> dict[str, float]:
         else:
             estimates[metric] = metric_named(metric).estimate(tables).value
     return {metric: value for metric, value in estimates.items() if value is not None}
-
-
-def _unlike(runs: Sequence[Run]) -> tuple[str, ...]:
-    """In what the FIXED parts differ: a line for every key, empty where the runs are comparable."""
-    rows = [run.row for run in runs]
-    if len({row["recipe_hash"] or "" for row in rows}) == 1:
-        return ()
-    fixed = [json.loads(row["fixed"] or "{}") for row in rows]
-    lines = []
-    for key in sorted(set().union(*fixed)):
-        found: dict[str, str] = {}
-        for row, keys in zip(rows, fixed, strict=True):
-            found.setdefault(json.dumps(keys.get(key, "not fixed"), sort_keys=True), row["run_id"])
-        if len(found) > 1:
-            lines.append(
-                f"{key}: " + ", ".join(f"{_short(value)} in {name}" for value, name in found.items())
-            )
-    return tuple(lines) or ("the hashes of their FIXED parts",)
 
 
 def _notes(first: Sequence[Run], second: Sequence[Run]) -> tuple[str, ...]:

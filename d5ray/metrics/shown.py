@@ -38,7 +38,7 @@ def comparison(found: "Comparison") -> str:
     sides = markup.table(("", "runs"), [("first", _named(found.first)), ("second", _named(found.second))])
     if found.incomparable:
         lines = [markup.small(line) for line in found.incomparable]
-        return markup.block(sides, markup.title("incomparable: what is FIXED differs"), *lines)
+        return markup.block(sides, markup.title("incomparable: what is FIXED differs, or the data"), *lines)
     names = ("metric", "first", "second", "second / first", "95% interval", "pairs", "the second is")
     rows = [
         [

@@ -9,6 +9,7 @@ from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page import beside, tables, topology
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Shown
+from d5ray.metrics.comparable import incomparable
 from d5ray.metrics.views import figures, happenings, links
 
 Component = Any
@@ -79,12 +80,15 @@ def _beside(shown: Shown, look: Look) -> Component:
         "took": "time",
         "loss": "loss", "accuracy": "accuracy [%]", "ms": "step [ms]", "rate": "samples/s", "sent": "sent",
     }  # fmt: skip
-    hashes = {row["recipe_hash"] or "" for row in rows}
-    note = (
-        "What is FIXED in their recipes is the same: they can be compared, see d5ray compare for a verdict."
-        if len(hashes) == 1 and hashes != {""}
-        else "What is FIXED in them differs, or they come from no recipe: causes may be several."
-    )
+    reasons = incomparable([shown.view.run, *(other.view.run for other in look.others)])
+    if reasons:
+        note = f"They cannot be compared, since these differ: {'; '.join(reasons)}."
+    elif any(row["recipe_hash"] for row in rows):
+        note = (
+            "What is FIXED and the data are the same: they can be compared, see d5ray compare for a verdict."
+        )
+    else:
+        note = "They come from no recipe: nothing says in what they had to be alike."
     return html.Section([tables.table(rows, columns), html.P(note, className="faint")], className="panel")
 
 

@@ -54,7 +54,9 @@ def _against(first: Setting, other: Setting, place: int, without: str) -> list[B
         named = [line.partition(":")[0] for line in found.incomparable]
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         told = f"{', '.join(named[:MOST_NAMED])}{more}"
-        return [Note(f"{other.label}: not comparable, what is FIXED differs: {told}", warning=True)]
+        return [
+            Note(f"{other.label}: not comparable, what is FIXED or the data differ: {told}", warning=True)
+        ]
     drawn = [
         each for each in found.differences if each.ratio is not None and each.ratio > 0 and each.ratio != 1
     ]
