@@ -149,6 +149,7 @@ class TrainingAgent:
         self._records = AgentRecords(self._recorder, rank, experiment)
         self._stop = threading.Event()
         self._stop_reason = ""  # why the run is complete now, if an event of another agent has ended it
+        self._called = False  # whether it has trained before
         self._between_epochs = True
         self._warmup_ends = experiment.warmup_steps
         self._over = self._world.scheduler.event()  # when no agent trains any more
@@ -414,8 +415,9 @@ class TrainingAgent:
 
         An agent that cannot go on leaves its group, so that its peers do not wait for it.
         """
-        if self._optimizer.asynchronous:
+        if self._optimizer.asynchronous or self._called:
             self._recorder.event("train", step=self._progress.step, steps=steps)
+        self._called = True
         self._over = self._world.scheduler.event()
         if self._stop_reason:  # an event has ended the training before, not this one
             self._stop_reason = ""

@@ -132,7 +132,13 @@ def compare(
 
 
 @app.command()
-def check(run: NameOfAny, json: command.Json = False) -> None:
+def check(
+    run: NameOfAny,
+    key: Annotated[
+        Path | None, typer.Option(metavar="PUBLIC", help="Also: is every file as the key's owner signed it?")
+    ] = None,
+    json: command.Json = False,
+) -> None:
     """Whether the folder of a run or series keeps the rules: complete, consistent, its verdict its rows'.
 
     Nothing in the folder is executed. Exit code 1: a rule is broken. It finds accidents and contradictions,
@@ -140,13 +146,14 @@ def check(run: NameOfAny, json: command.Json = False) -> None:
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics import series  # noqa: PLC0415
-    from d5ray.recipes import checker, series_checker  # noqa: PLC0415
+    from d5ray.recipes import checker, series_checker, signatures  # noqa: PLC0415
 
     found = series.find(run)
+    signed = signatures.violations(found, key)
     if isinstance(found, series.Series):
-        broken = series_checker.violations(found)
+        broken = signed + series_checker.violations(found)
     else:
-        broken = checker.violations(found)
+        broken = signed + checker.violations(found)
     left = [checker.LIMIT] if isinstance(found, series.Series) else checker.unchecked(found)
     if json:
         terminal.as_json({"run_id": found.name, "violations": broken, "unchecked": left})
@@ -174,6 +181,46 @@ def replay(run: Name, trust: Trust = False, json: command.Json = False) -> None:
         terminal.replay(result)
     if not result.agrees:
         raise typer.Exit(EXIT_CODES[FAIL])
+
+
+@app.command()
+def rerun(
+    run: Name, trust: Trust = False, address: command.Address = None, json: command.Json = False
+) -> None:
+    """Repeat a run from its folder alone: do verdict, losses and, where promised, all bits come out the same?
+
+    Exit code 0: the same, 1: it differs, 2: nothing is decided. A folder with its user's own code that no
+    run of yours made is refused without --trust.
+    """
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.recipes.reruns import DIFFERS, OPEN  # noqa: PLC0415
+    from d5ray.recipes.reruns import rerun as rerun_it  # noqa: PLC0415
+
+    result = rerun_it(Run.find(run), trust=trust, address=address, quiet=json)
+    if json:
+        terminal.as_json(result.row)
+    else:
+        terminal.rerun(result)
+    if result.outcome == DIFFERS:
+        raise typer.Exit(EXIT_CODES[FAIL])
+    if result.outcome == OPEN:
+        raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
+
+
+@app.command()
+def keygen(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The private key; PATH.pub is the public one.")
+    ],
+    json: command.Json = False,
+) -> None:
+    """Make a pair of keys for `d5ray run --sign PATH` and `d5ray check --key PATH.pub` (Ed25519, OpenSSH)."""
+    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.metrics.signatures import make_keys  # noqa: PLC0415
+
+    made = {"private": str(path), "public": str(make_keys(path))}
+    terminal.as_json(made) if json else terminal.pairs(made)
 
 
 @app.command()

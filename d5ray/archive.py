@@ -63,8 +63,8 @@ class Kept:
 
     def keep(self, folder: Path) -> None:
         """Write them into a run's folder; raises `StorageError`."""
-        if PICKLED in self.files:
-            remember(sha256_of(self.files[PICKLED]))
+        if self.sha256 is not None:
+            remember(self.sha256)
         keep(folder, self.files)
 
 

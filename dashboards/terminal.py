@@ -28,6 +28,7 @@ from d5ray.metrics.summary import summary
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup
     from d5ray.dashboards.timeline.writing import Written
+    from d5ray.recipes.reruns import Rerun
     from d5ray.replayer import Replay
 
 FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from so many values on, such a share of outliers is told
@@ -105,6 +106,18 @@ def replay(result: "Replay") -> None:
         f"{count(result.operations, 'operation')} done again in their order; the parameters differ by "
         f"{result.difference:.1e} of their norm (at most {result.tolerance:.0e}): {what}"
     )
+
+
+def rerun(result: "Rerun") -> None:
+    """Whether a run came out the same once more."""
+    word, colour = {"same": ("SAME", "green"), "differs": ("DIFFERS", "red")}.get(
+        result.outcome, ("INCONCLUSIVE", "yellow")
+    )
+    out().print(f"d5ray rerun  {result.run_id}  as {result.again}", Text(f"  {word}", style=colour))
+    bits = "to the last bit the same" if result.bits else f"losses differ by up to {result.losses:.1e}"
+    out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}", markup=False)
+    for reason in result.reasons:
+        out().print(f"! {reason}", markup=False)
 
 
 def written(files: Sequence[Path]) -> None:

@@ -19,9 +19,11 @@ import typer
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.series import Series
+from d5ray.metrics.signatures import private_key
 from d5ray.metrics.store import Run
 from d5ray.recipes import library, settings
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, INCONCLUSIVE, Recipe, Result
+from d5ray.recipes.signatures import sign_all
 
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
 INTERRUPTED = 130  # what typer makes of Ctrl-C in a command
@@ -58,6 +60,10 @@ Flight = Annotated[
         help="Answer SQL by Arrow Flight while it runs, with a token; port 0: any that is free.",
     ),
 ]
+Sign = Annotated[
+    Path | None,
+    typer.Option(metavar="KEY", help="Sign the run's folder at its end with this key, see d5ray keygen."),
+]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
 Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to the first step went.")]
 
@@ -70,6 +76,7 @@ class Way:
     steps: int | None  # to be compared
     resume: str | None
     flight: str | None = None  # where it answers queries meanwhile
+    sign: Path | None = None  # with this key
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless it is one of them."""
@@ -95,12 +102,13 @@ def run(
     resume: Resume = None,
     address: Address = None,
     flight: Flight = None,
+    sign: Sign = None,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
     module = library.load(recipe)
-    way = Way(seeds, check_determinism, resume, flight)
+    way = Way(seeds, check_determinism, resume, flight, sign)
     _execute(module, Path(recipe).stem, set_, seed, way, address, json, timings)
 
 
@@ -117,10 +125,11 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
         resume: Resume = None,
         address: Address = None,
         flight: Flight = None,
+        sign: Sign = None,
         json: Json = False,
         timings: Timings = False,
     ) -> None:
-        way = Way(seeds, check_determinism, resume, flight)
+        way = Way(seeds, check_determinism, resume, flight, sign)
         _execute(module, name, set_, seed, way, address, json, timings)
 
     itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
@@ -172,6 +181,7 @@ def _execute(
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
     recipe.made()  # everything that can be wrong with it is said before Ray is loaded
     way.check()
+    key = None if way.sign is None else private_key(way.sign)
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.recipes import determinism, runner  # noqa: PLC0415
     from d5ray.recipes import seeds as series  # noqa: PLC0415
@@ -184,6 +194,8 @@ def _execute(
         result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
         result = runner.run(recipe, address=address, quiet=json, resume=way.resume, flight=way.flight)
+    if key is not None:
+        sign_all(result.folder, key)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
     if timings:
         terminal.timings(startup)

@@ -1,4 +1,4 @@
-"""Which files of code this user's runs made in this D5RAY_HOME: the SHA-256 of each, an empty file a hash
+"""Which experiments this user's runs kept in this D5RAY_HOME: the SHA-256 of each, an empty file a hash
 
 The folder belongs to the user alone (mode 700), so that nobody else can add to it, wherever a run's own
 folder lies and whoever can write there.

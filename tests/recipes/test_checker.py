@@ -16,8 +16,10 @@ import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.metrics.reader import Run
 from d5ray.metrics.schema import table_of
+from d5ray.metrics.signatures import make_keys, private_key
 from d5ray.recipes.checker import violations
 from d5ray.recipes.recipe import Recipe, judged, overall
+from d5ray.recipes.signatures import sign_all
 from tests.conftest import d5ray
 
 FIXED: dict[str, Any] = {
@@ -364,3 +366,67 @@ def test_a_run_that_went_on_from_a_checkpoint_keeps_the_rules() -> None:
     """Its steps begin where the checkpoint was."""
     first = simulated(events=(d5.Checkpoint(every_epochs=2),), epochs=2)
     assert violations(Run(simulated(events=(d5.Checkpoint(every_epochs=2),), resume=first))) == []
+
+
+# -- signed runs ---------------------------------------------------------------------------------------------
+
+
+def test_a_signed_run_is_held_to_its_key(made: Path, tmp_path: Path) -> None:
+    """With the key: 0 as it was, 1 for a changed byte, another key and no signature, 3 for what is no key."""
+    folder = tmp_path / made.name
+    shutil.copytree(made, folder)
+    mine, other = make_keys(tmp_path / "mine"), make_keys(tmp_path / "other")
+
+    def codes(*keys: Path) -> list[int]:
+        return [d5ray("check", str(folder), "--key", str(key)).code for key in keys]
+
+    assert codes(mine) == [1]  # not signed
+    sign_all(folder, private_key(tmp_path / "mine"))
+    assert codes(mine, other, tmp_path / "mine", tmp_path / "none") == [0, 1, 3, 3]
+    with (folder / "metrics.parquet").open("ab") as file:
+        file.write(b" ")
+    done = d5ray("check", str(folder))  # also without a key, the folder is not what was signed
+    assert done.code == 1
+    assert "'metrics.parquet' was changed since it was signed" in done.out
+
+
+def test_a_run_is_signed_at_its_end(tmp_path: Path) -> None:
+    """By `d5ray run --sign`: no file comes later. A key that is none is an error before anything runs."""
+    home = {"D5RAY_HOME": str(tmp_path / "home")}
+    recipe = tmp_path / "mine.py"
+    recipe.write_text(SIGNED)
+    public = make_keys(tmp_path / "key")
+    assert d5ray("run", str(recipe), "--sign", str(public), env=home).code == 3
+    assert not (tmp_path / "home").exists()
+    done = d5ray("run", str(recipe), "--sign", str(tmp_path / "key"), env=home)
+    assert done.code == 0, done.err
+    done = d5ray("check", "last", "--key", str(public), env=home)
+    assert done.code == 0, done.out
+
+
+SIGNED = """
+from dataclasses import dataclass
+import d5ray as d5
+from d5ray.experiment import Experiment
+from d5ray.metrics.schema import table_of
+from d5ray.recipes.recipe import Result, judged, overall
+
+
+@dataclass(frozen=True)
+class Simulated:
+    epochs: int = 1
+    seed: int = 3
+    name: str = ""
+
+    def run(self, recipe, origin, address, quiet):
+        wanted = Experiment("mlp", "digits", d5.SGD(0.1), epochs=self.epochs, seed=self.seed)
+        with d5.simulate(wanted, origin=origin) as group:
+            group.train(progress=False)
+            verdicts = judged(recipe.criteria, group.tables(), "completed")
+            verdict = overall(verdicts, "completed")
+            group.close(verdict=verdict, verdicts=table_of("verdicts", [v.row for v in verdicts]))
+        return Result(recipe, group.run_id, group.folder, verdict, verdicts, "completed", "", {})
+
+
+FIXED, MUTABLE, METRICS = {"job": Simulated}, {}, [d5.TestAccuracy() >= 0.01]
+"""

@@ -1,0 +1,31 @@
+"""Signatures of runs and series: of all their folders, made when they end, and held to a public key"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from d5ray.metrics.reader import Run
+from d5ray.metrics.series import Series
+from d5ray.metrics.signatures import SIGNATURE, differences, public_key, sign
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+def sign_all(folder: Path, key: "Ed25519PrivateKey") -> None:
+    """Sign the folder of a run, or those of a series and of its runs."""
+    if Series.is_one(folder):
+        for run in Series(folder).runs:
+            sign(run.folder, key)
+    sign(folder, key)
+
+
+def violations(found: Run | Series, key: Path | None) -> list[str]:
+    """What is not as it was signed, a sentence each.
+
+    key: a file with the public key of who must have signed; without one, a folder need not be signed, and
+    one that is must be as it was then. Raises `ConfigurationError` for a file that holds no key.
+    """
+    public = None if key is None else public_key(key)
+    folders = [found.folder, *([run.folder for run in found.runs] if isinstance(found, Series) else [])]
+    asked = [folder for folder in folders if public is not None or (folder / SIGNATURE).exists()]
+    return [text for folder in asked for text in differences(folder, public)]
