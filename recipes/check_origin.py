@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from d5ray import archive
 from d5ray.distributed.topologies.drawn import drawn
-from d5ray.errors import ConfigurationError
+from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.environment import d5ray_version
 from d5ray.metrics.keepsakes import EXPERIMENT, PICKLED, kept_parameters, sha256_of
@@ -86,31 +86,33 @@ def kept(folder: Folder) -> Iterator[str]:
     A pickle is compared by its hash alone: nothing is unpickled.
     """
     row = folder.row
-    files = [folder.path / name for name in (EXPERIMENT, PICKLED) if (folder.path / name).is_file()]
-    if row["experiment_sha256"] is not None and not files:
-        yield "the experiment that the run kept is not there"
-    elif row["experiment_sha256"] is None and files:
-        yield f"{files[0].name} is there, but its hash is not recorded"
-    if (
-        len(files) == 1
-        and files[0].name == PICKLED
-        and sha256_of(files[0].read_bytes()) != (row["experiment_sha256"] or "")
-    ):
+    recorded = row["experiment_sha256"]
+    file = next(
+        (folder.path / name for name in (EXPERIMENT, PICKLED) if (folder.path / name).is_file()), None
+    )
+    if (file is None) != (recorded is None):
+        yield "the experiment that the run kept, or its hash, is not there"
+    elif file is not None and file.name == PICKLED and sha256_of(file.read_bytes()) != recorded:
         yield f"{PICKLED} is not the one that the run kept: its hash is another"
-    elif files and files[0].name == EXPERIMENT:
-        try:
-            archived = archive.read(folder.run)
-        except ConfigurationError as error:
-            yield str(error)
-        else:
-            topology = archived.experiment.topology if archived is not None else None
-            if topology is not None and drawn(topology) != row["graph"]:
-                yield "the graph in runs is not the one of the experiment's topology"
+    elif file is not None and file.name == EXPERIMENT:
+        yield from _plain(folder)
     parameters = kept_parameters(folder.path)
     if parameters:
         found = hashlib.sha256(parameters[min(parameters)].tobytes()).hexdigest()
         if found != row["parameters_sha256"]:
             yield "parameters.npz does not hold the parameters whose hash is recorded"
+
+
+def _plain(folder: Folder) -> Iterator[str]:
+    """The kept experiment can be read, and its graph is the run's."""
+    try:
+        archived = archive.read(folder.run)
+    except D5Error as error:
+        yield str(error)
+        return
+    topology = None if archived is None else archived.experiment.topology
+    if topology is not None and drawn(topology) != folder.row["graph"]:
+        yield "the graph in runs is not the one of the experiment's topology"
 
 
 def machine(folder: Folder) -> Iterator[str]:

@@ -64,9 +64,9 @@ def invented(folder: Folder) -> Iterator[str]:
             yield f"the run was to reach {each.get('label')}, a metric that neither d5ray nor the user has"
 
 
-def not_recomputed(folder: Folder) -> list[str]:
+def not_recomputed(row: Mapping[str, Any]) -> list[str]:
     """The metrics of the user's own, whose code is not in the folder."""
-    return [each["label"] for each in described(folder.row) or () if each.get("own") is True]
+    return [each["label"] for each in described(row) or () if each.get("own") is True]
 
 
 def _key(verdict: Mapping[str, Any]) -> tuple[str, str, float]:

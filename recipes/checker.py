@@ -36,14 +36,16 @@ def violations(run: Run) -> list[str]:
 def unchecked(run: Run) -> list[str]:
     """What of this run no rule can tell; empty for one that cannot be read."""
     try:
-        folder = Folder(run, run.row, run.tables())
-        found = [f"{label} is a metric of the user's own: its verdict is not computed again"
-                 for label in check_verdicts.not_recomputed(folder)]  # fmt: skip
-        if folder.row["recipe"] in library.shipped() and folder.row["d5ray_version"] != d5ray_version():
-            found.append("it is of another version of d5ray: its recipe is not compared with the shipped one")
-        return [*found, LIMIT]
+        row = run.row
+        found = [
+            f"{label} is a metric of the user's own: its verdict is not computed again"
+            for label in check_verdicts.not_recomputed(row)
+        ]
     except (D5Error, KeyError, TypeError, ValueError):
         return []
+    if row["recipe"] in library.shipped() and row["d5ray_version"] != d5ray_version():
+        found.append("it is of another version of d5ray: its recipe is not compared with the shipped one")
+    return [*found, LIMIT]
 
 
 def _kept(rule: Rule, folder: Folder) -> Iterator[str]:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from d5ray.errors import StorageError
 from d5ray.metrics.files import storing
-from d5ray.metrics.folders import home
+from d5ray.metrics.folders import home, make_folder
 
 
 def remember(sha256: str) -> None:
     """Note that this user made a file with this hash; raises `StorageError`."""
     folder = _folder()
     with storing(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     if not _is_private(folder):
         raise StorageError(
             f"{folder} can be written by others, or belongs to somebody else: it must be yours alone "

@@ -220,7 +220,7 @@ FORGED: dict[str, tuple[tuple[str, Change], str]] = {
         to("experiment_sha256", "0" * 64), "is not the file that the run .* kept",
     ),
     "no hash of it": (
-        to("experiment_sha256", None), "experiment.json is there, but its hash is not recorded",
+        to("experiment_sha256", None), "the experiment that the run kept, or its hash, is not there",
     ),
     "other parameters": (to("parameters_sha256", None), "no hash of the parameters is recorded"),
     "another graph": (to("graph", "{}"), "the graph in runs is not the one"),
