@@ -4,10 +4,8 @@ import math
 import sys
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
 from d5ray.actors.training_agent import Progress as Position
+from d5ray.console import BarColumn, Field, TimeRemainingColumn, progress
 
 
 class Bar:
@@ -16,15 +14,13 @@ class Bar:
     def __init__(self, name: str, first: int, last: int, *, show: bool) -> None:
         self.visible = show and sys.stderr.isatty()
         self.interval = 0.25 if self.visible else 1.0  # seconds between two looks
-        self._progress = Progress(
-            TextColumn("{task.description}"),
+        self._progress = progress(
+            Field("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} steps"),
-            TextColumn("{task.fields[values]}"),
+            Field("{task.completed:.0f}/{task.total:.0f} steps"),
+            Field("{task.fields[values]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not self.visible,
+            show=self.visible,
         )
         self._task = self._progress.add_task(name, total=last, completed=first, values="")
 

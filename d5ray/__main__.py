@@ -48,6 +48,7 @@ def list_recipes(json: command.Json = False) -> None:
 @app.command()
 def runs(json: command.Json = False) -> None:
     """The runs kept under D5RAY_HOME, newest first, and the series that runs are parts of."""
+    from d5ray.console import err  # noqa: PLC0415
     from d5ray.dashboards import series as series_shown  # noqa: PLC0415
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics.reader import looked_for  # noqa: PLC0415
@@ -61,7 +62,7 @@ def runs(json: command.Json = False) -> None:
         if several := list_series():
             series_shown.listed(several)
     for reason in unread:
-        terminal.err().print(f"! {reason}", markup=False)
+        err().print(f"! {reason}")
 
 
 @app.command()

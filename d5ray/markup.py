@@ -4,6 +4,8 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
+from d5ray.visible import one_line
+
 COLOURS = {"PASS": "#218a43", "FAIL": "#e0343f", "INCONCLUSIVE": "#a47008"}
 LONGEST = 200  # characters of one cell
 _LINE = "border-bottom:1px solid rgba(128,128,128,0.35)"
@@ -30,7 +32,7 @@ def text(value: object) -> Html:
         shown = "null" if value is None else str(value)
     if len(shown) > LONGEST:
         shown = shown[: LONGEST - 1] + "…"
-    return Html(html.escape(shown))
+    return Html(html.escape(one_line(shown)))
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[bool] = ()) -> Html:

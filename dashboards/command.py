@@ -62,6 +62,7 @@ def grafana(
     json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
     """Write dashboards for Grafana, and alerts and settings for Prometheus, of what Ray shows of runs."""
+    from d5ray.console import out  # noqa: PLC0415
     from d5ray.dashboards import placing, terminal  # noqa: PLC0415 - quick for those who only want help
 
     placed = placing.place(output, address)
@@ -78,4 +79,4 @@ def grafana(
     written = {path.name: str(path.parent) for path in (*placed.dashboards, placed.alerts, placed.settings)}
     terminal.pairs(written)
     for line in placed.lines:
-        typer.echo(line)
+        out().print(line, soft_wrap=True)

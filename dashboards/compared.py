@@ -1,10 +1,7 @@
 """What `d5ray compare` shows: a line for every metric, and what has to be known to believe it"""
 
-from rich.table import Table
-from rich.text import Text
-
+from d5ray.console import Table, out, styled
 from d5ray.dashboards.numbers import count, number
-from d5ray.dashboards.terminal import out
 from d5ray.metrics.comparison import Comparison
 from d5ray.metrics.differences import BAD, GOOD, Difference
 
@@ -14,23 +11,23 @@ STYLES = dict.fromkeys(GOOD, "bold green") | dict.fromkeys(BAD, "bold red") | {"
 def show(comparison: Comparison) -> None:
     """On standard output."""
     console = out()
-    console.print(f"first   {_side(comparison.first)}", markup=False)
-    console.print(f"second  {_side(comparison.second)}", markup=False)
+    console.print(f"first   {_side(comparison.first)}")
+    console.print(f"second  {_side(comparison.second)}")
     if comparison.incomparable:
         console.print("incomparable: what is FIXED differs, or the data", style="bold red")
         for line in comparison.incomparable:
-            console.print(f"  {line}", markup=False)
+            console.print(f"  {line}")
         return
     console.print(_table(comparison.differences))
     for line in comparison.conclusion:
-        console.print(line, markup=False)
+        console.print(line)
     reasons = {difference.reason for difference in comparison.differences if difference.reason}
     for note in (*comparison.notes, *sorted(reasons)):
-        console.print(f"! {note}", style="yellow", markup=False)
+        console.print(f"! {note}", style="yellow")
 
 
 def _table(differences: tuple[Difference, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in ("metric", "first", "second", "second / first", "95% interval", "pairs", "the second is"):
         table.add_column(name, justify="left" if name in ("metric", "the second is") else "right")
     for each in differences:
@@ -42,7 +39,7 @@ def _table(differences: tuple[Difference, ...]) -> Table:
             "–" if each.ratio is None else f"{each.ratio:.3f}",
             interval,
             str(each.n),
-            Text(each.verdict, style=STYLES.get(each.verdict, "")),
+            styled(each.verdict, style=STYLES.get(each.verdict, "")),
         )
     return table
 

@@ -8,10 +8,8 @@ from typing import Literal, final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
+from d5ray.console import Group, Table, styled
 from d5ray.dashboards import profiles, studies
 from d5ray.dashboards.numbers import COLOURS, number, size
 from d5ray.metrics import side_by_side
@@ -66,15 +64,15 @@ def sections(verdicts: Iterable[Verdict]) -> list[Group]:
             made[title] = _section(label)
         low, high = verdict.low, verdict.high
         made[title].add_row(
-            Text(", ".join(label.at.values()) or label.who),
+            ", ".join(label.at.values()) or label.who,
             "≥" if verdict.relation == ">=" else "≤",
             number(verdict.target * scale),
             "–" if verdict.value is None else short(verdict.value * scale),
             "" if low is None or high is None else f"[{short(low * scale)}, {short(high * scale)}]",
             str(verdict.n) if verdict.n else "",
-            Text(verdict.verdict, style=COLOURS[verdict.verdict]),
+            styled(verdict.verdict, style=COLOURS.get(verdict.verdict, "")),
         )
-    return [Group(Text(title, style="bold"), table) for title, table in made.items()]
+    return [Group(styled(title, style="bold"), table) for title, table in made.items()]
 
 
 def absolute(tables: Mapping[str, pa.Table]) -> list[Table]:
@@ -88,7 +86,7 @@ def steps(tables: Mapping[str, pa.Table]) -> Table | None:
     names = side_by_side.contenders(tables)
     if not names:
         return None
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     table.add_column("contender")
     for heading in ("step (ms)", "95% interval", "n", "samples/s", "test accuracy"):
         table.add_column(heading, justify="right")
@@ -97,7 +95,7 @@ def steps(tables: Mapping[str, pa.Table]) -> Table | None:
         low, high = found.low, found.high
         rate, right = _rate(tables, name), _worst(tables, TestAccuracy.name, name)
         table.add_row(
-            Text(name),
+            name,
             short(found.known * 1e3),
             "" if low is None or high is None else f"[{short(low * 1e3)}, {short(high * 1e3)}]",
             str(found.n),
@@ -135,7 +133,7 @@ def _scale(verdict: Verdict) -> tuple[float, str]:
 
 
 def _section(label: Label) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     side: Literal["left", "right"] = "right" if label.at else "left"
     table.add_column(", ".join(label.at) or "contenders", justify=side, min_width=6)
     table.add_column("")
@@ -153,13 +151,13 @@ def _by_size(
     split = [scope.partition("] ") for scope in scopes]  # a contender's name ends in the number of processes
     names = dict.fromkeys(f"{name}]" for name, _, _ in split)
     sizes = dict.fromkeys(size for _, _, size in split)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     table.add_column(heading)
     for at in sizes:
         table.add_column(at, justify="right")
     for name in names:
         found = (side_by_side.time_of(tables, metric, name, at).value for at in sizes)
-        table.add_row(Text(name), *("–" if value is None else shown(value) for value in found))
+        table.add_row(name, *("–" if value is None else shown(value) for value in found))
     return table
 
 

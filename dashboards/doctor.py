@@ -7,11 +7,10 @@ from importlib import metadata
 from typing import Any
 
 import psutil
-from rich.table import Table
-from rich.text import Text
 
 from d5ray.actors.session import reachable
-from d5ray.dashboards.terminal import out, size
+from d5ray.console import Table, out, styled
+from d5ray.dashboards.numbers import size
 from d5ray.errors import D5Error
 from d5ray.metrics import store
 from d5ray.metrics.environment import capture
@@ -101,10 +100,10 @@ def healthy(findings: list[Finding]) -> bool:
 
 def show(findings: list[Finding]) -> None:
     """The findings as a table."""
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = Table(header=False)
     for finding in findings:
         text = finding.text + (f": {finding.advice}" if finding.advice else "")
-        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, Text(text))
+        table.add_row(styled(finding.state, style=STYLES[finding.state]), finding.topic, text)
     out().print(table)
 
 

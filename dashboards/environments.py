@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from rich.markup import escape
-from rich.table import Table
-
-from d5ray.dashboards.terminal import out
+from d5ray.console import Table, out
 from d5ray.metrics.store import Run
 
 Facts = dict[str, dict[str, dict[str, str]]]  # by run, node and key
@@ -55,20 +52,20 @@ def show(facts: Facts) -> None:
     found, console = sorted_out(facts), out()
     alike = _table("key", "value")
     for key, value in found.alike.items():
-        alike.add_row(key, escape(value))
+        alike.add_row(key, value)
     console.print(alike)
     if found.differing:
         table = _table("key", "run", "node", "value")
         for key, told in found.differing.items():
             for run, node, value in told:
-                table.add_row(key, run, node, escape(value))
+                table.add_row(key, run, node, value)
         console.print(table)
     if found.unknown:
-        console.print(f"not known: {', '.join(found.unknown)}", style="dim", markup=False)
+        console.print(f"not known: {', '.join(found.unknown)}", style="dim")
 
 
 def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in names:
         table.add_column(name, overflow="fold")
     return table

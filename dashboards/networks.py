@@ -5,12 +5,9 @@ import math
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
+from d5ray.console import Table, out, styled
 from d5ray.dashboards.numbers import count, number, size
-from d5ray.dashboards.terminal import out
 from d5ray.networks.difference import compare_values, structural_difference
 from d5ray.networks.network import Network
 from d5ray.operators.node import Node
@@ -26,22 +23,21 @@ def show(network: Network) -> None:
     held = network.parameters.values()
     elements, taken = sum(each.size for each in held), sum(each.nbytes for each in held)
     console.print(
-        f"[bold]{escape(network.name)}[/bold]  {count(len(network.nodes), 'node')}  {elements:,} parameters "
-        f"in {count(len(network.parameters), 'tensor')} ({size(taken)})"
+        styled(network.name, "bold"),
+        f"  {count(len(network.nodes), 'node')}  {elements:,} parameters "
+        f"in {count(len(network.parameters), 'tensor')} ({size(taken)})",
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name, side in (("node", "left"), ("type", "left"), ("makes", "left"), ("parameters", "right")):
         table.add_column(name, justify="right" if side == "right" else "left")
     for name, each in network.inputs.items():
-        table.add_row(_short(name), Text("input", style="dim"), Text(str(each)), "")
+        table.add_row(_short(name), styled("input", style="dim"), str(each), "")
     for node in network.nodes:
         makes = next((network.descriptors.get(name) for name in node.outputs if name), None)
         owned = _parameters(network, node)
-        table.add_row(
-            _short(node.name), Text(_type(node)), Text(str(makes or "?")), f"{owned:,}" if owned else ""
-        )
+        table.add_row(_short(node.name), _type(node), str(makes or "?"), f"{owned:,}" if owned else "")
     for name, each in network.outputs.items():
-        table.add_row(_short(name), Text("output", style="dim"), Text(str(each)), "")
+        table.add_row(_short(name), styled("output", style="dim"), str(each), "")
     console.print(table)
 
 
@@ -102,12 +98,12 @@ def _held(network: Network) -> dict[str, Any]:
 def show_compared(report: dict[str, Any]) -> None:
     """The same for people."""
     console = out()
-    console.print(escape(report["structure"] or "the structure is the same"))
+    console.print(report["structure"] or "the structure is the same")
     rows = report["values"]
     if not rows:
         console.print("all values that both hold under one name are equal")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in ("tensor", "L1", "L2", "largest", "relative L2", ""):
         table.add_column(name, justify="left" if name in ("tensor", "") else "right")
     for row in rows[:MOST_ROWS]:
@@ -115,7 +111,7 @@ def show_compared(report: dict[str, Any]) -> None:
         table.add_row(
             _short(row["tensor"]),
             *("–" if each is None else number(each) for each in norms),
-            escape(row["why"]),
+            row["why"],
         )
     console.print(table)
     if len(rows) > MOST_ROWS:
@@ -151,4 +147,4 @@ def _type(node: Node) -> str:
 
 
 def _short(name: str) -> str:
-    return escape(name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :])
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]

@@ -8,11 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 import pyarrow as pa
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
-from d5ray.dashboards import terminal
+from d5ray.console import Group, Table, lines, out, styled
 from d5ray.dashboards.numbers import count, number
 from d5ray.metrics import operators
 from d5ray.metrics.operators import (
@@ -123,16 +120,16 @@ def as_data(run: Run) -> dict[str, Any]:
 
 def show(run: Run) -> None:
     """The table, the peaks that shares are of, and what is missing, on standard output."""
-    row, tables, console = run.row, run.tables(), terminal.out()
+    row, tables, console = run.row, run.tables(), out()
     job = json.loads(row["experiment"])
     console.print(
         f"d5ray bench operators  {job['suite']} {job['mode']}  {job['dtype']}  {job['device']}, "
         f"{count(job['threads'], 'thread')}",
-        Text(f"  {row['status']}", style="bold"),
+        styled(f"  {row['status']}", style="bold"),
         sep="",
     )
     if row["stop_reason"]:
-        console.print(row["stop_reason"], style="yellow", markup=False)
+        console.print(lines(row["stop_reason"], "yellow"))
     found = measured(run)
     for section in sections(found, job["frameworks"]):
         console.print(section)
@@ -143,7 +140,7 @@ def show(run: Run) -> None:
             f"{number(moved[0] / 1e9)} GB/s ({moved[1]}, copying)"
         )
     for line in left_out(tables):
-        console.print(f"! {line}", style="yellow", markup=False)
+        console.print(f"! {line}", style="yellow")
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
 
 
@@ -153,7 +150,7 @@ def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
     for each in found:
         groups[each.group].append(each)
     for group, members in groups.items():
-        table = Table(box=None, pad_edge=False, header_style="bold")
+        table = Table()
         for name in ("problem", "framework"):
             table.add_column(name)
         for name in ("time", "95% interval", "n", "GFLOP/s", "GB/s", "FLOP/B", "of peak"):
@@ -162,7 +159,7 @@ def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
         for each in members:
             table.add_row(*_cells(each, each.problem == last))
             last = each.problem
-        yield Group(Text(group, style="bold"), table)
+        yield Group(styled(group, style="bold"), table)
 
 
 def left_out(tables: Mapping[str, pa.Table]) -> list[str]:

@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping
 
 import pyarrow as pa
-from rich.table import Table
-from rich.text import Text
 
+from d5ray.console import Table
 from d5ray.dashboards.numbers import number
 from d5ray.metrics.profiles import (
     EVALUATED_STEP,
@@ -42,7 +41,7 @@ def needed(run: Tables, by: str) -> Table:
             until = tried.get(f"{optimizer}, {workload}[1]")
             most = "" if until is None else f"> {number(float(until.max()))}"
             cells.append(number(t) if math.isfinite(t) else most or "missed")
-        table.add_row(Text(optimizer), *cells, f"{score(ratios[optimizer]):.3f}")
+        table.add_row(optimizer, *cells, f"{score(ratios[optimizer]):.3f}")
     return table
 
 
@@ -51,7 +50,7 @@ def profile(run: Tables) -> Table:
     ratios = ratios_of(medians_of(run, MEASURES["steps"]))
     table = _table("share within … × the fewest steps", *(f"{tau:g}" for tau in TAUS))
     for optimizer in _best_first(ratios):
-        table.add_row(Text(optimizer), *(f"{share(ratios[optimizer], tau):.2f}" for tau in TAUS))
+        table.add_row(optimizer, *(f"{share(ratios[optimizer], tau):.2f}" for tau in TAUS))
     return table
 
 
@@ -64,7 +63,7 @@ def _workloads(medians: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     table.add_column(first)
     for heading in others:
         table.add_column(heading, justify="right")

@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
+from d5ray.console import Table, lines, out, styled
 from d5ray.dashboards.numbers import COLOURS, count, number
-from d5ray.dashboards.terminal import criteria, notes, out
+from d5ray.dashboards.terminal import criteria, notes
 from d5ray.metrics.definitions import Verdict
 from d5ray.metrics.series import Series
 
@@ -19,27 +17,27 @@ def show(series: Series) -> None:
     joint = [Verdict(**verdict) for verdict in series.verdicts.to_pylist()]
     word = row["verdict"] or row["status"]
     title = f"d5ray  {row['recipe']}  {_what(row)}  {count(len(runs), 'run')}"
-    console.print(title, Text(f"  {word}", style=COLOURS.get(word, "bold")), sep="")
+    console.print(title, styled(f"  {word}", style=COLOURS.get(word, "bold")), sep="")
     if row["stop_reason"]:
-        console.print(f"{row['status']}: {row['stop_reason']}", style="red", markup=False)
+        console.print(lines(f"{row['status']}: {row['stop_reason']}", "red"))
     console.print(_runs(series))
     if joint:
         console.print(criteria(joint))
     detail = json.loads(row["detail"] or "{}")
     for note in (*notes(joint), *detail.get("warnings", ())):
-        console.print(f"! {note}", style="yellow", markup=False)
+        console.print(f"! {note}", style="yellow")
     console.print(f"data  {series.folder}", f'sql  d5ray sql {series.name} "select …"', sep="   ")
 
 
 def listed(found: Sequence[Series]) -> None:
     """One line a series, newest first."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in ("series", "status", "verdict", "runs", "of"):
         table.add_column(name)
     for series in found:
         row = series.row
         word = row["verdict"] or "–"
-        verdict = Text(word, style=COLOURS.get(word, ""))
+        verdict = styled(word, style=COLOURS.get(word, ""))
         table.add_row(series.name, row["status"], verdict, str(len(row["runs"] or ())), _what(row))
     out().print(table)
 
@@ -74,7 +72,7 @@ def _runs(series: Series) -> Table:
     """A line for each run, with what each criterion's metric came to in it."""
     verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
     judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in ("seed", "run", "status"):
         table.add_column(name)
     for name in judged:
@@ -86,5 +84,5 @@ def _runs(series: Series) -> Table:
         word = row["verdict"] or "–"
         cells = ["–" if values.get(name) is None else number(values[name]) for name in judged]
         colour = COLOURS.get(word, "")
-        table.add_row(str(row["seed"]), run.name, row["status"], *cells, Text(word, style=colour))
+        table.add_row(str(row["seed"]), run.name, row["status"], *cells, styled(word, style=colour))
     return table

@@ -5,9 +5,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, final
 
-from rich.table import Table as Shown
-from rich.text import Text
-
+from d5ray.console import Table, err, lines, out
 from d5ray.dashboards import terminal, written
 from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.metrics.folders import home
@@ -71,16 +69,16 @@ class Shell:
         from d5ray.dashboards.prompt import session  # noqa: PLC0415 (only on a terminal)
 
         prompt = session(home() / "sql_history", lambda: self.run)
-        terminal.err().print(f"{self.run!r}  .help for help, Ctrl-D to leave", style="dim", markup=False)
+        err().print(f"{self.run!r}  .help for help, Ctrl-D to leave", style="dim")
         while not self.left:
             try:
                 self.execute(prompt())
             except KeyboardInterrupt:  # Ctrl-C: what was typed is dropped, or the query was ended
-                continue
+                err().print("interrupted", style="yellow")
             except EOFError:
                 return
             except D5Error as error:
-                terminal.err().print(str(error), style="red", markup=False)
+                err().print(lines(str(error), "red"))
 
     # --------------------------------------------------------------------------------------------------
 
@@ -97,7 +95,7 @@ class Shell:
         count = f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
         if more:
             count = f"the first {len(rows):,} of {_count(self.run, query)} rows"
-        terminal.err().print(f"{count} in {time.perf_counter() - begin:.3f} s", style="dim")
+        err().print(f"{count} in {time.perf_counter() - begin:.3f} s", style="dim")
 
     def _command(self, text: str) -> None:
         name, _, argument = text.partition(" ")
@@ -116,7 +114,7 @@ class Shell:
             terminal.runs(list_runs())
         elif name == ".use":
             self.run = self._find(argument)
-            terminal.err().print(repr(self.run), style="dim", markup=False)
+            err().print(repr(self.run), style="dim")
         elif name == ".rows":
             if not argument.isdigit() or not int(argument):
                 raise ConfigurationError(f".rows {argument}: give a whole number of at least 1")
@@ -153,22 +151,20 @@ def statements(text: str) -> list[str]:
 
 def show(names: list[str], rows: list[list[Any]]) -> None:
     """Rows on standard output. Columns that do not fit are left out in the middle, and that is said."""
-    console = terminal.out()
+    console = out()
     cells = [[terminal.cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) + 2 for at, name in enumerate(names)]
     kept = _fitting(widths, console.width)
-    table = Shown(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for at in kept:
         numeric = any(isinstance(row[at], (int, float)) for row in rows if at is not None)
-        table.add_column("…" if at is None else Text(names[at]), justify="right" if numeric else "left",
+        table.add_column("…" if at is None else names[at], justify="right" if numeric else "left",
                          no_wrap=True, overflow="ellipsis")  # fmt: skip
     for row in cells:
-        table.add_row(*("…" if at is None else Text(row[at]) for at in kept))
+        table.add_row(*("…" if at is None else row[at] for at in kept))
     console.print(table)
     if None in kept:
-        terminal.err().print(
-            f"{len(kept) - 1} of {len(names)} columns fit: select some, or .json, .csv", style="dim"
-        )
+        err().print(f"{len(kept) - 1} of {len(names)} columns fit: select some, or .json, .csv", style="dim")
 
 
 def _fitting(widths: list[int], room: int) -> list[int | None]:
@@ -229,7 +225,6 @@ def interruptible(run: Asked, ask: Callable[[], None]) -> None:
             source.interrupt()  # again: before it has begun a query cannot be interrupted
         if not done.is_set():  # it goes on alone; the next query gets a connection of its own
             run.close()
-        terminal.err().print("interrupted", style="yellow")
         raise
     if failed:
         raise failed[0]

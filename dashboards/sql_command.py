@@ -16,7 +16,7 @@ from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.store import Run
 from d5ray.metrics.tokens import token_from
 
-INTERRUPTED = 2  # the exit code after Ctrl-C, as of a run
+INTERRUPTED = 130  # the exit code after Ctrl-C, as of a run
 MOST_ROWS = 1000  # of one query's result that are shown
 
 Where = Annotated[
@@ -90,6 +90,7 @@ def sql(
 
 
 def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int | None, json: bool) -> None:
+    from d5ray.console import err  # noqa: PLC0415
     from d5ray.dashboards import terminal, written  # noqa: PLC0415
 
     if json and output is None:
@@ -100,7 +101,7 @@ def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int 
         with asked.ask(query) as answer:
             count = written.write(answer, format, output)
         if output is not None:
-            terminal.err().print(f"{count:,} rows in {output}", style="dim", markup=False)
+            err().print(f"{count:,} rows in {output}", style="dim")
 
 
 def _found(name: str | None, token_file: Path | None, address: str | None) -> Asked:
@@ -124,13 +125,13 @@ def _found(name: str | None, token_file: Path | None, address: str | None) -> As
 
 
 def _serve(name: str | None, bind: str) -> None:
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.console import err  # noqa: PLC0415
 
     served = _found(name, None, None)
     endpoint = served.served(bind)
     ended = threading.Event()
     try:
-        terminal.err().print(f"{served!r} at {endpoint.location}  token {endpoint.token}", markup=False)
+        err().print(f"{served!r} at {endpoint.location}  token {endpoint.token}")
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
         while not ended.wait(1.0):
             pass

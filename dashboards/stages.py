@@ -2,11 +2,8 @@
 
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
+from d5ray.console import Table, out
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.terminal import out
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
 from d5ray.networks.stages.balanced import Balanced
@@ -29,14 +26,14 @@ def rows_of(network: Network, stages: int | None, begins: list[str] | None) -> l
 
 def show(rows: list[dict[str, Any]]) -> None:
     """A line for every row of `stage_table`."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in LEFT else "right")
     for row in rows:
         table.add_row(
             str(row["stage"]),
-            escape(row["first"]),
-            escape(row["last"]),
+            row["first"],
+            row["last"],
             str(row["operators"]),
             f"{row['parameters']:,}",
             number(row["flops"] * 1e-6),

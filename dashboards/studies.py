@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from rich.table import Table
-from rich.text import Text
 
+from d5ray.console import Table
 from d5ray.dashboards.numbers import count, number, size
 from d5ray.metrics import rates, side_by_side, simulations
 from d5ray.metrics.executors import EXECUTOR_TIME
@@ -59,7 +58,7 @@ def samples(run: Tables) -> Table:
         found = rates.rate_of(run, rates.SAMPLE_RATE, name)
         low, high = found.low, found.high
         within = "" if low is None or high is None else f"[{number(low)}, {number(high)}]"
-        table.add_row(Text(name), number(found.known), within, str(found.n))
+        table.add_row(name, number(found.known), within, str(found.n))
     return table
 
 
@@ -90,7 +89,7 @@ def wholes(run: Tables) -> Table:
     found = {metric: simulations.values_by_scope(run, metric) for metric in columns}
     for name in found[simulations.WALL_TIME]:
         cells = (show(float(np.median(found[metric][name]))) for metric, show in columns.items())
-        table.add_row(Text(name), *cells)
+        table.add_row(name, *cells)
     return table
 
 
@@ -111,7 +110,7 @@ def exchanges(run: Tables) -> Table:
     table = _table("one exchange (ms)", "predicted", "found", "found/predicted")
     for scope, (found, predicted) in simulations.prediction_ratios(run).items():
         if predicted:
-            table.add_row(Text(scope), *map(number, (predicted * 1e3, found * 1e3, found / predicted)))
+            table.add_row(scope, *map(number, (predicted * 1e3, found * 1e3, found / predicted)))
     return table
 
 
@@ -129,12 +128,12 @@ def _crossed(heading: str, cells: Mapping[tuple[str, str], str]) -> Table:
     columns = dict.fromkeys(column for _, column in cells)
     table = _table(heading, *columns)
     for row in dict.fromkeys(row for row, _ in cells):
-        table.add_row(Text(row), *(cells.get((row, column), "–") for column in columns))
+        table.add_row(row, *(cells.get((row, column), "–") for column in columns))
     return table
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     table.add_column(first)
     for heading in others:
         table.add_column(heading, justify="right")

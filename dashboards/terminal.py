@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
+from d5ray.console import (
+    BarColumn,
+    Field,
+    MofNCompleteColumn,
+    Table,
+    TimeRemainingColumn,
+    err,
+    lines,
+    out,
+    progress,
+    styled,
+    write,
+)
 from d5ray.dashboards import contenders
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
@@ -36,16 +44,6 @@ MOST_STALENESSES = 6  # of a histogram on one line
 PARTS = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
 
 
-def out() -> Console:
-    """Standard output; wide enough for tables in a pipe, without colours there."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-
-
-def err() -> Console:
-    """Standard error: everything that is not the result."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
-
-
 def announce(group: "TrainingGroup") -> None:
     """Say what begins, and where to watch it."""
     nodes = len({place.node for place in group.places})
@@ -55,7 +53,7 @@ def announce(group: "TrainingGroup") -> None:
     err().print(text, style="dim")
     if group.flight is not None:
         text = f"flight {group.flight['location']}  token {group.flight['token']}"
-        err().print(text, style="dim", markup=False)
+        err().print(text, style="dim")
 
 
 def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
@@ -69,18 +67,18 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
         length = count(rounds, "round") if rounds else count(row["steps"] or 0, "step")
     title = f"d5ray  {row['recipe']}  seed {row['seed']}  {agents}  {length}"
     console.print(
-        title, Text(f"  {overall or row['status']}", style=COLOURS.get(overall or "", "bold")), sep=""
+        title, styled(f"  {overall or row['status']}", style=COLOURS.get(overall or "", "bold")), sep=""
     )
     if row["stop_reason"]:
         style = "dim" if row["status"] == "completed" else "red"
-        console.print(f"{row['status']}: {row['stop_reason']}", style=style, markup=False)
+        console.print(lines(f"{row['status']}: {row['stop_reason']}", style))
     compared = [v for v in verdicts if contenders.Label.of(v.metric).who]
     if others := [v for v in verdicts if v not in compared]:
         console.print(criteria(others))
     for section in contenders.sections(compared):
         console.print(section)
     for note in [*notes(verdicts), *unsteady(tables, verdicts)]:
-        console.print(f"! {note}", style="yellow", markup=False)
+        console.print(f"! {note}", style="yellow")
     if absolute := contenders.absolute(tables):
         for table in absolute:
             console.print(table)
@@ -95,7 +93,7 @@ def replay(result: "Replay") -> None:
     """Whether the simulation, given a run's schedule, reached the run's parameters."""
     word, colour = ("PASS", "green") if result.agrees else ("FAIL", "red")
     out().print(
-        f"d5ray replay  {result.run_id}  {count(result.steps, 'step')}", Text(f"  {word}", style=colour)
+        f"d5ray replay  {result.run_id}  {count(result.steps, 'step')}", styled(f"  {word}", style=colour)
     )
     what = (
         "the run did what its algorithm says"
@@ -115,18 +113,18 @@ def rerun(result: "Rerun") -> None:
     )
     out().print(f"d5ray rerun  {result.run_id}  as {result.again}", Text(f"  {word}", style=colour))
     bits = "to the last bit the same" if result.bits else f"losses differ by up to {result.losses:.1e}"
-    out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}", markup=False)
+    out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}")
     for reason in result.reasons:
-        out().print(f"! {reason}", markup=False)
+        out().print(f"! {reason}")
 
 
 def written(files: Sequence[Path]) -> None:
     """The files that a command wrote; of many the first, and how many more."""
     most = 4
     for file in files[:most]:
-        out().print(str(file), markup=False)
+        out().print(str(file))
     if len(files) > most:
-        out().print(f"and {count(len(files) - most, 'figure')} in {files[-1].parent}", markup=False)
+        out().print(f"and {count(len(files) - most, 'figure')} in {files[-1].parent}")
 
 
 def traced(file: Path, written: "Written") -> None:
@@ -143,23 +141,22 @@ def traced(file: Path, written: "Written") -> None:
             f"! {count(left, 'step')} of {written.low} to {written.high} left out: --from {written.last + 1}"
             " goes on, --steps 0 takes all",
             style="yellow",
-            markup=False,
         )
 
 
 def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) -> None:
     """SUCCESS, or a line for every rule that is broken; and what was not checked."""
     word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
-    out().print(f"d5ray check  {run.name}", Text(f"  {word}", style=colour))
+    out().print(f"d5ray check  {run.name}", styled(f"  {word}", style=colour))
     for text in broken:
-        out().print(f"! {text}", markup=False)
+        out().print(f"! {text}")
     for text in unchecked:
         out().print(f"· {text}", markup=False, style="dim")
 
 
 def criteria(verdicts: Sequence[Verdict]) -> Table:
     """One line a criterion."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in ("criterion", "", "target", "measured", "95% interval", "n", "verdict"):
         table.add_column(name, justify="left" if name in ("criterion", "", "n", "verdict") else "right")
     for v in verdicts:
@@ -172,7 +169,7 @@ def criteria(verdicts: Sequence[Verdict]) -> Table:
             "–" if v.value is None else number(v.value).replace("inf", "> budget"),
             interval.replace("inf", "> budget"),
             f"{v.n} {v.sample_unit}" if v.n else "",
-            Text(v.verdict, style=COLOURS[v.verdict]),
+            styled(v.verdict, style=COLOURS.get(v.verdict, "")),
         )
     return table
 
@@ -252,22 +249,14 @@ def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], No
 
     Draws only when it is called: a thread that draws would disturb what is measured meanwhile.
     """
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        disable=not (show and sys.stderr.isatty()),
-    )
+    columns = Field("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = progress(*columns, show=show and sys.stderr.isatty(), auto_refresh=False)
     task = bar.add_task(title, total=total)
     begun = 0
 
     def begin(what: str) -> None:
         nonlocal begun
-        bar.update(task, description=f"{title}  {escape(what)}", completed=begun, refresh=True)
+        bar.update(task, description=f"{title}  {what}", completed=begun, refresh=True)
         begun += 1
 
     with bar:
@@ -276,7 +265,7 @@ def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], No
 
 def timings(seconds: Mapping[str, float]) -> None:
     """Where the time from the command to the first step went."""
-    table = Table(box=None, pad_edge=False, header_style="bold", title="from the command to the first step")
+    table = Table(title="from the command to the first step")
     table.add_column("stage")
     table.add_column("seconds", justify="right")
     for name, value in seconds.items():
@@ -286,7 +275,7 @@ def timings(seconds: Mapping[str, float]) -> None:
 
 def runs(found: Iterable[Run]) -> None:
     """One line a run, newest first."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table()
     for name in ("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)"):
         table.add_column(name)
     for run in found:
@@ -294,7 +283,7 @@ def runs(found: Iterable[Run]) -> None:
         table.add_row(
             run.name,
             row["status"],
-            Text(row["verdict"] or "–", style=COLOURS.get(row["verdict"] or "", "")),
+            styled(row["verdict"] or "–", style=COLOURS.get(row["verdict"] or "", "")),
             str(row["agents"]),
             str(row["steps"] if row["steps"] is not None else "–"),
             str(row["seed"]),
@@ -305,15 +294,15 @@ def runs(found: Iterable[Run]) -> None:
 
 def pairs(lines: Mapping[str, str]) -> None:
     """A name and a text a line."""
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = Table(header=False)
     for name, text in lines.items():
-        table.add_row(Text(name, style="bold"), text)
+        table.add_row(styled(name, style="bold"), text)
     out().print(table)
 
 
 def arrow(table: pa.Table, limit: int = 1000) -> None:
     """A query's result, at most `limit` rows of it."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown = Table()
     for field in table.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         shown.add_column(field.name, justify="right" if numeric else "left")
@@ -326,7 +315,7 @@ def arrow(table: pa.Table, limit: int = 1000) -> None:
 
 def as_json(data: Any) -> None:
     """JSON on standard output, and nothing else there."""
-    sys.stdout.write(json.dumps(finite(data), indent=2, default=str, allow_nan=False) + "\n")
+    write(json.dumps(finite(data), indent=2, default=str, allow_nan=False) + "\n")
 
 
 def cell(value: object) -> str:

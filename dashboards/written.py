@@ -2,13 +2,13 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
+from d5ray import console
 from d5ray.dashboards.terminal import finite
 from d5ray.errors import ConfigurationError, StorageError, nearest
 from d5ray.metrics.queries.source import Answer
@@ -32,7 +32,7 @@ def check(format: str, output: Path | None) -> None:
 def write(answer: Answer, format: str, output: Path | None) -> int:
     """Write all rows to the file, which appears as a whole, or to standard output; gives their number."""
     if output is None:
-        return _WRITERS[format](answer, sys.stdout.buffer)
+        return _WRITERS[format](answer, console.data())
     part = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

@@ -8,7 +8,7 @@ import typer
 from d5ray.ops.deepbench import GROUPS
 from d5ray.recipes import command
 from d5ray.recipes.operator_bench import OperatorBench, seconds_of, usable_cores
-from d5ray.recipes.recipe import EXIT_CODES, INCONCLUSIVE
+from d5ray.recipes.recipe import EXIT_CODES, INCONCLUSIVE, INTERRUPTED
 
 app = typer.Typer(help="Measure parts of deep learning at published sizes.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def operators(
     """Time operators under several frameworks in turn, each in fresh processes of its own.
 
     The problems are measured in random order until the budget ends; what it does not reach is listed. Exit
-    code 2: it was interrupted, or nothing was measured.
+    code 2: nothing was measured.
     """
     job = OperatorBench(
         suite=suite,
@@ -75,6 +75,8 @@ def operators(
         terminal.as_json(data)
     else:
         shown.show(run)
+    if data["status"] == "interrupted":
+        raise typer.Exit(INTERRUPTED)
     if data["status"] != "completed" or not data["operators"]:
         raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
 

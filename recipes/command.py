@@ -1,6 +1,8 @@
 """The command that runs a recipe, and the end of every command: the exit code."""
 
 import atexit
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -18,15 +20,17 @@ import typer
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError, D5Error
+from d5ray.metrics import failures
 from d5ray.metrics.series import Series
 from d5ray.metrics.signatures import private_key
 from d5ray.metrics.store import Run
 from d5ray.recipes import library, settings
-from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, INCONCLUSIVE, Recipe, Result
+from d5ray.recipes.recipe import ERROR_EXIT_CODE, INTERRUPTED, Recipe, Result
 from d5ray.recipes.signatures import sign_all
 
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
-INTERRUPTED = 130  # what typer makes of Ctrl-C in a command
+UNREAD = 128 + signal.SIGPIPE  # who read the output has left
+_LEFT = "{} was called in the program before there was a verdict: leave it out of the recipe and what it uses"
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value for a key that is not FIXED.")
@@ -139,30 +143,63 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
 
 
 def finish(app: Callable[..., Any]) -> None:
-    """Run a command line and exit: 3 for every error, with the error and without a traceback."""
-    from d5ray.dashboards import terminal  # noqa: PLC0415 - rich, only when something is shown
+    """Run a command line and exit: 3 for every error, in one line, also for what nobody foresaw.
 
+    No other end is a verdict: neither `sys.exit` nor `os._exit` of what it runs, such as a recipe's own code.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _warn  # type: ignore[assignment]
-    code = ERROR_EXIT_CODE
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    leave: Callable[[int], NoReturn] = os._exit
+    os._exit = _guarded(leave)  # type: ignore[assignment]
+    _end(_code_of(app), leave)
+
+
+def _code_of(app: Callable[..., Any]) -> int:
+    """The exit code of a command line; what is wrong is said."""
     try:
         code = int(app(standalone_mode=False) or 0)
-        if code == INTERRUPTED:
-            raise KeyboardInterrupt
+        sys.stdout.flush()
     except typer.Exit as done:
-        code = int(done.exit_code)
+        return int(done.exit_code)
     except typer.TyperException as error:  # a wrong option; without any, the help was shown
-        if not error.format_message():
-            sys.exit(0)
-        terminal.err().print(f"error: {error.format_message()} (--help shows what there is)", style="red")
+        text = error.format_message()
+        return _failed(f"{text} (--help shows what there is)") if text else 0
     except D5Error as error:
-        terminal.err().print(f"error: {error}", style="red", markup=False)
+        return _failed(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        terminal.err().print("interrupted before the first step: nothing was measured", style="red")
-        code = EXIT_CODES[INCONCLUSIVE]
+        code = INTERRUPTED
+    except BrokenPipeError:
+        return UNREAD
     except SystemExit as done:
-        code = done.code if isinstance(done.code, int) else ERROR_EXIT_CODE
-    _exit(code)
+        return _failed(_LEFT.format(f"sys.exit({'' if done.code is None else repr(done.code)})"))
+    except BaseException as error:
+        return _failed(failures.told(error))
+    if code == INTERRUPTED:
+        from d5ray.console import err  # noqa: PLC0415
+
+        err().print("interrupted", style="red")
+    return code
+
+
+def _failed(text: str) -> int:
+    from d5ray.console import err, lines  # noqa: PLC0415 - rich, only when something is shown
+
+    with contextlib.suppress(OSError):  # standard error is closed, or full: the exit code says it
+        err().print(lines(f"error: {text}", "red"))
+    return ERROR_EXIT_CODE
+
+
+def _guarded(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    """`os._exit` that says so and exits with 3 in this process, and does as always in those it forks."""
+    process = os.getpid()
+
+    def guarded(status: int) -> NoReturn:
+        leave(_failed(_LEFT.format(f"os._exit({status})")) if os.getpid() == process else status)
+
+    return guarded
 
 
 def _execute(
@@ -253,16 +290,17 @@ def _first_step(result: Result, begin: float) -> dict[str, float]:
 
 def _warn(message: Warning | str, *_: object) -> None:
     """A warning for people: what it says, not where in the program."""
-    from d5ray.dashboards import terminal  # noqa: PLC0415
 
-    terminal.err().print(f"warning: {message}", style="yellow", markup=False)
+    from d5ray.console import err, lines  # noqa: PLC0415
+
+    err().print(lines(f"warning: {message}", "yellow"))
 
 
 def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _exit(code: int) -> NoReturn:
+def _end(code: int, leave: Callable[[int], NoReturn]) -> NoReturn:
     """Leave the process; where Ray ran, after ending it and without its C++ destructors.
 
     Those crash now and then (signal 11) in a process that was interrupted while actors started.
@@ -273,6 +311,7 @@ def _exit(code: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning up
     session.shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    leave(code)

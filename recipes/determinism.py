@@ -19,7 +19,7 @@ from d5ray.actors.launch import launch
 from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.traces import traces_of, warned_of
 from d5ray.checks import check_count
-from d5ray.dashboards import terminal
+from d5ray.console import err
 from d5ray.errors import ConfigurationError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.criteria import Verdict
@@ -140,7 +140,7 @@ class _Trial:
         recipe = self._kept.recipe
         origin = RunOrigin(**recipe.described(), series=self._kept.series.name)
         if not self._quiet:
-            terminal.err().print(title, style="bold")
+            err().print(title, style="bold")
         with launch(experiment, address=self._address, origin=origin, quiet=self._quiet) as group:
             outcome = group.train(steps=self._steps, progress=not self._quiet)
             yield group

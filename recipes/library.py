@@ -65,6 +65,11 @@ def _from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except D5Error as error:
         raise ConfigurationError(f"the recipe {path}: {error}") from error
+    except SystemExit as error:
+        raise ConfigurationError(
+            f"the recipe {path} called sys.exit({error.code!r}) while it was loaded: a recipe defines "
+            f'{", ".join(PARTS)}, put what else it does under `if __name__ == "__main__":`'
+        ) from error
     except Exception as error:
         text = "".join(traceback.format_exception(error, limit=-3)).rstrip()
         raise ConfigurationError(f"the recipe {path} cannot be loaded:\n{text}") from error

@@ -21,6 +21,7 @@ FAIL: Final = "FAIL"
 INCONCLUSIVE: Final = "INCONCLUSIVE"
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
 ERROR_EXIT_CODE = 3
+INTERRUPTED = 130  # by Ctrl-C or SIGTERM, as a shell has it
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,8 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 2 inconclusive."""
-        return EXIT_CODES[self.verdict]
+        """0 pass, 1 fail, 2 inconclusive, 130 interrupted."""
+        return INTERRUPTED if self.status == "interrupted" else EXIT_CODES[self.verdict]
 
     def __bool__(self) -> bool:
         return self.verdict == PASS

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from d5ray.checks import check_count
-from d5ray.dashboards import terminal
+from d5ray.console import err
 from d5ray.errors import ConfigurationError, first_line
 from d5ray.metrics.estimates import FEWEST_RUNS
 from d5ray.metrics.series import joined
@@ -35,7 +35,7 @@ def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool) -> Resu
     """
     members = recipes_of(recipe, seeds)
     if seeds < FEWEST_RUNS and not quiet:
-        terminal.err().print(
+        err().print(
             f"{seeds} seeds are too few for a confidence interval, so no criterion can be decided: "
             f"it needs {FEWEST_RUNS}",
             style="yellow",
@@ -63,7 +63,7 @@ def _make(kept: KeptSeries, members: list[Recipe], address: str | None, quiet: b
     seeds = [member.made().seed for member in members]
     for number, (member, seed) in enumerate(zip(members, seeds, strict=True)):
         if not quiet:
-            terminal.err().print(f"seed {seed}  ({number + 1} of {len(seeds)})", style="bold")
+            err().print(f"seed {seed}  ({number + 1} of {len(seeds)})", style="bold")
         result = run_it(member, address=address, quiet=quiet, series=kept.series.name)
         kept.add(result)
         if result.status == "interrupted":

@@ -4,6 +4,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from d5ray.visible import one_line
+
 # Okabe and Ito; black and yellow are left out, which vanish on dark and on light ground
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c")
 PART_COLOURS = {
@@ -21,7 +23,7 @@ MARGIN = {"l": 64, "r": 16, "t": 12, "b": 46}
 
 def plain(text: object) -> str:
     """Text of a run in a chart, where some HTML would count as such."""
-    return html.escape(str(text), quote=False)
+    return html.escape(one_line(str(text)), quote=False)
 
 
 def rgba(colour: str, opacity: float) -> str:

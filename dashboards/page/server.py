@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from d5ray.dashboards import terminal
+from d5ray.console import err
 from d5ray.dashboards.page.guard import Guard
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.folders import home
@@ -38,7 +38,7 @@ def serve(
     machine does not have, and where Dash is not installed; `StorageError` for a run that cannot be read.
     """
     made, address = prepared(run, host=host, port=port, token=token, root=root)
-    terminal.err().print(f"d5ray dashboard  {address}  (Ctrl-C ends it)", markup=False)
+    err().print(f"d5ray dashboard  {address}  (Ctrl-C ends it)")
     if browser:
         opening = home() / "page.html"  # a browser's arguments are seen by all users of the machine
         write_private(opening, OPENING.format(address=html.escape(address)))

@@ -10,6 +10,7 @@ from dash import html
 
 from d5ray.dashboards.numbers import number, size
 from d5ray.metrics.definitions import Verdict
+from d5ray.visible import one_line
 
 Component = Any
 MOST_TEXT = 300  # characters of a cell
@@ -135,5 +136,5 @@ def _text(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, datetime.datetime):
         return f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3]
-    text = str(value)
+    text = one_line(str(value))
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"

@@ -148,14 +148,14 @@ def test_a_table_is_shown_for_people(home: Path, run: Run) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    """The run is interrupted, its rows can be read; exit code 2; no process is left."""
+    """The run is interrupted, its rows can be read; exit code 130; no process is left."""
     home = tmp_path / "home"
     arguments = ("bench", "operators", "--budget", "1h", "--frameworks", "numpy", "--json")
     with started(*arguments, env={"D5RAY_HOME": str(home)}) as command:
         wait_until(lambda: any(map(measured, home.glob("runs/*/runs.parquet"))), 60)
         command.process.send_signal(signal.SIGINT)
         out, _ = command.process.communicate(timeout=patience(60))
-        assert command.process.returncode == 2
+        assert command.process.returncode == 130
         assert not command.left()
     told = json.loads(out)
     assert (told["status"], told["reason"]) == ("interrupted", "interrupted by the user")

@@ -30,7 +30,7 @@ def train_for_a_while(command: Started, home: Path, rows: int = 1) -> Run:
 def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """Exit code 2: no verdict on a run that did not end; the table is shown; nothing is left."""
+    """Exit code 130: no verdict on a run that did not end; the table is shown; nothing is left."""
     with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
         run = train_for_a_while(command, tmp_path)
         begin = time.monotonic()
@@ -40,7 +40,7 @@ def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
             command.process.send_signal(number)
         out, err = command.process.communicate(timeout=patience(30))
         assert time.monotonic() - begin < patience(5)
-        assert command.process.returncode == 2, err
+        assert command.process.returncode == 130, err
         assert "INCONCLUSIVE" in out
         assert "interrupted" in out
         assert "Traceback" not in err
@@ -59,7 +59,7 @@ def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Pat
         os.killpg(command.process.pid, signal.SIGINT)
         out, err = command.process.communicate(timeout=patience(30))
         assert time.monotonic() - begin < patience(5)
-        assert command.process.returncode == 2, err
+        assert command.process.returncode == 130, err
         assert "INCONCLUSIVE" in out
         assert not command.left()
     series = Series(next((tmp_path / "series").glob("*")))
@@ -72,14 +72,14 @@ def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Pat
     [0.4, 2.0, 4.0, *(pytest.param(each / 10, marks=pytest.mark.slow) for each in range(10, 40, 3))],
 )
 def test_ctrl_c_while_it_starts_ends_within_5_seconds_without_a_run(seconds: float, tmp_path: Path) -> None:
-    """Interrupted before the first step: exit code 2 (or, while Python itself starts, its own), no folder."""
+    """Interrupted before the first step: exit code 130 (or Python's own, while it starts), no folder."""
     with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
         time.sleep(seconds)
         begin = time.monotonic()
         os.killpg(command.process.pid, signal.SIGINT)
         _, err = command.process.communicate(timeout=patience(30))
         assert time.monotonic() - begin < patience(5)
-        assert command.process.returncode in (2, -signal.SIGINT), err
+        assert command.process.returncode in (130, -signal.SIGINT), err
         wait_until(lambda: not command.left(), 5, lambda: str(command.left()))
     assert not list(tmp_path.glob("runs/*"))
 

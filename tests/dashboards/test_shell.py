@@ -191,7 +191,7 @@ def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
         time.sleep(1)
         command.process.send_signal(signal.SIGINT)
         out, err = command.process.communicate(timeout=patience(10))
-    assert (command.process.returncode, out, err.strip()) == (2, "", "interrupted")
+    assert (command.process.returncode, out, err.strip()) == (130, "", "interrupted")
 
 
 def test_a_folder_is_served_until_it_is_told_to_end(root: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_series_are_compared_run_by_run() -> None:
 def test_an_interrupted_series_keeps_what_is_complete(then: str, runs: int) -> None:
     """Ctrl-C in the third of six, before or in its training: no other begins, and nothing is decided."""
     result = ran(6, at=5, then=then)
-    assert (result.verdict, result.exit_code, result.status) == ("INCONCLUSIVE", 2, "interrupted")
+    assert (result.verdict, result.exit_code, result.status) == ("INCONCLUSIVE", 130, "interrupted")
     series = only_series()
     assert [run.row["status"] for run in series.runs] == ["completed"] * runs
     assert {v["reason"] for v in series.verdicts.to_pylist()} == {"the run was interrupted"}

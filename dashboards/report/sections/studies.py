@@ -1,9 +1,7 @@
 """The section of contenders side by side: the tables that a terminal shows of them"""
 
-from rich.console import Group
-from rich.table import Table as RichTable
-from rich.text import Text
-
+from d5ray.console import Group, Text
+from d5ray.console import Table as RichTable
 from d5ray.dashboards import contenders
 from d5ray.dashboards.report.document import Block, Section, Table
 from d5ray.dashboards.report.subject import Subject
