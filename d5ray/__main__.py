@@ -1,13 +1,16 @@
 """The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `dashboard`, …"""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from d5ray.dashboards import command as dashboard
 from d5ray.dashboards import sql_command
+from d5ray.metrics import failures
 from d5ray.recipes import bench, command, library
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 
@@ -18,8 +21,22 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _reading(shown: Callable[..., None]) -> Callable[..., None]:
+    """A command that shows what is stored: what is wrong with that is an error which names it."""
+
+    @functools.wraps(shown)
+    def reading(**given: Any) -> None:
+        names = [given[name] for name in ("run", "first", "second") if given.get(name)]
+        with failures.reading(*(names or given.get("runs") or ["the runs"])):
+            shown(**given)
+
+    return reading
+
+
 app.command()(command.run)
-app.command()(sql_command.sql)
+app.command()(_reading(sql_command.sql))
 app.add_typer(bench.app, name="bench")
 app.add_typer(dashboard.app, name="dashboard")
 
@@ -46,6 +63,7 @@ def list_recipes(json: command.Json = False) -> None:
 
 
 @app.command()
+@_reading
 def runs(json: command.Json = False) -> None:
     """The runs kept under D5RAY_HOME, newest first, and the series that runs are parts of."""
     from d5ray.console import err  # noqa: PLC0415
@@ -66,6 +84,7 @@ def runs(json: command.Json = False) -> None:
 
 
 @app.command()
+@_reading
 def show(
     run: NameOfAny,
     environment: Annotated[
@@ -101,6 +120,7 @@ def show(
 
 
 @app.command()
+@_reading
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A run, a series, or several: a,b or a*.")],
     second: Annotated[str, typer.Argument(metavar="B", help="What is compared with it, likewise.")],
@@ -133,6 +153,7 @@ def compare(
 
 
 @app.command()
+@_reading
 def check(
     run: NameOfAny,
     key: Annotated[
@@ -165,6 +186,7 @@ def check(
 
 
 @app.command()
+@_reading
 def replay(run: Name, trust: Trust = False, json: command.Json = False) -> None:
     """Do again, in the simulation, what an asynchronous run did: it must come out the same.
 
@@ -225,6 +247,7 @@ def keygen(
 
 
 @app.command()
+@_reading
 def export(
     run: NameOfAny,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="csv, json, benchmarker, tensorboard or mlflow.")],
@@ -247,6 +270,7 @@ def export(
 
 
 @app.command()
+@_reading
 def report(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN…", help="Runs or series; also a,b or a*, which stay together.")
@@ -271,6 +295,7 @@ def report(
 
 
 @app.command()
+@_reading
 def timeline(
     run: Name,
     output: Annotated[

@@ -6,13 +6,20 @@ import os
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
-from d5ray.errors import D5Error, first_line
+import pyarrow as pa
+
+from d5ray.errors import D5Error, StorageError, first_line
 from d5ray.metrics.folders import home
 
 MOST_KEPT = 50  # files in D5RAY_HOME/errors; the oldest go
 NAME = "traceback.txt"  # in the folder of a run
+_ODD = (  # what unforeseen values lead to
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
+    StopIteration, pa.ArrowException,
+)  # fmt: skip
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -69,6 +76,23 @@ def told(error: BaseException) -> str:
     file = keep(error)
     where = "the traceback cannot be written anywhere" if file is None else f"the traceback is in {file}"
     return f"{sentence(error)}; {where}"
+
+
+@contextlib.contextmanager
+def reading(*names: object) -> Iterator[None]:
+    """Turns what is wrong with the contents of a folder, and was not foreseen, into a `StorageError`.
+
+    names: of the runs that are read, as the user gave them.
+    """
+    try:
+        yield
+    except D5Error:
+        raise
+    except _ODD as error:
+        raise StorageError(
+            f"{', '.join(map(str, names))} cannot be shown: a value in it is not as d5ray writes it, or d5ray"
+            f" has a defect ({sentence(error)}); the traceback is in {keep(error)}"
+        ) from error
 
 
 def _write(file: Path, text: str) -> None:

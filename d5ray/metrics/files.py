@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from d5ray.errors import StorageError
+from d5ray.errors import StorageError, first_line
 
 _END_OF_STREAM_BYTES = 8
 
@@ -86,11 +86,13 @@ class StreamFile:
 
 def read_stream(path: Path) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Every complete batch of a stream file with the offset of its end; a cut-off end is no error."""
+    check_plain(path)
     with pa.OSFile(str(path)) as source:
         try:
             reader = pa.ipc.open_stream(source)
             while True:
                 batch = reader.read_next_batch()
+                batch.validate(full=True)
                 yield batch, source.tell()
         except (StopIteration, pa.ArrowInvalid):
             return
@@ -127,9 +129,20 @@ def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> 
 def read_parquet(path: Path) -> pa.Table:
     """The whole table; FileNotFoundError if there is none, StorageError if it is not a Parquet file."""
     try:
-        return read_parquet_of(path)
-    except pa.ArrowInvalid as error:
-        raise StorageError(f"{path} is not a table that d5ray wrote: {error}") from error
+        check_plain(path)
+        table = read_parquet_of(path)
+        table.validate(full=True)  # texts are UTF-8, and numbers of words within their list
+        return table
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"{path} is not a table that d5ray wrote: {first_line(error)}") from error
+
+
+def check_plain(path: Path) -> None:
+    """Raise `StorageError` for what is there and is no file, such as a pipe, which nobody may ever fill."""
+    if path.exists() and not path.is_file():
+        raise StorageError(f"{path} is not a file: it must be a table that d5ray wrote")
 
 
 def read_parquet_of(source: Path | pa.NativeFile) -> pa.Table:

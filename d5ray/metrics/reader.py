@@ -1,5 +1,6 @@
 """The reader of a run's folder: while it is written, after a crash, and when it is finished."""
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,13 +9,17 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError, StorageError, nearest
+from d5ray.errors import ConfigurationError, StorageError, first_line, nearest
 from d5ray.metrics.files import read_parquet, read_stream
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.living import row_of
 from d5ray.metrics.queries.asked import Asked
 from d5ray.metrics.queries.source import Limits, Source
 from d5ray.metrics.schema import TABLES, check_version, checked, with_later_columns
+
+DESCRIBED: dict[str, type] = {
+    "experiment": dict, "fixed": dict, "mutable": dict, "graph": dict, "criteria": list,
+}  # fmt: skip
 
 
 class Run(Asked):
@@ -95,7 +100,9 @@ class Run(Asked):
             raise StorageError(
                 f"{self.folder} is not a run: runs.parquet has {table.num_rows} rows instead of 1"
             )
-        return row_of(table)
+        row = row_of(table)
+        _check_described(row, self.folder)
+        return row
 
     def tables(self, without: Iterable[str] = ()) -> dict[str, pa.Table]:
         """All tables by name; of a run that is being written, or died, everything that was stored."""
@@ -114,9 +121,9 @@ class Run(Asked):
         found = {}
         for name, file in files.items():
             try:
-                if pq.read_schema(file).equals(TABLES[name]):
+                if file.is_file() and pq.read_schema(file).equals(TABLES[name]):
                     found[name] = file
-            except (FileNotFoundError, pa.ArrowInvalid):
+            except (OSError, pa.ArrowException):
                 continue
         return found
 
@@ -175,4 +182,24 @@ def _folder_named(name: str) -> Path:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "runs.parquet").is_file()
+    try:
+        return (folder / "runs.parquet").is_file()
+    except (OSError, ValueError):  # a name that is too long, or has a zero in it
+        return False
+
+
+def _check_described(row: dict[str, Any], folder: Path) -> None:
+    """Raise `StorageError` unless the columns that are JSON hold what they must."""
+    for column, kind in DESCRIBED.items():
+        try:
+            found = json.loads(row[column] or "null")
+        except (ValueError, RecursionError) as error:
+            raise StorageError(
+                f"{folder}: the column {column!r} of runs.parquet is not JSON ({first_line(error)}): d5ray"
+                " did not write it so"
+            ) from None
+        if found is not None and not isinstance(found, kind):
+            raise StorageError(
+                f"{folder}: the column {column!r} of runs.parquet is {row[column][:40]!r}: it must be a "
+                f"{kind.__name__} in JSON"
+            )

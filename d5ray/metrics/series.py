@@ -59,7 +59,10 @@ class Series(Asked):
     @classmethod
     def is_one(cls, folder: Path) -> bool:
         """Whether a series is kept in this folder."""
-        return (folder / "series.parquet").is_file()
+        try:
+            return (folder / "series.parquet").is_file()
+        except (OSError, ValueError):  # a name that is too long, or has a zero in it
+            return False
 
     @property
     def row(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """The tables of a run, or of all runs in a folder, on any file system that pyarrow knows"""
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from d5ray.errors import StorageError
-from d5ray.metrics.files import read_parquet_of
+from d5ray.errors import StorageError, first_line
+from d5ray.metrics.files import check_plain, read_parquet_of
 from d5ray.metrics.living import with_status
 from d5ray.metrics.queries.source import Rows, Shelf
 from d5ray.metrics.schema import TABLES, check_version, checked, with_later_columns
@@ -176,6 +176,8 @@ class _StoredRun:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         path = self._path(file)
+        if self._local:
+            check_plain(Path(path))
         try:
             if table in LARGE:
                 with self._system.open_input_file(path) as opened:
@@ -189,7 +191,8 @@ class _StoredRun:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise _Unreadable(f"{path} cannot be read ({error}): the table {table!r} is missing") from error
+            why = first_line(error)
+            raise _Unreadable(f"{path} cannot be read ({why}): the table {table!r} is missing") from error
 
     def _runs_on(self) -> bool:
         held = self._kept.get("runs", (None, Rows()))[1].held

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from d5ray.errors import StorageError
+from d5ray.errors import StorageError, first_line
 from d5ray.metrics.query import quoted
 from d5ray.metrics.reader import Run
 from d5ray.metrics.schema import TABLES
@@ -106,8 +106,8 @@ class RunView:
         with self._lock:
             try:
                 return self._connection.sql(query, params=named).to_arrow_table()
-            except (duckdb.IOException, duckdb.InvalidInputException) as error:
-                raise StorageError(f"the run {self.name} cannot be read: {error}") from error
+            except duckdb.Error as error:
+                raise StorageError(f"the run {self.name} cannot be read: {first_line(error)}") from error
 
     def one(self, query: str, **parameters: object) -> dict[str, Any]:
         """The first row of the answer; {} where there is none."""
