@@ -111,7 +111,7 @@ def rerun(result: "Rerun") -> None:
     word, colour = {"same": ("SAME", "green"), "differs": ("DIFFERS", "red")}.get(
         result.outcome, ("INCONCLUSIVE", "yellow")
     )
-    out().print(f"d5ray rerun  {result.run_id}  as {result.again}", Text(f"  {word}", style=colour))
+    out().print(f"d5ray rerun  {result.run_id}  as {result.again}", styled(f"  {word}", style=colour))
     bits = "to the last bit the same" if result.bits else f"losses differ by up to {result.losses:.1e}"
     out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}")
     for reason in result.reasons:
@@ -133,7 +133,6 @@ def traced(file: Path, written: "Written") -> None:
     console.print(
         f"{file}  steps {written.first} to {written.last}, {count(written.events, 'event')}: open it at "
         "https://ui.perfetto.dev, or at chrome://tracing",
-        markup=False,
     )
     left = (written.first - written.low) + (written.high - written.last)
     if left:
@@ -151,7 +150,7 @@ def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) 
     for text in broken:
         out().print(f"! {text}")
     for text in unchecked:
-        out().print(f"· {text}", markup=False, style="dim")
+        out().print(f"· {text}", style="dim")
 
 
 def criteria(verdicts: Sequence[Verdict]) -> Table:
