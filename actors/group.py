@@ -272,30 +272,30 @@ class TrainingGroup(Training):
         self, rank: int, last: int, pending: dict[Any, int], outcomes: dict[int, Outcome]
     ) -> None:
         """Let all exchange again after this one's death; others may die until they do."""
-        steps, dying = self._gather(rank, pending, outcomes)
+        survivors, dying = self._gather(rank, pending, outcomes)
         named = dying
         while dying:
-            if not steps:
+            if not survivors:
                 raise AgentError(
                     f"TrainingAgent(rank={named[-1]}) died, the last one: no agent is left to go on"
                 )
-            again = self._recovery.form_again(dying, steps)
-            for other, reason in again.items():
+            formed = self._recovery.form_again(dying)
+            for other, reason in formed.died.items():
                 self._note_death(other, reason)
-                steps.pop(other, None)
-            dying = list(again)
+                survivors.discard(other)
+            dying = list(formed.died)
             named = named + dying
-        step = max(steps.values())
         name = "agent_restarted" if self.experiment.on_failure == "restart" else "group_formed_again"
         for other in named:
-            self._note(name, other, step=step)
+            self._note(name, other, step=formed.step, group=formed.group)
+        self._note("agreed", -1, step=formed.step, **formed.describe(self.experiment.rule.one_model))
         for other in self._recovery.left:
-            pending[self.agents[other].train.remote(last - step)] = other
+            pending[self.agents[other].train.remote(last - formed.step)] = other
 
     def _gather(
         self, rank: int, pending: dict[Any, int], outcomes: dict[int, Outcome]
-    ) -> tuple[dict[int, int], list[int]]:
-        """Wait for those that lost the agent with this rank; the steps that each has done, and the dead."""
+    ) -> tuple[set[int], list[int]]:
+        """Wait for those that lost the agent with this rank; who they are, and the dead."""
         done, late = (
             ray.wait(list(pending), num_returns=len(pending), timeout=LOSS_SECONDS) if pending else ([], [])
         )
@@ -316,7 +316,7 @@ class TrainingGroup(Training):
                 dead.append(other)
             elif outcome.status not in ("peer_lost", "completed"):
                 raise AgentError(outcome.reason)
-        return {other: outcome.step for other, outcome in found.items() if other not in dead}, dead
+        return found.keys() - set(dead), dead
 
     def _look(self) -> None:
         """Ask all agents where they are, without waiting: one of them may have to be started again there."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
+from d5ray.distributed.checkpoints.agreement import NOTHING, Agreement
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topology import Topology
@@ -25,6 +27,43 @@ SETUP_SECONDS = 300.0
 
 class AgentDied(Exception):
     """An agent died before it had joined the others; the text says why."""
+
+
+@dataclass
+class Formed:
+    """What became of a group that was to be formed again: what its members agreed on, and who died at it.
+
+    agreed: by rank, empty where one died. died: by rank, with the reasons.
+    """
+
+    group: int = 0  # its epoch
+    agreed: dict[int, Agreement] = field(default_factory=dict)
+    died: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """From which all go on."""
+        return next(iter(self.agreed.values())).step
+
+    def describe(self, one_model: bool) -> dict[str, Any]:
+        """For the events: from whom it was taken, who lacked how many steps or was new, and the hashes."""
+        ranks = sorted(self.agreed)
+        found = self.agreed[ranks[0]]
+        steps = dict(zip(ranks, found.steps, strict=True))
+        described: dict[str, Any] = {
+            "group": self.group,
+            "members": ranks,
+            "source": ranks[found.source],
+            "behind": {
+                rank: found.step - done for rank, done in steps.items() if NOTHING < done < found.step
+            },
+            "new": [rank for rank, done in steps.items() if done == NOTHING],
+            "one_model": one_model,
+            "anew": found.anew,
+        }
+        if one_model:
+            described["sha256"] = {rank: self.agreed[rank].sha256 for rank in ranks}
+        return described
 
 
 class Maker(Protocol):
@@ -156,28 +195,28 @@ class Recovery:
         self._start(rank)
         self._let_in(rank, step)
 
-    def form_again(self, dead: Collection[int], steps: Mapping[int, int]) -> dict[int, str]:
-        """A new group, after deaths ended the others' exchange; all go on at the highest of the steps.
+    def form_again(self, dead: Collection[int]) -> Formed:
+        """A new group, after deaths ended the others' exchange; see `TrainingAgent.rejoin`.
 
-        steps: done by each of those that are left. Gives those that died meanwhile, by rank with the reason:
-        the group is to be formed again then.
+        Where others died meanwhile, the group is to be formed again.
         """
-        restart = self.experiment.on_failure == "restart"
-        if not restart:
+        if self.experiment.on_failure != "restart":
             self.gone.update(dead)
         elif again := self._start_all(dead):
-            return again
+            return Formed(died=again)
         ranks = self.left
-        source = max(steps, key=lambda other: (steps[other], -other))
         topology = survivors(self._topology, self.gone)
         groups = self.coordinator.issue([self.places[other] for other in ranks])
         calls = {
-            self.agents[other].rejoin.remote(
-                group, topology, steps[source], ranks.index(source) if restart else None
-            ): group
+            self.agents[other].rejoin.remote(group, topology): group
             for other, group in zip(ranks, groups, strict=True)
         }
-        return {ranks[index]: reason for index, reason in self._formed(calls).items()}
+        agreed, died = self._formed(calls)
+        return Formed(
+            self.coordinator.epoch,
+            {ranks[index]: each for index, each in agreed.items()} if not died else {},
+            {ranks[index]: reason for index, reason in died.items()},
+        )
 
     def restore(self, number: int) -> None:
         """Start a parameter server anew, and tell those that speak to it."""
@@ -202,8 +241,9 @@ class Recovery:
                 again[rank] = str(error)
         return again
 
-    def _formed(self, calls: Mapping[Any, Group]) -> dict[int, str]:
-        """Wait until all have joined their group; those that died at it, by rank in it with the reasons."""
+    def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, Agreement], dict[int, str]]:
+        """Wait until all have joined their group; what each agreed on, or why it died, by rank in it."""
+        agreed: dict[int, Agreement] = {}
         died: dict[int, str] = {}
         failed, waiting = [], list(calls)
         deadline = time.monotonic() + self.experiment.timeout_seconds + CALL_SECONDS
@@ -214,7 +254,7 @@ class Recovery:
                 failed += waiting
                 break
             try:
-                ray.get(done)
+                agreed[calls[done[0]].rank] = ray.get(done[0])
             except RayActorError as error:
                 died[calls[done[0]].rank] = first_line(error)
                 self.coordinator.lose(calls[done[0]])
@@ -222,7 +262,7 @@ class Recovery:
                 failed += done
         if failed and not died:
             get(failed, 0.0, "form a new group")  # raises what people can read
-        return died
+        return agreed, died
 
     def _let_in(self, rank: int, step: int, *, begins: bool = False) -> None:
         """Let an agent that is ready join those that are there, at this step.

@@ -25,6 +25,7 @@ from d5ray.actors.mirror import Mirror, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.staged import meet, replicas, staged
 from d5ray.distributed.absent import Absent
+from d5ray.distributed.checkpoints.agreement import Agreement, Committed, begun_anew, prove
 from d5ray.distributed.communicator import Communicator, Group
 from d5ray.distributed.cost import Network
 from d5ray.distributed.mesh import Mesh, Seat
@@ -45,7 +46,7 @@ from d5ray.metrics.mirrored import TRAINING
 from d5ray.metrics.mirrored_rows import Readings
 from d5ray.metrics.recorder import Recorder
 from d5ray.networks.executor import Allocate, Executor
-from d5ray.training.arrays import copy_of, like
+from d5ray.training.arrays import like
 from d5ray.training.batch import Batch
 from d5ray.training.datasets import Dataset
 from d5ray.training.epochs import Epochs
@@ -166,6 +167,8 @@ class TrainingAgent:
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
         self._trains = False
+        forms_again = experiment.on_failure != "stop" and not experiment.rule.one_sided
+        self._committed = Committed() if forms_again else None
         self.mirror.start(self.readings)
 
     def __repr__(self) -> str:
@@ -272,6 +275,7 @@ class TrainingAgent:
         if experiment.rule.uses_peers:
             self._peers = self._world.meet(self._executor.parameters, communication)
         self._bind(communication)
+        self._commit()
         self._network = networks.get(communication.backend)
         self._steps = self._records.steps(self._network)
         return communication.backend
@@ -326,39 +330,45 @@ class TrainingAgent:
         self._start_at(entry.step, entry.group.size, self.rank)
         self._recorder.event("joined", step=entry.step)
 
-    def rejoin(self, group: Group, topology: Topology, step: int, source: int | None) -> None:
+    def rejoin(self, group: Group, topology: Topology) -> Agreement:
         """Form a new group with those that are left, and those that were started again.
 
-        source: the rank in the new group whose parameters and untrained state all take; None: all keep
-        theirs. The distributed optimizer begins anew with them, at this step. Raises `PeerLost` where another
-        one is lost meanwhile: then this has its own parameters, or all of the source's.
+        All go on from the step of the one that has done the most, drawing that step's samples: those of a
+        step that nobody has completed are drawn again, by all that are there now. A rule that trains one
+        model has that one's state on all, proved by a hash; the agents of others go back to their own last
+        complete step, and new ones take that one's. Raises `PeerLost` where another one is lost meanwhile:
+        the same can then be done again.
         """
+        assert self._committed is not None
+        one_model = self.experiment.rule.one_model
         try:
             communication = self._enter(group, topology)
             self._executor.use_buffers(communication.allocate)
-            if source is not None:
-                self._take_over(communication, source)
+            agreed = self._committed.agree(communication, self._executor.parameters, one_model)
+            self._committed.give_parameters(self._executor)
             self._bind(communication)
+            self._committed.give_rule(self._optimizer, one_model)
+            anew = begun_anew(self._optimizer, self._committed)
+            agreed = replace(agreed, anew=anew)
+            if one_model:
+                sha256 = prove(agreed.step, self._optimizer, self._executor, communication)
+                agreed = replace(agreed, sha256=sha256)
         except D5Error:
             self.leave()
             raise
         taken_over = self.experiment.orphans == "taken_over"
         index = group.rank if taken_over else self.rank
-        self._start_at(step, group.size if taken_over else self._shards.agents, index)
+        self._start_at(agreed.step, group.size if taken_over else self._shards.agents, index)
         if not hasattr(self, "_steps"):
             self._network = None
             self._steps = self._records.steps(None)
+        self._recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
+        return agreed
 
-    def _take_over(self, communication: Communicator, source: int) -> None:
-        executor = self._executor
-        state = [executor.parameters, *executor.counters]
-        if len(executor.untrained):
-            state.append(executor.untrained)
-        taken = [copy_of(array) for array in state]
-        for array in taken:
-            communication.broadcast(array, root=source)
-        for own, array in zip(state, taken, strict=True):
-            own[...] = array
+    def _commit(self) -> None:
+        """Keep the state as it is now, if a death among the agents may ask for it."""
+        if self._committed is not None:
+            self._committed.keep(self._progress.step, self._optimizer, self._executor)
 
     @property
     def _device(self) -> str:
@@ -407,6 +417,7 @@ class TrainingAgent:
         self._start_at(saved.step, self._shards.agents, self.rank)
         self._warmup_ends = saved.step + self.experiment.warmup_steps
         self._progress.epoch = saved.epoch
+        self._commit()
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -463,6 +474,7 @@ class TrainingAgent:
         progress = self._progress
         last = progress.step + steps
         self._resume()
+        self._commit()  # what events did since the last step
         mark, record_ns = clock(), 0  # a step lasts from the end of the one before to its own end
         links_at = mark + LINKS_NS
         probes = self._counts and communication.size > 1
@@ -529,6 +541,7 @@ class TrainingAgent:
             if probes and step % PROBE_STEPS == 0:
                 self._records.probed(step, executor.parameters)
             progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, optimizer.loss
+            self._commit()
             recorder.poll(now)
             if loss is not None and not math.isfinite(loss):
                 return Outcome("nan_loss", step + 1, f"the loss became {loss} at step {step} on {self!r}")

@@ -11,12 +11,13 @@ from d5ray.errors import D5Error, first_line
 from d5ray.metrics.environment import d5ray_version
 from d5ray.metrics.reader import Run
 from d5ray.recipes import check_origin, check_rows, check_verdicts, library
+from d5ray.recipes.check_agreements import agreements
 from d5ray.recipes.check_folder import Folder, Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     check_rows.names, check_origin.times, check_origin.hashes, check_origin.shipped, check_origin.experiment,
     check_origin.kept, check_rows.rows, check_rows.agents, check_rows.units, check_rows.steps,
-    check_rows.clocks, check_origin.machine, check_verdicts.invented, check_verdicts.verdicts,
+    check_rows.clocks, agreements, check_origin.machine, check_verdicts.invented, check_verdicts.verdicts,
 )  # fmt: skip
 LIMIT: Final = (
     "this finds accidents and contradictions, not a careful liar: sign runs (d5ray run --sign), repeat them "

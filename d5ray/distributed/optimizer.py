@@ -47,6 +47,13 @@ class DistributedOptimizer(ABC):
     have ended, since each ends at its own time; what they did can be replayed, unless `replayable` is False.
     With `lingers` an agent that has done its steps calls `linger` until all have done theirs.
     With `shares_parameters` all agents have the same x in memory.
+
+    After an agent's death `start` is called anew on those that go on. With `one_model` they all take the
+    parameters, untrained state, base optimizer's state and `shared_state` of the one that is furthest, and
+    prove by a hash that they are the same; `one_model = False` says that every agent has a model of its own,
+    and keeps it with its base optimizer's state. `shared_state` names attributes that are alike on all
+    agents, `own_state` those that each agent has for itself; "memory.residual" is in a dictionary. What else
+    `start` makes begins anew.
     """
 
     needs: "tuple[Requirement, ...]" = ()
@@ -57,6 +64,9 @@ class DistributedOptimizer(ABC):
     replayable = True
     lingers = False
     shares_parameters = False
+    one_model = True
+    shared_state: tuple[str, ...] = ()
+    own_state: tuple[str, ...] = ()
 
     _executor: Executor
     _ranges: tuple[Range, ...]
@@ -136,6 +146,12 @@ class DistributedOptimizer(ABC):
         self.rng = rng
         self.shared_rng = np.random.default_rng(0) if shared_rng is None else shared_rng
         self.start()
+        for path in (*self.shared_state, *self.own_state):
+            if not hasattr(self, name := path.partition(".")[0]):
+                raise ConfigurationError(
+                    f"{type(self).__name__} names {path!r} in shared_state or own_state, but has no {name!r} "
+                    "after start: make it there, or take it out"
+                )
 
     @property
     def x(self) -> Any:

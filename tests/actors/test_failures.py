@@ -21,6 +21,7 @@ from d5ray.actors.group import TrainingGroup
 from d5ray.actors.launch import place_of
 from d5ray.actors.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
+from d5ray.recipes.checker import agreements
 from tests.conftest import wait_until
 from tests.patience import patience
 
@@ -320,3 +321,53 @@ def test_without_a_policy_a_death_ends_the_run_with_a_clear_error(whom: str) -> 
         group.train(progress=False)
     assert f"{name} died" in str(caught.value) and f"d5ray show {group.run_id}" in str(caught.value)
     assert d5.Run(group.folder).row["status"] == "failed"
+
+
+def agreed_of(tables: dict[str, pa.Table]) -> list[dict[str, Any]]:
+    """What the driver noted when a group was formed again, in order."""
+    rows = sorted(tables["events"].to_pylist(), key=lambda row: row["t_mono"])
+    return [json.loads(r["detail"]) for r in rows if r["name"] == "agreed" and r["agent"] == "driver"]
+
+
+@pytest.mark.parametrize(
+    ("communicator", "on_failure"),
+    [("gloo", "continue"), pytest.param("shared_memory", "restart", marks=pytest.mark.slow)],
+)
+def test_survivors_of_a_kill_have_one_model_and_say_so(communicator: str, on_failure: str) -> None:
+    """Parameters equal to the last bit; events say from whom and at which step; check sees a forged hash."""
+    wanted = experiment(
+        CASES["allreduce"], on_failure, communicator=communicator, evaluate=False,
+        slow=d5.ExponentialSlowdown(4.0),
+    )  # fmt: skip
+    with d5.launch(wanted, quiet=True) as group:
+        with killing(group, [(0.5, 2)]) as killed:
+            assert group.train(300, progress=False).completed
+        assert killed == [2]
+        left = [0, 1, 3] if on_failure == "continue" else [0, 1, 2, 3]
+        found = [group.parameters(rank) for rank in left]
+        for other in found[1:]:
+            for name, value in found[0].items():
+                assert np.array_equal(value, other[name])
+        tables = group.tables()
+    (agreed,) = agreed_of(tables)
+    assert agreed["members"] == left and agreed["one_model"] and agreed["source"] in {0, 1, 3}
+    assert agreed["new"] == ([] if on_failure == "continue" else [2])
+    assert all(lost == 1 for lost in agreed["behind"].values())
+    assert len(set(agreed["sha256"].values())) == 1
+    own = [
+        json.loads(r["detail"])
+        for r in tables["events"].to_pylist()
+        if r["name"] == "agreed" and r["rank"] >= 0
+    ]
+    assert [each["sha256"] for each in own] == [agreed["sha256"]["0"]] * len(left)
+    row = d5.Run(group.folder).row
+    assert list(agreements(row, tables)) == []
+    forged = tables["events"].to_pylist()
+    for each in forged:
+        if each["name"] == "agreed" and each["rank"] == 1:
+            each["detail"] = each["detail"].replace(agreed["sha256"]["1"], "0" * 64)
+    (text,) = agreements(row, {"events": pa.Table.from_pylist(forged, schema=tables["events"].schema)})
+    assert "rank 1: 000000000000…" in text and "must have the same" in text
+    without = [each for each in forged if not (each["name"] == "agreed" and each["agent"] == "driver")]
+    told = list(agreements(row, {"events": pa.Table.from_pylist(without, schema=tables["events"].schema)}))
+    assert told and all("is not recorded" in each for each in told)

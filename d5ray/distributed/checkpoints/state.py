@@ -43,14 +43,15 @@ class Packed:
     arrays: dict[str, Array] = field(default_factory=dict)
 
 
-def pack(value: Any, name: str) -> Packed:
+def pack(value: Any, name: str, values_of: Callable[[Any, str], Any] | None = None) -> Packed:
     """All that can be restored of an object: numbers, texts, arrays, generators, and what holds them.
 
     What belongs to d5ray's own machinery (a communicator, a compressor, frozen data) is made anew where the
-    state is restored, and not kept; of a communicator the round is kept. Arrays are not copied if they lie in
-    host memory. Raises `ConfigurationError` for what cannot be kept, by its name.
+    state is restored, and not kept; of a communicator the round is kept. Arrays are what `values_of` makes of
+    them and their names: by default `host_values`. Raises `ConfigurationError` for what cannot be kept, by
+    its name.
     """
-    packer = _Packer({}, {})
+    packer = _Packer({}, {}, values_of or host_values)
     data = {key: packer.packed(item, f"{name}.{key}") for key, item in vars(value).items()}
     return Packed(data, packer.arrays)
 
@@ -69,6 +70,7 @@ def unpack_into(fresh: Any, packed: Packed, like: Any, name: str) -> None:
 class _Packer:
     arrays: dict[str, Array]
     names: dict[int, tuple[str, Any]]  # of arrays that were met, by their identity
+    values_of: Callable[[Any, str], Any]
 
     def packed(self, value: Any, name: str) -> Any:
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -107,7 +109,7 @@ class _Packer:
         of = "numpy" if isinstance(value, np.ndarray) else type(value).__module__.partition(".")[0]
         known, _ = self.names.setdefault(id(value), (name, value))
         if known == name:
-            self.arrays[name] = _in_host_memory(value, name)
+            self.arrays[name] = self.values_of(value, name)
         return {"array": known, "of": of, "shape": list(value.shape)}
 
 
@@ -200,8 +202,8 @@ def native(values: Array, like: Any) -> Any:
     return library.asarray(values)
 
 
-def _in_host_memory(array: Any, name: str) -> Array:
-    """Its values, flat."""
+def host_values(array: Any, name: str) -> Array:
+    """An array's values (n,) in host memory: a view where they lie there, a copy from a device."""
     if isinstance(array, np.ndarray):
         flat = np.ascontiguousarray(array).reshape(-1)
     else:

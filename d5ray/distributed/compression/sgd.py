@@ -36,6 +36,8 @@ class CompressedSGD(DistributedOptimizer):
     """
 
     untrained = Averaged()
+    shared_state = ("memory.inner",)
+    own_state = ("memory.residual",)
 
     def __init__(self, compression: Compressor | Reduction) -> None:
         _check_faithful(compression, reduction_of(compression))

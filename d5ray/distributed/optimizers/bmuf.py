@@ -22,6 +22,7 @@ class BMUF(DistributedOptimizer):
     """
 
     untrained = Averaged()
+    shared_state = ("common", "change")
 
     def __init__(self, period: int, block_momentum: float = 0.9, block_learning_rate: float = 1.0) -> None:
         check_count("period", period, low=1)

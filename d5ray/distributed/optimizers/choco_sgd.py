@@ -28,6 +28,7 @@ class ChocoSGD(DistributedOptimizer):
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
     untrained = Kept()
+    one_model = False
 
     def __init__(self, compressor: Compressor, gamma: float) -> None:
         if not isinstance(compressor, Compressor):

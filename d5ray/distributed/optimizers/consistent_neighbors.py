@@ -23,6 +23,7 @@ class ConsistentNeighbors(DistributedOptimizer):
 
     needs = (Connected(), Undirected())
     untrained = Kept()
+    one_model = False
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

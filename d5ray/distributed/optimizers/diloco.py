@@ -26,6 +26,7 @@ class DiLoCo(DistributedOptimizer):
     """
 
     untrained = Averaged()
+    shared_state = ("common", "outer_state")
 
     def __init__(self, period: int, outer: Optimizer = OUTER) -> None:
         check_count("period", period, low=1)

@@ -23,6 +23,7 @@ class DPSGD(DistributedOptimizer):
 
     needs = (Connected(), DoublyStochastic())
     untrained = Kept()
+    one_model = False
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
@@ -43,6 +44,7 @@ class AdaptThenCombine(DistributedOptimizer):
 
     needs = (Connected(), DoublyStochastic())
     untrained = Kept()
+    one_model = False
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -23,6 +23,7 @@ class ExactDiffusion(DistributedOptimizer):
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
     untrained = Kept()
+    one_model = False
 
     def start(self) -> None:
         self.psi = copy_of(self.x)

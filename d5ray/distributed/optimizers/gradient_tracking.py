@@ -24,6 +24,7 @@ class GradientTracking(DistributedOptimizer):
 
     needs = (Connected(), DoublyStochastic())
     untrained = Kept()
+    one_model = False
 
     def start(self) -> None:
         self.y = zeros_like(self.x)  # W y from the step before

@@ -27,6 +27,8 @@ class GrowingBatch(DistributedOptimizer):
     """
 
     untrained = Averaged()
+    shared_state = ("until",)
+    own_state = ("sum", "samples")
 
     def __init__(self, milestones: Iterable[int], factor: int = 2) -> None:
         self.milestones = tuple(milestones)

@@ -22,6 +22,7 @@ class SlowMo(DistributedOptimizer):
     """
 
     untrained = Averaged()
+    shared_state = ("common", "u")
 
     def __init__(self, period: int, slow_momentum: float = 0.7, slow_learning_rate: float = 1.0) -> None:
         check_count("period", period, low=1)

@@ -24,6 +24,7 @@ class StochasticGradientPush(DistributedOptimizer):
 
     needs = (Connected(), ColumnStochasticWeights())
     untrained = Kept()
+    one_model = False
 
     def start(self) -> None:
         self.u = copy_of(self.x)
