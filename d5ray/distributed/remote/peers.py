@@ -4,7 +4,7 @@ import contextlib
 import json
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from queue import SimpleQueue
 from typing import Any, final
@@ -58,10 +58,10 @@ class RemotePeers(Peers):
         self._window[...] = x
         self._lock = threading.Lock()  # of the window
         self._orders = 0
-        self._news = threading.Condition()
+        self._news = threading.Condition()  # whose lock may be taken again by its holder
         self._letters: deque[Letter] = deque()
         self._came: dict[int, int] = defaultdict(int)
-        self._uncollected: dict[int, Array] = defaultdict(lambda: np.zeros(2, np.int64))  # `_counted`
+        self._uncollected: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # letters and their bytes
         self._outboxes: dict[int, _Outbox] = {}
         secret = Secret.new() if group.store is None else group.store.secret  # of one that is alone
         self._service = Service(
@@ -248,19 +248,25 @@ class RemotePeers(Peers):
         with self._news:
             if not self._news.wait_for(lambda: self._has_room(source), timeout=self.timeout_seconds):
                 raise PeerLost(source, f"{self._uncollected[source][0]:,} letters of it were not collected")
-        self._deliver(Letter(source, number, tuple(arrays)))
+            self._count_letter(source, 1, arrays)
+            self._deliver(Letter(source, number, tuple(arrays)))
 
     def _has_room(self, source: int) -> bool:
         """Whether one more letter of this agent may lie here."""
         letters, size = self._uncollected[source]
-        return bool(letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes)
+        return letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes
+
+    def _count_letter(self, source: int, change: int, arrays: Sequence[Array]) -> None:
+        """One more letter of this agent lies here, or one less."""
+        uncollected = self._uncollected[source]
+        uncollected[0] += change
+        uncollected[1] += change * sum(array.nbytes for array in arrays)
 
     def _deliver(self, letter: Letter) -> None:
         with self._news:
             self._letters.append(letter)
             if not letter.returned:
                 self._came[letter.source] += 1
-                self._uncollected[letter.source] += _counted(letter)
             self._news.notify_all()
 
     def _collect(
@@ -276,7 +282,7 @@ class RemotePeers(Peers):
             taken = sorted_out(self._letters, most)
             for letter in taken:
                 if not letter.returned:
-                    self._uncollected[letter.source] -= _counted(letter)
+                    self._count_letter(letter.source, -1, letter.arrays)
             self._news.notify_all()
             return taken
 
@@ -305,11 +311,6 @@ class RemotePeers(Peers):
                     self._addresses[peer], self._caller, {}, self._region, self.timeout_seconds, to=peer
                 )
             return self._channels[peer]
-
-
-def _counted(letter: Letter) -> Array:
-    """One letter, and its bytes (2,)."""
-    return np.array([1, sum(array.nbytes for array in letter.arrays)])
 
 
 def _description(words: Array) -> tuple[int, list[tuple[Any, int]]]:
