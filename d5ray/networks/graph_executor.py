@@ -85,6 +85,7 @@ class GraphExecutor(ABC):
         `ConfigurationError` before anything runs for inputs that are unknown or not of the right shape and
         type, and where what is given is enough for no output.
         """
+        inputs = given_inputs.as_arrays(inputs)
         return self._run_of(None, inputs)(inputs)
 
     @final
@@ -95,6 +96,7 @@ class GraphExecutor(ABC):
         batch's statistics, and `state` has the next running ones. Raises `ConfigurationError` as `inference`
         does, and for a loss that is no tensor of the network or not a single floating-point number.
         """
+        inputs = given_inputs.as_arrays(inputs)
         outputs = self._run_of(loss, inputs)(inputs)
         self._loss = loss
         return outputs
@@ -240,6 +242,9 @@ class GraphExecutor(ABC):
 
         return drawing
 
+    def _check(self, network: Network) -> None:  # noqa: B027 - most frameworks take all that they have
+        """Raise `ConfigurationError` for nodes that the framework cannot compute where they stand."""
+
     def _seed_pass(self, seed: int) -> None:  # noqa: B027 - a native model draws as its framework does
         """What is drawn in the pass that begins depends on this."""
 
@@ -258,6 +263,7 @@ class GraphExecutor(ABC):
         structure = (network.nodes, dict(network.inputs), tuple(network.outputs), dict(network.constants))
         if self._structure is None or not _same(structure, self._structure):
             check_supported(self.framework, network.nodes)
+            self._check(network)
             self._structure = structure
             self._trained = _trained(network, self._asked_for)
             self._forget()

@@ -1,6 +1,6 @@
 """What the builders ask about tensors: their sizes, their values where these are known, their types"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,13 @@ from onnx import helper
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.builder import Builder, Built
+from d5ray.operators.node import Node
 from d5ray.operators.site import Site
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow
+# The inputs that say which axes a tensor has: TensorFlow's graph must know them before it runs.
+KNOWN_BEFORE: Mapping[str, tuple[int, ...]] = {"Pad": (3,), "Slice": (3,), "Squeeze": (1,), "Unsqueeze": (1,)}
 Size = Any  # a number, or a scalar tensor where it is known only when the graph runs
 
 
@@ -63,11 +66,16 @@ def integers(site: Site, index: int, given: Tensor) -> tuple[int, ...]:
     """The numbers that this input holds. Raises `ConfigurationError` where only the running graph knows."""
     value = known(site, index, given)
     if value is None:
-        raise ConfigurationError(
-            f"the node {site.node} reads {site.node.inputs[index]!r}, whose value TensorFlow must know when "
-            "it builds the graph: make it a constant of the network"
-        )
+        raise must_be_known(site.node, index)
     return tuple(int(number) for number in np.reshape(value, -1))
+
+
+def must_be_known(node: Node, index: int) -> ConfigurationError:
+    """The error where only the running graph knows such an input."""
+    return ConfigurationError(
+        f"the node {node} reads {node.inputs[index]!r}, whose value TensorFlow must know when it builds the "
+        "graph: make it a constant of the network"
+    )
 
 
 def from_front(axes: tuple[int, ...], count: int) -> list[int]:

@@ -19,6 +19,7 @@ from d5ray.operators.collectives import Collectives
 from d5ray.ops.tensorflow.held import HOLDERS, as_held, holder
 from d5ray.ops.tensorflow.layout import weights_of
 from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.tensors import KNOWN_BEFORE, must_be_known
 
 Tensor = Any  # of TensorFlow
 Traced = Callable[..., Sequence[Tensor]]
@@ -244,6 +245,12 @@ class TensorFlowGraphExecutor(GraphExecutor):
         count = value.ndim
         turned = name in self._filters and count > 1
         return np.array(value.transpose(count - 1, count - 2, *range(count - 2)) if turned else value)
+
+    def _check(self, network: Network) -> None:
+        for node in network.nodes:
+            for index in () if node.domain else KNOWN_BEFORE.get(node.type, ()):
+                if index < len(node.inputs) and node.inputs[index] in network.inputs:
+                    raise must_be_known(node, index)
 
     def _seed_pass(self, seed: int) -> None:
         self._random.reset_from_seed(seed)

@@ -15,6 +15,14 @@ Array = np.ndarray[Any, Any]
 Kind = tuple[str, tuple[int, ...]]  # the name of the type of its elements, and its shape
 
 
+def as_arrays(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs, NumPy's scalars among them as arrays without axes."""
+    for value in given.values() if isinstance(given, Mapping) else ():
+        if isinstance(value, np.generic):
+            return {name: np.asarray(v) if isinstance(v, np.generic) else v for name, v in given.items()}
+    return given
+
+
 def open_sizes(
     known: Mapping[str, TensorDescriptor], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, int]:

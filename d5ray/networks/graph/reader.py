@@ -11,6 +11,7 @@ import onnx
 from onnx import checker, helper, inliner, numpy_helper, shape_inference, version_converter
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.control_flow import decided
 from d5ray.networks.graph.files import open_model
 from d5ray.networks.graph.functions import check_functions
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
@@ -18,13 +19,22 @@ from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.kinds import sorted_out
 from d5ray.networks.graph.memory import check_room
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_from
-from d5ray.networks.graph.schemas import defaults, is_defined_by_others, is_supported, refuse
+from d5ray.networks.graph.schemas import (
+    CONTROL_FLOW,
+    defaults,
+    function_of,
+    is_defined_by_others,
+    is_supported,
+    refuse,
+)
 from d5ray.networks.graph.tensors import is_external, read_only, size_of, value_of
 from d5ray.networks.graph.writer import KIND
 from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 
 # What the conversion of older operator sets makes something else of.
+WRITTEN_OUT = "d5ray.written_out"  # of the functions that stand for nodes, until they are inlined
+MOST_DEEP = 16  # functions and loops within one another
 CONVERTED = frozenset({"Constant", "Scatter", "Upsample"})
 
 
@@ -51,13 +61,22 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
     values = _take_values(model.graph, folder, what)
     _check_tensors(model.graph, values, what)
     refuse(_missing(model))
+    if version < 9 and any(node.op_type == "Scan" and not node.domain for node in model.graph.node):
+        raise ConfigurationError(
+            f"{what} has a Scan of operator set {version}, which means another thing from 9 on: export "
+            "it again with opset_version=9 or more"
+        )
     check_functions(model, what)
     model.ir_version = max(model.ir_version, IR_VERSION)  # the values have left the inputs
     _check_by_onnx(model, what)
+    makers = {name: node.op_type for node in model.graph.node for name in node.output}
     declared = {
-        each.name: descriptor_from(each.type, f"the output {each.name!r}") for each in model.graph.output
+        each.name: descriptor_from(
+            each.type, f"the output {each.name!r} of {makers.get(each.name, 'the model')}"
+        )
+        for each in model.graph.output
     }
-    model = _expanded(_converted(_inlined(model, what), version, what), what)
+    model = _written_out(_converted(_inlined(model, what), version, what), what)
     graph = _graph(model.graph, values, folder)
     return graph, {name: each for name, each in declared.items() if each is not None}
 
@@ -149,7 +168,7 @@ def _check_tensors(graph: onnx.GraphProto, values: _Values, what: str) -> None:
         if each.name in given:
             raise ConfigurationError(f"{what} has the input {each.name!r} twice: give one another name")
         if each.name not in values.arrays:
-            given[each.name] = _input(each)
+            given[each.name] = _read_input(each, graph)
     _name_nodes(graph.node)
     nodes = tuple(
         Node(each.op_type, tuple(each.input), tuple(each.output), name=each.name) for each in graph.node
@@ -163,6 +182,14 @@ def _check_tensors(graph: onnx.GraphProto, values: _Values, what: str) -> None:
         ordered = [protos[node.name] for node in order]
         del graph.node[:]
         graph.node.extend(ordered)
+
+
+def _read_input(proto: onnx.ValueInfoProto, graph: onnx.GraphProto) -> TensorDescriptor:
+    try:
+        return _input(proto)
+    except ConfigurationError as error:
+        readers = [node.op_type for node in graph.node if proto.name in node.input]
+        raise ConfigurationError(f"{error} ({' and '.join(readers) or 'nothing'} reads it)") from error
 
 
 def _input(proto: onnx.ValueInfoProto) -> TensorDescriptor:
@@ -194,6 +221,8 @@ def _missing(model: onnx.ModelProto) -> list[Node]:
         for proto, node in zip(nodes, _nodes(nodes), strict=True):
             if (proto.domain, proto.op_type) in own or (not node.domain and node.type in CONVERTED):
                 continue
+            if not node.domain and node.type in CONTROL_FLOW:
+                continue  # which may be decided
             if not is_supported(node) and not is_defined_by_others(node):
                 found.append(node)
     return found
@@ -233,30 +262,61 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         raise ConfigurationError(f"the functions of {what} cannot be inlined: {reason(error)}") from error
 
 
-def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
-    """With the functions of ONNX's standard in the place of nodes that only those can compute."""
-    protos = model.graph.node
-    wanted = [proto for proto, node in zip(protos, _nodes(protos), strict=True) if is_defined_by_others(node)]
-    if not wanted:
-        return model
-    types = sorted({proto.op_type for proto in wanted})
-    for proto in wanted:
-        proto.attribute.extend(defaults(proto))
-    for tensor in model.graph.initializer:  # ONNX looks for the types of tensors elsewhere alone
-        model.graph.input.append(
-            helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-        )
-    try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
-        made = inliner.inline_selected_functions(
-            model, [("", name) for name in types], inline_schema_functions=True
-        )
-    except Exception as error:
-        raise ConfigurationError(
-            f"the operators {', '.join(types)} of {what} cannot be written out: {reason(error)}"
-        ) from error
-    left = _nodes(made.graph.node)
+def _written_out(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    """Without control flow, and with ONNX's functions in the place of what only they compute."""
+    for _ in range(MOST_DEEP):
+        protos = model.graph.node
+        nodes = _nodes(protos)
+        wanted = [each for each, node in zip(protos, nodes, strict=True) if is_defined_by_others(node)]
+        if not wanted and not any(not node.domain and node.type in CONTROL_FLOW for node in nodes):
+            break
+        _with_types_of_values(model.graph)
+        model = decided(_inferred(_expanded(_inferred(model, what), what), what), what)
+    left = _nodes(model.graph.node)
     refuse([node for node in left if node.type not in CONVERTED and not is_supported(node)])
+    return model
+
+
+def _inferred(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # ONNX's own code raises whatever it comes upon
+        raise ConfigurationError(f"{what} does not fit together: {reason(error)}") from error
+
+
+def _with_types_of_values(graph: onnx.GraphProto) -> None:
+    """ONNX looks for the types of initializers elsewhere alone."""
+    known = {each.name for each in graph.input}
+    for tensor in graph.initializer:
+        if tensor.name not in known:
+            graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+
+
+def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    """With the bodies of functions that ONNX's standard has for its operators, each a function of its own."""
+    graph = model.graph
+    types = {each.name: each.type.SerializeToString() for each in (*graph.input, *graph.value_info)}
+    for number, (proto, node) in enumerate(zip(graph.node, _nodes(graph.node), strict=True)):
+        if not is_defined_by_others(node):
+            continue
+        proto.attribute.extend(defaults(proto))
+        body = onnx.FunctionProto()
+        body.ParseFromString(function_of(node, proto, [types.get(name, b"") for name in proto.input]))
+        body.domain, body.name = WRITTEN_OUT, f"{proto.op_type}_{number}"
+        proto.domain, proto.op_type = body.domain, body.name
+        model.functions.append(body)
+    if not model.functions:
+        return model
+    model.opset_import.append(helper.make_opsetid(WRITTEN_OUT, 1))
+    try:
+        made = inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:
+        names = ", ".join(each.name for each in model.functions)
+        raise ConfigurationError(
+            f"the operators {names} of {what} cannot be written out: {reason(error)}"
+        ) from error
     return made
 
 

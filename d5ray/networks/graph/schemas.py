@@ -25,16 +25,40 @@ def is_supported(node: Node) -> bool:
 
 def is_defined_by_others(node: Node) -> bool:
     """Whether ONNX's standard has a function for this type, of other operators, and d5ray has none."""
-    if is_supported(node) or node.domain or not onnx.defs.has(node.type):
+    if is_supported(node) or not onnx.defs.has(node.type, node.domain):
         return False
-    schema: Any = onnx.defs.get_schema(node.type, OPSET)
+    schema = schema_of(node.type, node.domain)
     return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def schema_of(kind: str, domain: str) -> Any:
+    """ONNX's newest definition of an operator type."""
+    return onnx.defs.get_schema(kind, OPSET, domain) if not domain else onnx.defs.get_schema(kind, domain)
+
+
+def function_of(node: Node, proto: onnx.NodeProto, inputs: list[bytes]) -> bytes:
+    """The body of ONNX's function for a node, in the newest version; inputs: their types, serialized.
+
+    Raises `ConfigurationError` where ONNX has none for these inputs.
+    """
+    schema = schema_of(node.type, node.domain)
+    try:
+        if schema.has_context_dependent_function:
+            version = max(schema.context_dependent_function_opset_versions)
+            found = schema.get_context_dependent_function_with_opset_version(
+                version, proto.SerializeToString(), inputs
+            )
+        else:
+            found = schema.get_function_with_opset_version(max(schema.function_opset_versions))
+    except Exception as error:  # ONNX's own code raises whatever it comes upon
+        raise ConfigurationError(f"the node {node} cannot be written out in others: {error}") from error
+    return bytes(found)
 
 
 def defaults(proto: onnx.NodeProto) -> list[onnx.AttributeProto]:
     """The attributes that ONNX's definition gives a node that does not say them."""
     said = {each.name for each in proto.attribute}
-    known = onnx.defs.get_schema(proto.op_type, OPSET).attributes
+    known = schema_of(proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain).attributes
     return [
         each.default_value for name, each in known.items() if name not in said and each.default_value.type
     ]
@@ -58,8 +82,6 @@ def refuse(nodes: Iterable[Node]) -> None:
     )
     count = "an operator type" if len(missing) == 1 else f"{len(missing)} operator types"
     advice = "register custom operators for them, or replace these nodes before"
-    if CONTROL_FLOW & missing.keys():
-        advice += "; networks have no control flow: export the model with its branches and loops decided"
     raise ConfigurationError(f"the network uses {count} that d5ray does not have: {shown}; {advice}")
 
 
