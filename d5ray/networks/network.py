@@ -17,6 +17,7 @@ from d5ray.networks.graph.graph import Array, Graph, check_names, in_order, sugg
 from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.kinds import check_state, state_of
 from d5ray.networks.graph.losses import with_loss
+from d5ray.networks.graph.memory import without_collection
 from d5ray.networks.graph.schemas import check_supported
 from d5ray.networks.graph.tensors import is_floating, read_only
 from d5ray.operators.node import Node
@@ -77,8 +78,9 @@ class Network:
 
         network = cls()
         try:
-            graph, declared = read(source)
-            network._become(graph, graph)
+            with without_collection():
+                graph, declared = read(source)
+                network._become(graph, graph)
         except MemoryError as error:
             raise ConfigurationError(
                 "the model needs more memory than there is: use a machine with more"

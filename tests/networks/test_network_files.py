@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.networks.graph import memory, wire
+from d5ray.networks.graph.tensors import value_of
 from d5ray.networks.network import Network
 from tests.patience import patience
 
@@ -329,6 +330,78 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
     assert len(said) == len(wanted)
     for line, part in zip(said, wanted, strict=True):
         assert part in line
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 5])
+def test_a_field_with_the_number_0_is_refused_at_once(kind: int) -> None:
+    """Protobuf has none; a hundred million zeros, which is a hole in a file, are not walked through."""
+    began = time.process_time()
+    assert "has the number 0" in refusal(bytes([kind]) + bytes(10**8))
+    assert time.process_time() - began < 2
+
+
+def test_names_are_bounded_and_remarks_are_not() -> None:
+    long = dense()
+    long.graph.node[0].name = "n" * 10_001
+    assert "a name of 10,001 bytes" in refusal(long)
+    remarked = dense()
+    remarked.doc_string = "n" * 20_000
+    remarked.metadata_props.add(key="classes", value="n" * 20_000)
+    assert len(Network.from_onnx(remarked).nodes) == len(dense().graph.node)
+
+
+def test_the_number_of_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MOST_FIELDS", 1000)
+    assert "more than 1,000 fields" in refusal(b"\x08\x01" * 1001)
+    assert "has no graph" in refusal(b"\x08\x01" * 1000)
+
+
+def test_what_is_in_a_hole_of_a_data_file_takes_no_memory(tmp_path: Path) -> None:
+    """Also where it is no initializer, of which the sum is looked at before."""
+    with (tmp_path / "hole.bin").open("wb") as file:
+        file.truncate(2**40)
+    value = external("hole.bin", dims=(2**38,)).graph.initializer[0]
+    with pytest.raises(ConfigurationError, match="bytes of memory"):
+        value_of(value, tmp_path, "the value")
+
+
+def test_nodes_are_put_in_order_in_linear_time_and_a_large_circle_is_told_briefly() -> None:
+    """One node reads from 20,000 that stand behind it; looking again for each would be 2 * 10**8 looks."""
+    count = 20_000
+    names = [f"t{place}" for place in range(count)]
+    made = model(node("Sum", " ".join(names), "y"), *(node("Relu", "x", name) for name in names))
+    began = time.process_time()
+    assert len(Network.from_onnx(made).nodes) == count + 1
+    assert time.process_time() - began < 15
+    made = model(
+        *(node("Relu", f"t{(place + 1) % count}", f"t{place}", f"n{place}") for place in range(count))
+    )
+    made.graph.output[0].name = "t0"
+    said = refusal(made)
+    assert "circle" in said
+    assert "(19990 others)" in said
+    assert len(said) < 1000
+
+
+@pytest.mark.full
+def test_200_000_nodes_are_read_in_10_seconds() -> None:
+    """Of an idle processor's time; half as much again of a busy one's. ONNX's own conversion takes longer."""
+    for opset in (13, 28):
+        nodes, last = [], "x"
+        for place in range(200_000):
+            reads = (last, f"{last} w", f"{last} {last}", f"{last} m")[place % 4]
+            nodes.append(node(("Relu", "Add", "Mul", "Gemm")[place % 4], reads, f"t{place}", f"n{place}"))
+            last = f"t{place}"
+        values = (
+            numpy_helper.from_array(np.ones(3, np.float32), "w"),
+            numpy_helper.from_array(np.eye(3, dtype=np.float32), "m"),
+        )
+        made = model(*nodes, initializers=values, opset=opset)
+        made.graph.output[0].CopyFrom(helper.make_tensor_value_info(last, FLOAT, ["batch", 3]))
+        data = made.SerializeToString()
+        began = time.process_time()
+        assert len(Network.from_onnx(data).nodes) == 200_000
+        assert time.process_time() - began < (15 if opset == 28 else 30)
 
 
 def function(name: str, *nodes: onnx.NodeProto) -> onnx.FunctionProto:

@@ -83,6 +83,7 @@ def external_data(tensor: onnx.TensorProto, size: int, folder: Path | None, what
             f"{what} is said to stand at the bytes {offset:,} to {offset + size:,} of {path.name!r}, which "
             f"has {there:,}: the file is truncated, or not the model's"
         )
+    check_room(size, what)
     try:
         with path.open("rb") as file:
             file.seek(offset)

@@ -1,6 +1,6 @@
 """The functions that a model brings along: that they end, and how many nodes they make"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
@@ -36,25 +36,30 @@ def _count(
     start: Key, functions: Mapping[Key, onnx.FunctionProto], counts: dict[Key, int], what: str
 ) -> None:
     """Set how many nodes a function makes, and those that it calls; depth first, without recursion."""
-    stack, path = [start], {}
+    if start in counts:
+        return
+    path = {start}
+    stack = [(start, _called(start, functions))]
     while stack:
-        key = stack[-1]
-        if key in counts:
+        key, left = stack[-1]
+        for other in left:
+            if other in path:
+                raise ConfigurationError(
+                    f"the function {key[1]!r} of {what} calls itself, which ONNX does not allow"
+                )
+            if other not in counts:
+                path.add(other)
+                stack.append((other, _called(other, functions)))
+                break
+        else:
+            counts[key] = _total(functions[key].node, counts)
+            path.remove(key)
             stack.pop()
-            continue
-        path[key] = True
-        called = {_key(node) for node in functions[key].node} & functions.keys()
-        waiting = [each for each in called if each not in counts]
-        if any(each in path for each in waiting):
-            raise ConfigurationError(
-                f"the function {key[1]!r} of {what} calls itself, which ONNX does not allow"
-            )
-        if waiting:
-            stack.append(waiting[0])
-            continue
-        counts[key] = _total(functions[key].node, counts)
-        path.pop(key)
-        stack.pop()
+
+
+def _called(key: Key, functions: Mapping[Key, onnx.FunctionProto]) -> Iterator[Key]:
+    """The functions that this one calls, each once."""
+    return iter(sorted({_key(node) for node in functions[key].node} & functions.keys()))
 
 
 def _total(nodes: Iterable[onnx.NodeProto], counts: Mapping[Key, int]) -> int:

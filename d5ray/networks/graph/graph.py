@@ -1,5 +1,6 @@
 """Graph: what a network consists of, as data that nobody changes, in an order in which it can be computed."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -62,32 +63,41 @@ def suggestion(name: str, names: Collection[str]) -> str:
 
 def check_names(graph: Graph) -> None:
     """Raise `ConfigurationError` unless every tensor is made once, and every node has a name of its own."""
-    makers: dict[str, str] = {}
-    sources = [
+    makers: dict[str, str | Node] = {}
+
+    def enter(name: str, maker: str | Node) -> None:
+        if name in makers:
+            first, second = (
+                f"an output of the node {each}" if isinstance(each, Node) else each
+                for each in (makers[name], maker)
+            )
+            raise ConfigurationError(
+                f"the tensor {name!r} is made twice: it is {first} and {second}; give one of them another "
+                "name"
+            )
+        makers[name] = maker
+
+    for kind, names in (
         ("an input of the network", graph.inputs),
         ("a parameter", graph.parameters),
         ("a constant", graph.constants),
         ("a state", graph.state_values),
-        *((f"an output of the node {node}", [name for name in node.outputs if name]) for node in graph.nodes),
-    ]
-    for kind, names in sources:
+    ):
         for name in names:
-            if name in makers:
-                raise ConfigurationError(
-                    f"the tensor {name!r} is made twice: it is {makers[name]} and {kind}; give one of "
-                    "them another name"
-                )
-            makers[name] = kind
+            enter(name, kind)
     seen: dict[str, Node] = {}
     for node in graph.nodes:
+        for name in node.outputs:
+            if name:
+                enter(name, node)
         if node.name in seen:
             raise ConfigurationError(
                 f"two nodes are called {node.name!r}: {seen[node.name]} and {node}; give one another name"
             )
         seen[node.name] = node
-    twice = [name for place, name in enumerate(graph.outputs) if name in graph.outputs[:place]]
-    if twice:
-        raise ConfigurationError(f"the network has its output {twice[0]!r} twice: name it once")
+    if len(set(graph.outputs)) < len(graph.outputs):
+        twice = next(name for name, count in Counter(graph.outputs).items() if count > 1)
+        raise ConfigurationError(f"the network has its output {twice!r} twice: name it once")
     for name in graph.outputs:
         if name not in makers:
             raise ConfigurationError(
@@ -117,31 +127,36 @@ def _sorted(nodes: Iterable[Node], producers: Mapping[str, Node]) -> Iterator[No
     done: set[str] = set()
     path: dict[str, Node] = {}  # by name: those that wait for what they read
     for start in nodes:
-        stack = [start]
+        if start.name in done:
+            continue
+        path[start.name] = start
+        stack = [(start, iter(start.inputs))]
         while stack:
-            node = stack[-1]
-            if node.name in done:
-                stack.pop()
-                continue
-            path[node.name] = node
-            missing = [
-                producers[name]
-                for name in node.inputs
-                if name in producers and producers[name].name not in done
-            ]
-            if not missing:
-                done.add(node.name)
-                path.pop(node.name)
-                stack.pop()
-                yield node
-                continue
-            for other in missing:
+            node, left = stack[-1]
+            for name in left:
+                other = producers.get(name)
+                if other is None or other.name in done:
+                    continue
                 if other.name in path:
-                    circle = list(path.values())
-                    circle = circle[[each.name for each in circle].index(other.name) :]
-                    way = " -> ".join(str(each) for each in reversed([*circle, circle[0]]))
-                    raise ConfigurationError(
-                        f"the graph has a circle: each of these nodes waits for another: {way}; "
-                        f"let {node} read something else than what {other} makes"
-                    )
-            stack.append(missing[0])
+                    raise ConfigurationError(_circle(list(path.values()), other))
+                path[other.name] = other
+                stack.append((other, iter(other.inputs)))
+                break
+            else:
+                stack.pop()
+                path.pop(node.name)
+                done.add(node.name)
+                yield node
+
+
+def _circle(path: list[Node], other: Node) -> str:
+    """What is wrong where the last node of a path reads from another one of it."""
+    circle = path[[each.name for each in path].index(other.name) :]
+    names = [str(each) for each in reversed([*circle, circle[0]])]
+    if len(names) > MOST_NAMES:
+        names[MOST_NAMES - 2 : -1] = [f"({len(names) - MOST_NAMES + 1} others)"]
+    way = " -> ".join(names)
+    return (
+        f"the graph has a circle: each of these nodes waits for another: {way}; "
+        f"let {path[-1]} read something else than what {other} makes"
+    )

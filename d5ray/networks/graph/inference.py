@@ -1,11 +1,12 @@
 """What every tensor of a graph is: ONNX's own inference, node by node, and the rules of other operators."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
 
+import numpy as np
 from onnx import helper, numpy_helper, shape_inference
 
 from d5ray.errors import ConfigurationError
@@ -20,6 +21,7 @@ from d5ray.operators.site import Site
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
+Alike = dict[Hashable, tuple[TensorDescriptor | None, ...]]  # what nodes make, by all that decides on it
 
 SHAPE_TYPES = frozenset(
     {"Shape", "Size", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Add", "Sub", "Mul", "Div", "Cast",
@@ -28,6 +30,11 @@ SHAPE_TYPES = frozenset(
 # What these make has the type and shape of what they read first; ONNX itself infers nothing for the one, and
 # stumbles over the defaults of the other.
 LIKE_THEIR_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+# Of these no floating-point number decides on a shape, so that a constant is to them like any other tensor.
+DENSE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Clip", "Where", "PRelu", "Gemm", "MatMul", "Conv",
+     "BatchNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
+)  # fmt: skip
 MOST_ELEMENTS = 4096  # of a constant whose value matters for a shape
 MOST_NODES = 64  # that lead from a tensor's shape to the shape that another gets
 
@@ -52,6 +59,7 @@ def infer(graph: Graph, before: Inferred) -> Inferred:
     changed = _changed(graph, before, known)
     kept = {node.name: node for node in before.graph.nodes}
     producers = graph.producers()
+    alike: Alike = {}
     for node in graph.nodes:
         if kept.get(node.name) is node and changed.isdisjoint(node.inputs):
             known.update(
@@ -59,7 +67,7 @@ def infer(graph: Graph, before: Inferred) -> Inferred:
             )
             continue
         changed.update(name for name in node.outputs if name)
-        known.update(_made(node, graph.constants, known, producers))
+        known.update(_made(node, graph.constants, known, producers, alike))
     return Inferred(graph, MappingProxyType(known))
 
 
@@ -86,23 +94,60 @@ def _changed(graph: Graph, before: Inferred, known: Descriptors) -> set[str]:
 
 
 def _made(
-    node: Node, constants: Values, known: Descriptors, producers: Mapping[str, Node]
+    node: Node, constants: Values, known: Descriptors, producers: Mapping[str, Node], alike: Alike
 ) -> dict[str, TensorDescriptor]:
-    """The descriptors of what a node makes."""
+    """The descriptors of what a node makes; ONNX is asked once of all nodes that differ in names alone."""
     rule = rules.registered(node.domain, node.type)
     if rule is not None:
         return _by_rule(node, rule, site(node, constants, known))
-    check_node(node, known)
+    makers = [] if node.type in LIKE_THEIR_INPUT else _shape_makers(node, known, producers)
+    key = _signature((*makers, node), constants, known)
+    made = alike.get(key)
+    if made is None:
+        check_node(node, known)
+        found = _by_onnx(node, makers, constants, known)
+        made = alike[key] = tuple(found.get(name) for name in node.outputs)
+    return {name: each for name, each in zip(node.outputs, made, strict=True) if name and each is not None}
+
+
+def _signature(nodes: Iterable[Node], constants: Values, known: Descriptors) -> Hashable:
+    """All that decides on what the last of these nodes makes: with numbers in the place of names."""
+    places: dict[str, int] = {"": 0}
+    described: list[Hashable] = []
+    for node in nodes:
+        described.append((node.domain, node.type))
+        for name in node.inputs:
+            if name not in places:
+                places[name] = len(places)
+                value = _value(name, node, constants)
+                described.append((known.get(name), None if value is None else (value.dtype, value.tobytes())))
+            described.append(places[name])
+        described.append(None)  # between what is read and what is made
+        described.extend(places.setdefault(name, len(places)) for name in node.outputs)
+        described.extend(
+            (name, (each.dtype, each.shape, each.tobytes()) if isinstance(each, np.ndarray) else repr(each))
+            for name, each in node.attributes.items()
+        )
+    return tuple(described)
+
+
+def _by_onnx(
+    node: Node, shape_makers: list[Node], constants: Values, known: Descriptors
+) -> dict[str, TensorDescriptor]:
+    """What ONNX's own inference tells of the outputs of a node, and what follows from it."""
     if node.type in LIKE_THEIR_INPUT:
         return {node.outputs[0]: known[node.inputs[0]]} if node.inputs[0] in known else {}
-    makers, more = simplified(
-        [node_to(each) for each in _shape_makers(node, known, producers)], constants, known
-    )
+    makers, more = simplified([node_to(each) for each in shape_makers], constants, known)
     messages = [*makers, node_to(node)]
     own = {each.name for each in more}
     made = {name for each in messages for name in each.output if name} | own
     read = {name for each in messages for name in each.input if name} - made
-    values = {name: constants[name] for name in read if name in constants and _matters(constants[name])}
+    values = {
+        name: value
+        for each in (*shape_makers, node)
+        for name in each.inputs
+        if name in read and (value := _value(name, each, constants)) is not None
+    }
     model = helper.make_model(
         helper.make_graph(
             messages,
@@ -181,9 +226,12 @@ def _is_small_integer(name: str, known: Descriptors) -> bool:
     )
 
 
-def _matters(value: Any) -> bool:
-    """Whether the value of a constant can decide on a shape, and is small enough to be looked at."""
-    return bool(value.ndim <= 1 and value.size <= MOST_ELEMENTS)
+def _value(name: str, node: Node, constants: Values) -> Any:
+    """The value of a constant that a node reads, where it can decide on a shape, and is small enough."""
+    value = constants.get(name)
+    if value is None or value.ndim > 1 or value.size > MOST_ELEMENTS:
+        return None
+    return None if node.type in DENSE and value.dtype.kind not in "iub" else value
 
 
 def _check_slope(node: Node, known: Descriptors) -> None:

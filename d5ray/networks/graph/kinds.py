@@ -1,6 +1,7 @@
 """What a value of a graph is: a parameter, which is trained, a constant, or a state that steps replace."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import onnx
 
@@ -66,7 +67,7 @@ def sorted_out(
     kept: set[str] = set()
     fixed: set[str] = set()
     for node in nodes:
-        slots = _fixed_slots(node)
+        slots = _fixed_slots(node.domain, node.type)
         for slot, name in enumerate(node.inputs):
             if is_training(node) and slot in RUNNING:
                 kept.add(name)
@@ -80,15 +81,18 @@ def sorted_out(
     return found
 
 
-def _fixed_slots(node: Node) -> set[int]:
+@lru_cache(1024)
+def _fixed_slots(domain: str, kind: str) -> frozenset[int]:
     """The inputs of a node in which no gradient arrives, by ONNX's definition of its type."""
-    if node.domain or not onnx.defs.has(node.type):
-        return set()
-    if node.type == "BatchNormalization":
-        return set(RUNNING)
-    schema = onnx.defs.get_schema(node.type, OPSET)
+    if domain or not onnx.defs.has(kind):
+        return frozenset()
+    if kind == "BatchNormalization":
+        return frozenset(RUNNING)
+    schema = onnx.defs.get_schema(kind, OPSET)
     never = onnx.defs.OpSchema.DifferentiationCategory.NonDifferentiable
-    return {slot for slot, each in enumerate(schema.inputs) if each.differentiation_category == never}
+    return frozenset(
+        slot for slot, each in enumerate(schema.inputs) if each.differentiation_category == never
+    )
 
 
 def _kind(

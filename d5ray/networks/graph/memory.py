@@ -1,5 +1,8 @@
 """How much memory this process can still get: of the machine, of its container, of its own limit"""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -14,6 +17,18 @@ def check_room(size: int, what: str) -> None:
         raise ConfigurationError(
             f"{what} needs about {size:,} bytes of memory, and {room:,} are free: use a machine with more"
         )
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Do not look for garbage meanwhile: among a million new objects that all stay it takes half the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def free(root: Path = Path("/sys/fs/cgroup")) -> int:

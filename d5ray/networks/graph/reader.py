@@ -1,6 +1,6 @@
 """A graph from an ONNX model: checked, its functions inlined, in the newest operator set."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -216,24 +216,37 @@ def _name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
 def _missing(model: onnx.ModelProto) -> list[Node]:
     """The nodes, also within functions, that d5ray cannot compute, and no conversion helps."""
     own = {(each.domain, each.name) for each in model.functions}
+    protos = [*model.graph.node, *(node for each in model.functions for node in each.node)]
+    return _those(
+        protos,
+        lambda kind: (
+            not (
+                (kind.domain, kind.type) in own
+                or (not kind.domain and kind.type in CONVERTED)
+                or is_supported(kind)
+                or _decides(kind)
+                or is_defined_by_others(kind)
+            )
+        ),
+    )
+
+
+def _those(protos: Iterable[onnx.NodeProto], wanted: Callable[[Node], bool]) -> list[Node]:
+    """The nodes, by their names, of the operator types that are wanted; each type is looked at once."""
+    known: dict[tuple[str, str], bool] = {}
     found = []
-    for nodes in (model.graph.node, *(each.node for each in model.functions)):
-        for proto, node in zip(nodes, _nodes(nodes), strict=True):
-            if (proto.domain, proto.op_type) in own or (not node.domain and node.type in CONVERTED):
-                continue
-            if not node.domain and node.type in CONTROL_FLOW:
-                continue  # which may be decided
-            if not is_supported(node) and not is_defined_by_others(node):
-                found.append(node)
+    for proto in protos:
+        key = (proto.domain, proto.op_type)
+        if key not in known:
+            known[key] = wanted(_kind(proto))
+        if known[key]:
+            found.append(replace(_kind(proto), name=proto.name))
     return found
 
 
-def _nodes(protos: Iterable[onnx.NodeProto]) -> list[Node]:
-    """What is known of nodes by their names and types."""
-    return [
-        Node(each.op_type, (), (), {}, each.name, "" if each.domain == "ai.onnx" else each.domain)
-        for each in protos
-    ]
+def _kind(proto: onnx.NodeProto) -> Node:
+    """What is known of a node by its operator type."""
+    return Node(proto.op_type, (), (), domain="" if proto.domain == "ai.onnx" else proto.domain)
 
 
 def _check_by_onnx(model: onnx.ModelProto, what: str) -> None:
@@ -265,16 +278,17 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
 def _written_out(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
     """Without control flow, and with ONNX's functions in the place of what only they compute."""
     for _ in range(MOST_DEEP):
-        protos = model.graph.node
-        nodes = _nodes(protos)
-        wanted = [each for each, node in zip(protos, nodes, strict=True) if is_defined_by_others(node)]
-        if not wanted and not any(not node.domain and node.type in CONTROL_FLOW for node in nodes):
+        if not _those(model.graph.node, lambda kind: is_defined_by_others(kind) or _decides(kind)):
             break
         _with_types_of_values(model.graph)
         model = decided(_inferred(_expanded(_inferred(model, what), what), what), what)
-    left = _nodes(model.graph.node)
-    refuse([node for node in left if node.type not in CONVERTED and not is_supported(node)])
+    refuse(_those(model.graph.node, lambda kind: kind.type not in CONVERTED and not is_supported(kind)))
     return model
+
+
+def _decides(kind: Node) -> bool:
+    """Whether it is a branch or a loop, which may be decided before anything runs."""
+    return not kind.domain and kind.type in CONTROL_FLOW
 
 
 def _inferred(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
@@ -298,8 +312,10 @@ def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
     """With the bodies of functions that ONNX's standard has for its operators, each a function of its own."""
     graph = model.graph
     types = {each.name: each.type.SerializeToString() for each in (*graph.input, *graph.value_info)}
-    for number, (proto, node) in enumerate(zip(graph.node, _nodes(graph.node), strict=True)):
-        if not is_defined_by_others(node):
+    wanted = {each.type for each in _those(graph.node, is_defined_by_others)}
+    for number, proto in enumerate(graph.node):
+        node = _kind(proto)
+        if node.type not in wanted or not is_defined_by_others(node):
             continue
         proto.attribute.extend(defaults(proto))
         body = onnx.FunctionProto()
@@ -345,7 +361,7 @@ def _graph(graph: onnx.GraphProto, values: _Values, folder: Path | None) -> Grap
             arrays[proto.output[0]] = _constant(proto, folder)
             marked[proto.output[0]] = "constants"
         else:
-            nodes.append(replace(node_from(proto, folder), name=proto.name))
+            nodes.append(node_from(proto, folder))
     return Graph(
         graph.name or "network",
         tuple(nodes),
