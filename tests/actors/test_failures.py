@@ -21,7 +21,8 @@ from d5ray.actors.group import TrainingGroup
 from d5ray.actors.launch import place_of
 from d5ray.actors.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.recipes.checker import agreements
+from d5ray.recipes.check_agreements import agreements
+from d5ray.recipes.check_folder import Folder
 from tests.conftest import wait_until
 from tests.patience import patience
 
@@ -360,14 +361,18 @@ def test_survivors_of_a_kill_have_one_model_and_say_so(communicator: str, on_fai
         if r["name"] == "agreed" and r["rank"] >= 0
     ]
     assert [each["sha256"] for each in own] == [agreed["sha256"]["0"]] * len(left)
-    row = d5.Run(group.folder).row
-    assert list(agreements(row, tables)) == []
+    run = d5.Run(group.folder)
+
+    def broken(events: Any) -> list[str]:
+        return list(agreements(Folder(run, run.row, {"events": events})))
+
+    assert broken(tables["events"]) == []
     forged = tables["events"].to_pylist()
     for each in forged:
         if each["name"] == "agreed" and each["rank"] == 1:
             each["detail"] = each["detail"].replace(agreed["sha256"]["1"], "0" * 64)
-    (text,) = agreements(row, {"events": pa.Table.from_pylist(forged, schema=tables["events"].schema)})
+    (text,) = broken(pa.Table.from_pylist(forged, schema=tables["events"].schema))
     assert "rank 1: 000000000000…" in text and "must have the same" in text
     without = [each for each in forged if not (each["name"] == "agreed" and each["agent"] == "driver")]
-    told = list(agreements(row, {"events": pa.Table.from_pylist(without, schema=tables["events"].schema)}))
+    told = broken(pa.Table.from_pylist(without, schema=tables["events"].schema))
     assert told and all("is not recorded" in each for each in told)
