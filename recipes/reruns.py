@@ -148,7 +148,7 @@ def _compared(run: Run, again: Run, archived: Archived, lacking: list[str]) -> R
         (open_ if INCONCLUSIVE in verdicts else differs).append(told)
     undecided = lacking or INCONCLUSIVE in verdicts or (verdicts[0] is None and not promised)
     outcome: Literal["same", "differs", "inconclusive"]
-    outcome = DIFFERS if differs else OPEN if undecided and not (promised and bits) else SAME  # type: ignore[assignment]
+    outcome = DIFFERS if differs else OPEN if undecided and not (promised and bits) else SAME
     return Rerun(run.name, again.name, outcome, (*differs, *open_), verdicts, away, bits, promised)
 
 
