@@ -184,7 +184,7 @@ def softmax_loss(count: int) -> Callable[[Counted], int]:
 def determinant(node: Counted) -> int:
     """2·n³ / 3 for each matrix, by elimination."""
     size = node.input(0)[-1]
-    return node.read * size * 2 // 3
+    return int(node.read * size * 2 // 3)
 
 
 def quantized_conv(node: Counted) -> int:
@@ -195,7 +195,7 @@ def quantized_conv(node: Counted) -> int:
 def neighbours(node: Counted, axes: int) -> int:
     """How many elements around a point its value comes from."""
     mode = str(node.site.attribute("mode", "linear"))
-    return int({"nearest": 1, "cubic": 4}.get(mode.removeprefix("bi"), 2)) ** axes
+    return int({"nearest": 1, "cubic": 4}.get(mode.removeprefix("bi"), 2) ** axes)
 
 
 def grid_sample(node: Counted) -> int:
@@ -214,7 +214,7 @@ def deformed_conv(node: Counted) -> int:
     kernel, axes = math.prod(node.input(1)[2:]), len(node.input(1)) - 2
     seen = node.input(0)[0] * node.input(0)[1] * kernel * math.prod(node.output()[2:])
     convolution = 2 * node.written * math.prod(node.input(1)[1:]) + node.written * node.has(3)
-    return convolution + 2 * seen * 2**axes
+    return int(convolution + 2 * seen * 2**axes)
 
 
 def transform(node: Counted) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 from d5ray.operators.builder import Builder, Built
 from d5ray.operators.site import Site
 from d5ray.ops.arrays import regions as reference
-from d5ray.ops.arrays.grid_sample import sampling_of
+from d5ray.ops.arrays.grid_sample import GridSample, sampling_of
 from d5ray.ops.torch.reference import by_reference
 from d5ray.ops.torch.types import known_rank
 
@@ -18,7 +18,7 @@ MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}  # in P
 def grid_sample(site: Site) -> Built:
     sampling, rank = sampling_of(site), known_rank(site)
     if rank not in ((4,) if sampling.kernel == "cubic" else (4, 5)):
-        return by_reference(reference.GridSample())(site)
+        return by_reference(GridSample())(site)
 
     def grid_sample(x: Tensor, grid: Tensor) -> Tensor:
         return F.grid_sample(x, grid, MODES[sampling.kernel], sampling.padding, sampling.align_corners)

@@ -98,15 +98,16 @@ def _difference(case: Any, executor: Any, trains: bool, inputs: Any, outputs: An
         if value is not None
     }
     found = executor.inference_and_backprop(given) if trains else executor.inference(given)
-    for value, expected in zip(case.model.graph.output, map(_array, outputs), strict=True):
+    for value, wanted in zip(case.model.graph.output, outputs, strict=True):
+        expected: Any = _array(wanted)
         array = found[value.name]
         if (array.dtype, array.shape) != (expected.dtype, expected.shape):
             return f"{array.dtype} {array.shape} for {expected.dtype} {expected.shape}"
-        compared: tuple[Any, ...] = (array, expected)
+        numbers, wished = array, expected
         if expected.dtype.name in OF_ML_DTYPES:
-            compared = tuple(each.astype(np.float32) for each in compared)
+            numbers, wished = array.astype(np.float32), expected.astype(np.float32)
         if any(node.op_type in DRAWING for node in case.model.graph.node):
-            if not np.isin(compared[0], (0, 1)).all():
+            if not np.isin(numbers, (0, 1)).all():
                 return "a draw that is neither 0 nor 1"
             continue
         if trains and "Dropout" in (node.op_type for node in case.model.graph.node):
@@ -114,7 +115,7 @@ def _difference(case: Any, executor: Any, trains: bool, inputs: Any, outputs: An
                 return why
             continue
         rtol = max(case.rtol, 2 * STEPS.get(expected.dtype.name, 0.0))
-        if not np.allclose(*compared, rtol=rtol, atol=case.atol, equal_nan=True):
+        if not np.allclose(numbers, wished, rtol=rtol, atol=case.atol, equal_nan=True):
             return "values"
     return ""
 

@@ -5,8 +5,9 @@ from functools import cache
 import pytest
 
 from d5ray.frameworks.numpy import from_onnx
-from tests.networks import node_cases
-from tests.networks.node_cases import FRAMEWORKS, PAGE, Verdict, operator_of, page, verdicts
+from d5ray.networks.network import Network
+from tests.networks.node_cases import FRAMEWORKS, PAGE, Verdict, _difference, operator_of, page, verdicts
+from tests.ops.onnx_cases import _collected
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 SHARE = {"numpy": 0.95, "torch": 0.95, "tensorflow": 0.93}  # that must be right
@@ -41,9 +42,9 @@ def test_the_page_shows_what_is_refused() -> None:
 
 def test_a_value_that_is_wrong_is_seen() -> None:
     """The comparison is not blind: what is a hundredth off is wrong."""
-    case = next(each for each in node_cases._collected() if each.name == "test_softplus")
+    case = next(each for each in _collected() if each.name == "test_softplus")
     (inputs, outputs), *_ = case.data_sets
-    network = node_cases.Network.from_onnx(case.model)
+    network = Network.from_onnx(case.model)
     executor = from_onnx(network)
-    assert not node_cases._difference(case, executor, False, inputs, outputs)
-    assert node_cases._difference(case, executor, False, inputs, [1.01 * outputs[0]]) == "values"
+    assert not _difference(case, executor, False, inputs, outputs)
+    assert _difference(case, executor, False, inputs, [1.01 * outputs[0]]) == "values"
