@@ -152,7 +152,7 @@ def operator_of(verdict: Verdict) -> str:
     """
     types = _types()[verdict.name]
     named = [each for each in types if re.search(rf"\b{each}\b", verdict.why)]
-    if not named and len(types) == 1 and re.search(r"\((If|Loop|Scan)\)", verdict.why):
+    if not named and len(types) == 1 and re.search(r"the node .* \(\w+\)", verdict.why):
         return next(iter(types))
     return max(named, key=len, default="")
 

@@ -14,6 +14,7 @@ from d5ray.operators.node import Node
 from d5ray.operators.site import Site
 from d5ray.ops.catalogue import TYPES
 
+CHANGED = {"DFT": 20}  # the operator set in which the axis became an input
 KINDS = "fiub"  # of element types: float, signed and unsigned integers, boolean
 WIDTHS = (
     np.dtype("float32"),
@@ -73,6 +74,8 @@ def _cases() -> tuple[Case, ...]:
             continue
         version = max(entry.version for entry in case.model.opset_import if entry.domain in ("", "ai.onnx"))
         proto = graph.node[0]
+        if version < CHANGED.get(proto.op_type, 0):
+            continue  # a network has it converted
         for inputs, outputs in case.data_sets:
             given = dict(zip((value.name for value in graph.input), map(_array, inputs), strict=False))
             wanted = dict(zip((value.name for value in graph.output), map(_array, outputs), strict=False))

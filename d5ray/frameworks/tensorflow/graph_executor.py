@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.errors import ConfigurationError
 from d5ray.frameworks.tensorflow.devices import allocated, chosen
 from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters, specification
 from d5ray.networks.device import CPUDevice, Device
@@ -251,6 +252,12 @@ class TensorFlowGraphExecutor(GraphExecutor):
             for index in () if node.domain else KNOWN_BEFORE.get(node.type, ()):
                 if index < len(node.inputs) and node.inputs[index] in network.inputs:
                     raise must_be_known(node, index)
+            parts = network.descriptors.get(node.inputs[0]) if node.type == "Split" else None
+            if parts is not None and parts.shape is None and len(node.inputs) < 2:
+                raise ConfigurationError(
+                    f"the node {node} splits {node.inputs[0]!r}, of which not even the number of axes is "
+                    "known: TensorFlow's graph must know it; make what its shape comes from a constant"
+                )
 
     def _seed_pass(self, seed: int) -> None:
         self._random.reset_from_seed(seed)

@@ -1,6 +1,6 @@
 """The calls that a Network's nodes become under TensorFlow, built once"""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from d5ray.networks.execution.event import BACKWARD, FORWARD
@@ -35,13 +35,13 @@ def calls(
     found = []
     for index, node in made.nodes:
         if node.domain == LINEAR:
-            found.append(_call(linear_layer(bool(node.attributes["transB"])), node))
+            found.append(_call(linear_layer(bool(node.attributes["transB"])), node, network.descriptors))
             continue
         at = network.site(node, evaluating=evaluating, random=random(node), collectives=collectives)
         function = implementation("tensorflow", at)
         if observer is not None:
             function = _watched(function, node, index, observer, moving)
-        found.append(_call(function, node))
+        found.append(_call(function, node, network.descriptors))
     return tuple(found)
 
 
@@ -66,12 +66,16 @@ def read_as_filters(network: Network) -> frozenset[str]:
     return frozenset(found)
 
 
-def _call(function: Built, node: Node) -> Call:
+def _call(function: Built, node: Node, known: Mapping[str, TensorDescriptor]) -> Call:
+    """Where a traced graph does not even know a tensor's number of axes, the network may."""
+
     def call(values: dict[str, Tensor]) -> None:
         made = function(*[values[name] if name else None for name in node.inputs])
         for name, value in zip(node.outputs, made if len(node.outputs) > 1 else (made,), strict=False):
             if name:
                 values[name] = value
+                if value.shape.rank is None and name in known:
+                    value.set_shape(specification(known[name]).shape)
 
     return call
 
