@@ -31,7 +31,7 @@ def good(root: Path, name: str, seed: int = 1) -> Path:
     writer.write_table(
         "environment", table_of("environment", [{"run_id": name, "node": "n", "key": "k", "value": "v"}])
     )
-    verdict = Verdict(name, METRICS[0], "s", "<=", 9.0, 0.5, 0.4, 0.6, 7, "steps", "PASS", None)
+    verdict = Verdict(name, METRICS[0], "s", "<=", 9.0, 0.5, 0.4, 0.6, 7, "steps", "PASS", "")
     writer.write_table("verdicts", table_of("verdicts", [verdict.row]))
     writer.update_run(status="completed", verdict="PASS")
     writer.close()
@@ -112,6 +112,19 @@ def _stream(folder: Path) -> None:
     """Rubbish where rows are kept while a run goes on."""
     (folder / "samples.parquet").unlink()
     (folder / "samples.arrows").write_bytes(os.urandom(4096))
+
+
+def _text(folder: Path) -> None:
+    """A file where the folder was."""
+    _empty(folder)
+    folder.rmdir()
+    folder.write_text("x")
+
+
+def _empty(folder: Path) -> None:
+    """Nothing in it."""
+    shutil.rmtree(folder)
+    folder.mkdir()
 
 
 def _pipe(folder: Path) -> None:
@@ -203,6 +216,6 @@ BROKEN: dict[str, Callable[[Path], None]] = {
     **{f"samples without {column}": _without("samples", column) for column in ("metric", "value", "seq")},
     "rubbish for a stream": _stream,
     "a pipe for samples": _pipe,
-    "a text": lambda folder: [shutil.rmtree(folder), folder.write_text("x")][-1] and None,
-    "empty": lambda folder: [shutil.rmtree(folder), folder.mkdir()][-1],
+    "a text": _text,
+    "empty": _empty,
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from d5ray.__main__ import app
+from d5ray.dashboards.command import PAGE
 from tests.docs.page import REPOSITORY
 
 GUIDE = sorted((REPOSITORY / "docs" / "guide").glob("*.md"))
@@ -44,5 +45,7 @@ def test_commands_and_options_of_a_page_exist(page: Path) -> None:
     assert named
     for command, *words in named:
         assert command in commands, command
-        options = {option for parameter in commands[command].params for option in parameter.opts}
+        found = commands[command]
+        found = getattr(found, "commands", {}).get(PAGE, found)  # of `d5ray dashboard`
+        options = {option for parameter in found.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, (command, words)
