@@ -83,7 +83,9 @@ class Gloo(PointToPoint):
         seconds = min(PATIENCE_SECONDS * 2**attempt, group.timeout_seconds)
         mesh = None
         try:
-            mesh = self._torch.GlooGroup(values, self.rank, self.size, group.host, group.timeout_seconds)
+            mesh = self._torch.GlooGroup(
+                values, self.rank, self.size, group.host, group.timeout_seconds, seconds
+            )
             return (mesh, introduced(mesh, group, seconds)), ""
         except Refused as error:
             reason = str(error)

@@ -230,7 +230,7 @@ while time.monotonic() < until:
     for line in open("/proc/net/tcp").read().splitlines()[1:]:
         words = line.split()
         port = int(words[1].split(":")[1], 16)
-        if words[3] != "0A" or port in known:
+        if words[3] != "0A" or port in known or time.monotonic() > until:
             continue
         known.add(port)
         for number in range(6):  # of a connection in gloo, by which it is taken for a member's
@@ -239,7 +239,7 @@ while time.monotonic() < until:
                 stranger.sendall(struct.pack("<q", number) + os.urandom(int(sys.argv[2])))
                 held.append(stranger)
             except OSError:
-                pass
+                break
 print(len(held))
 """
 

@@ -46,9 +46,19 @@ class GlooGroup:
     than what its receiver waits for; a longer one ends the receiving process, which callers must rule out.
     """
 
-    def __init__(self, values: Values, rank: int, size: int, host: str, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        values: Values,
+        rank: int,
+        size: int,
+        host: str,
+        timeout_seconds: float,
+        connecting_seconds: float | None = None,
+    ) -> None:
+        """timeout_seconds: of a message. connecting_seconds: until all are connected; None: as long."""
+        self._seconds = timeout_seconds
         options = dist.ProcessGroupGloo._Options()
-        options._timeout = timedelta(seconds=timeout_seconds)
+        options._timeout = timedelta(seconds=connecting_seconds or timeout_seconds)
         options._threads = 1  # for gloo's own collectives, which are not used
         self._store = _Store(values)  # PyTorch keeps no reference to the Python object
         try:
@@ -64,7 +74,7 @@ class GlooGroup:
         """Begin to send; the bytes must stay as they are until the work is waited for."""
         group = self._open(to)
         try:
-            return Work(group.send([torch.from_numpy(message)], to, tag), to)
+            return Work(group.send([torch.from_numpy(message)], to, tag), to, self._seconds)
         except RuntimeError as error:
             text = str(error)
         raise _broken(to, text)
@@ -73,7 +83,7 @@ class GlooGroup:
         """Begin to receive into the bytes."""
         group = self._open(source)
         try:
-            return Work(group.recv([torch.from_numpy(message)], source, tag), source)
+            return Work(group.recv([torch.from_numpy(message)], source, tag), source, self._seconds)
         except RuntimeError as error:
             text = str(error)
         raise _broken(source, text)
@@ -96,19 +106,17 @@ class GlooGroup:
 class Work:
     """A message under way; it keeps the connections open."""
 
-    __slots__ = ("_peer", "_work")
+    __slots__ = ("_peer", "_timeout", "_work")
 
-    def __init__(self, work: Any, peer: int) -> None:
+    def __init__(self, work: Any, peer: int, seconds: float) -> None:
         self._work = work
         self._peer = peer
+        self._timeout = timedelta(seconds=seconds)
 
     def wait(self, seconds: float | None = None) -> None:
         """Until it has arrived, or left, or raises `Broken`. seconds: instead of the group's time-out."""
         try:
-            if seconds is None:
-                self._work.wait()
-            else:
-                self._work.wait(timedelta(seconds=seconds))
+            self._work.wait(self._timeout if seconds is None else timedelta(seconds=seconds))
             return
         except RuntimeError as error:  # torch has no narrower type for a lost connection or a time-out
             text = str(error)
