@@ -245,7 +245,8 @@ print(len(held))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is started by root")
-@pytest.mark.parametrize("noise", [0, pytest.param(200, marks=pytest.mark.full)], ids=["silent", "noisy"])
+@pytest.mark.full
+@pytest.mark.parametrize("noise", [0, 200], ids=["silent", "noisy"])
 def test_another_user_who_takes_the_connections_of_a_group_that_forms_does_not_end_it(noise: int) -> None:
     """It finds gloo's ports and speaks first, as a member would: groups form, and their sums are right.
 
