@@ -1,7 +1,10 @@
 """Who gets the page, and under which address: without a browser."""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -198,6 +201,40 @@ def test_a_closed_connection_is_a_client_that_has_gone(root: Path) -> None:
         made.shutdown()
         made.server_close()
         thread.join(5)
+
+
+STRANGER = """
+import os, socket, sys
+home, port = sys.argv[1], int(sys.argv[2])
+"".encode("idna")
+os.setuid(65534)
+for name in ("page_token", "runs", "."):
+    try:
+        print(open(f"{home}/{name}").read() if name == "page_token" else os.listdir(f"{home}/{name}"))
+    except OSError as error:
+        print(type(error).__name__)
+for path in ("/", "/_dash-layout", "/?run=r&token=guess"):
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n".encode())
+        print(connection.recv(100).split()[1].decode())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is started by root")
+def test_another_user_of_the_machine_sees_nothing_of_the_page(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reaches the port and knows the home's name: the token, the runs and the page are not for it."""
+    for above in (tmp_path, *tmp_path.parents[:3]):  # the test's own folders, opened for once
+        above.chmod(above.stat().st_mode | 0o055)
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
+    with serving(root) as address:
+        port = address.partition("?")[0].rstrip("/").rpartition(":")[2]
+        done = subprocess.run(
+            [sys.executable, "-c", STRANGER, str(tmp_path / "home"), port],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.stdout.split() == ["PermissionError"] * 3 + ["401"] * 3, done.stderr
 
 
 # -- tokens ------------------------------------------------------------------------------------------------

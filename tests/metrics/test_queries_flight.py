@@ -140,6 +140,25 @@ def test_a_client_that_stops_reading_leaves_nothing_behind(run: d5.Run) -> None:
     assert len(run.sql("select * from samples")) == 400
 
 
+def test_a_query_whose_client_has_gone_is_ended(folder: Path) -> None:
+    """Long before its own limit: all places are taken by clients that give up, and the next one is served."""
+    limits = Limits(memory="1GB", seconds=120.0, threads=1)
+    endpoint = FlightEndpoint(lambda: source_in(folder, limits), "0").start()
+    try:
+        client = flight.connect(endpoint.location)
+        header = [(b"authorization", f"Bearer {endpoint.token}".encode())]
+        ticket = flight.Ticket(json.dumps({"sql": FOREVER}).encode())
+        for _ in range(AT_ONCE):
+            with pytest.raises(flight.FlightTimedOutError):
+                client.do_get(ticket, flight.FlightCallOptions(headers=header, timeout=1.0)).read_all()
+        begin = time.monotonic()
+        with d5.Run(endpoint.location, token=endpoint.token).ask("select 1 as one") as answer:
+            assert answer.table().to_pylist() == [{"one": 1}]
+        assert time.monotonic() - begin < patience(8.0)
+    finally:
+        endpoint.stop()
+
+
 def test_more_queries_than_places_wait_for_their_turn(endpoint: FlightEndpoint) -> None:
     """And all are answered."""
     found: list[int] = []
