@@ -46,6 +46,7 @@ def spread(
     threads: int = 1,
     seed: int = 0,
     communicator: str = "auto",
+    encryption: bool = False,
     cpus_per_executor: float = 1.0,
     timeout_seconds: float = 120.0,
     pass_seconds: float = 600.0,
@@ -65,6 +66,7 @@ def spread(
     threads          of every executor's framework
     seed             of what the network draws at random in training
     communicator     the backend; 'auto' chooses by where the executors are
+    encryption       whether what executors send to other machines is encrypted, not only authenticated
     timeout_seconds  within which executors that wait for one another must hear something
     pass_seconds     the most that one call may take
     address          of a Ray cluster, as in `launch`; quiet: whether Ray prints nothing
@@ -111,7 +113,7 @@ def spread(
             for rank, actor in enumerate(actors)
         ]
         get(holding, SETUP_SECONDS, "build its piece of the network")
-        coordinator = Coordinator(run_id, timeout_seconds, here)
+        coordinator = Coordinator(run_id, timeout_seconds, here, encrypted=encryption)
         stack.callback(coordinator.close)
         groups = coordinator.issue(places)
         meeting = [
