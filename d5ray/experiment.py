@@ -274,7 +274,7 @@ class Experiment:
         """How the parameter servers work; None without any."""
         if not self.rule.uses_server:
             return None
-        return Settled.of(self.servers or Servers(), self.rule, self.optimizer)
+        return Settled.of(self.servers or Servers(), self.rule, self.optimizer).among(self.replicas)
 
     @property
     def meets(self) -> bool:

@@ -1,5 +1,7 @@
 """Claims about optimizers with parameter servers at work: LeNet learns the digits, stragglers or not"""
 
+from itertools import product
+
 import pytest
 
 import d5ray as d5
@@ -40,3 +42,22 @@ def test_lenet_learns_the_digits(name: str) -> None:
 def test_lenet_learns_the_digits_with_a_straggler(name: str) -> None:
     """One of four agents takes four times as long."""
     learns(name, (d5.Slowdown(3, 4),))
+
+
+QUICK = [("mlp", agents, 3, 1) for agents in (2, 4)]
+CASES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in product(("mlp", "lenet"), (2, 4, 8), (1, 3), (1, 2, 3))
+]
+
+
+@pytest.mark.parametrize(("model", "agents", "slowness", "seed"), CASES)
+def test_asynchronous_diloco_learns_by_default(model: str, agents: int, slowness: int, seed: int) -> None:
+    """Every agent has a test accuracy of 0.9 after 20 epochs, 0.1 being a guess; one may be slower."""
+    wanted = d5.Experiment(
+        model=model, dataset=DIGITS, optimizer=d5.Momentum(0.05, 0.9), distributed=d5.AsynchronousDiLoCo(8),
+        agents=agents, batch_size=BATCH, seed=seed, slow=d5.Slowdown(agents - 1, slowness),
+    )  # fmt: skip
+    with d5.simulate(wanted) as group:
+        group.train(epochs=20, progress=False)
+        assert min(agent.progress().accuracy or 0.0 for agent in group.agents) >= 0.9

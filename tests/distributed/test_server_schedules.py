@@ -165,6 +165,11 @@ def delayed(period: int) -> Callable[[Books], Array]:
     return expected
 
 
+def delayed_by_all(books: Books) -> Array:
+    """As many pushes as there are agents come into the momentum at a time."""
+    return delayed(len(books.agents))(books)
+
+
 def by_the_ledger(update: Update) -> Callable[[Books], Array]:
     def expected(books: Books) -> Array:
         rows = []
@@ -202,7 +207,13 @@ CASES = {
         d5.AsynchronousLocalSGD(2, d5.SGD(ALPHA)), outer, lambda agents, steps: agents * (steps // 2)
     ),
     "asynchronous DiLoCo": Case(
-        d5.AsynchronousDiLoCo(2, NESTEROV), outer_nesterov, lambda agents, steps: agents * (steps // 2)
+        d5.AsynchronousDiLoCo(2, NESTEROV), delayed_by_all, lambda agents, steps: agents * (steps // 2)
+    ),
+    "undelayed DiLoCo": Case(
+        d5.AsynchronousDiLoCo(2, NESTEROV, delay=1), delayed(1), lambda agents, steps: agents * (steps // 2)
+    ),
+    "DiLoCo at a plain server": Case(
+        d5.AsynchronousLocalSGD(2, NESTEROV), outer_nesterov, lambda agents, steps: agents * (steps // 2)
     ),
     "delayed DiLoCo": Case(d5.AsynchronousDiLoCo(1, NESTEROV, delay=3), delayed(3)),
 }  # fmt: skip
@@ -229,7 +240,7 @@ def check(case: Case, world: World) -> None:
             np.testing.assert_array_equal(agent._executor.parameters, books.x)
 
 
-OFTEN = ("parameter server", "ASGD", "adaptive DC-ASGD", "Downpour", "delayed DiLoCo")
+OFTEN = ("parameter server", "ASGD", "adaptive DC-ASGD", "Downpour", "asynchronous DiLoCo")
 
 
 @pytest.mark.parametrize(

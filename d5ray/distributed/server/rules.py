@@ -49,6 +49,10 @@ class ServerRule(ABC):
     def check(self, base: Optimizer) -> None:  # noqa: B027 - most take any
         """Raise `ConfigurationError` unless it goes with this base optimizer."""
 
+    def among(self, members: int) -> "ServerRule":
+        """The rule for that many agents, or groups of them, that push."""
+        return self
+
 
 @final
 @dataclass(frozen=True)
@@ -155,13 +159,15 @@ class DelayedNesterov(ServerRule):
     """Every push x ← x − (η/N) Δ, every N-th one more: m ← β m + ΣΔ/N;  x ← x − η β m
 
     η and β are the base optimizer's, which is a `Nesterov`; the Δ of agents that overtake each other enter
-    the momentum m together (Liu et al., arXiv:2401.09135, with c = 0). N is `period`; N = 1 is Nesterov's
-    momentum.
+    the momentum m together (Liu et al., arXiv:2401.09135, with c = 0). N is `period`, by default the number
+    of those that push, so that m takes in about one Δ of each; N = 1 is Nesterov's momentum.
     """
 
-    period: int
+    period: int | None = None
 
     def __post_init__(self) -> None:
+        if self.period is None:
+            return
         if not isinstance(self.period, int) or isinstance(self.period, bool) or self.period < 1:
             raise ConfigurationError(f"period is {self.period!r}: it must be a whole number of at least 1")
 
@@ -169,11 +175,15 @@ class DelayedNesterov(ServerRule):
         if not isinstance(base, Nesterov):
             raise ConfigurationError(f"{self!r} goes with Nesterov(0.7, 0.9) or the like, found {base!r}")
 
+    def among(self, members: int) -> ServerRule:
+        return self if self.period is not None else DelayedNesterov(members)
+
     def own(self, x: Array) -> dict[str, Any]:
         return {"pushes": 0, "momentum": np.zeros_like(x), "sum": np.zeros_like(x)}
 
     def update(self, held: Held, pushes: Sequence[Request]) -> None:
         own, base = held.own, held.base
+        assert self.period is not None
         delta = mean(pushes)
         own["sum"] += delta
         own["pushes"] += 1

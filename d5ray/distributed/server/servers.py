@@ -120,6 +120,10 @@ class Settled:
             )
         return settled
 
+    def among(self, agents: int) -> "Settled":
+        """The same for that many agents: a rule may depend on how many push."""
+        return dataclasses.replace(self, rule=self.rule.among(len(self.members(None, agents))))
+
     def check(self, agents: int) -> None:
         """Raise `ConfigurationError` unless it fits so many agents."""
         self.servers.check(agents)
