@@ -3,14 +3,14 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 import pyarrow as pa
 
 from d5ray.console import Group, Table, lines, out, styled
-from d5ray.dashboards.numbers import count, number
+from d5ray.dashboards.numbers import count, number, size
 from d5ray.metrics import operators
 from d5ray.metrics.operators import (
     OPERATOR_TIME,
@@ -24,6 +24,7 @@ from d5ray.metrics.side_by_side import time_of, times_by_pair
 from d5ray.ops.deepbench import GROUPS
 
 MOST_NAMES: Final = 4  # of what is missing for one reason
+IN_CACHE, FEWER, BEYOND = "in cache", "fewer FLOP", "beyond the peak"  # why a share is above 100 %
 SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -32,7 +33,8 @@ SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 class Measured:
     """One problem under one framework: the median time of a call, its 95 % interval, and what follows.
 
-    n: fresh processes; share: of the roofline of this machine's measured peaks; bound: what limits it there.
+    n: fresh processes; share: of the roofline of this machine's measured peaks; bound: what limits it there;
+    above: the kind of reason why the share is above 1, where it is. `explained` says it in full.
     """
 
     problem: str
@@ -47,6 +49,7 @@ class Measured:
     bytes_per_second: float
     share: float | None
     bound: str
+    above: str = ""
 
 
 def measured(run: Run) -> list[Measured]:
@@ -55,8 +58,9 @@ def measured(run: Run) -> list[Measured]:
     job = json.loads(run.row["experiment"] or "{}")
     flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
     there = set(operators.measured(tables))
+    cache = _cache_bytes(tables, job)
     return [
-        _measured(tables, name, framework, known, flops, moved)
+        _measured(tables, name, framework, known, flops, moved, cache)
         for name, known in sorted(job.get("problems", {}).items(), key=_place)
         for framework in job["frameworks"]
         if f"{framework} {name}" in there
@@ -75,6 +79,7 @@ def _measured(
     known: Mapping[str, Any],
     flops: tuple[float, str] | None,
     moved: tuple[float, str] | None,
+    cache: int,
 ) -> Measured:
     scope = f"{framework} {problem}"
     found = time_of(tables, OPERATOR_TIME, scope)
@@ -97,7 +102,38 @@ def _measured(
         bytes_per_second=known["bytes"] / seconds,
         share=share,
         bound=bound,
+        above=_above(share or 0.0, bound, known, cache),
     )
+
+
+def _above(share: float, bound: str, known: Mapping[str, Any], cache: int) -> str:
+    if share <= 1:
+        return ""
+    if bound == "B/s" and known["bytes"] <= cache:
+        return IN_CACHE
+    return FEWER if bound == "FLOP/s" and known["group"] == "conv" else BEYOND
+
+
+def _cache_bytes(tables: Mapping[str, pa.Table], job: Mapping[str, Any]) -> int:
+    """The largest cache of a core; 0 where none is known, as on a GPU."""
+    facts = {row["key"]: row["value"] for row in tables["environment"].to_pylist()}
+    told = facts.get("cache_bytes", "")
+    return int(told) if told.isdecimal() and job["device"] == "cpu" else 0
+
+
+def explained(run: Run, found: Iterable[Measured]) -> list[str]:
+    """A line for each kind of reason why shares of the peak are above 100 %."""
+    tables = run.tables()
+    cache = _cache_bytes(tables, json.loads(run.row["experiment"] or "{}"))
+    lines = {
+        IN_CACHE: f"the operands fit in a cache of {size(cache)}, and 100 % is a copy past every cache",
+        FEWER: "an algorithm such as Winograd's or a Fourier transform may need fewer operations than the "
+        "definition, which are counted",
+        BEYOND: "quicker than the square product or the copy that 100 % is: part of the operands stayed in a "
+        "cache, the product has a better form, or the machine was slower when its peaks were measured",
+    }
+    kinds = {each.above for each in found}
+    return [f"{kind}: {line}" for kind, line in lines.items() if kind in kinds]
 
 
 def as_data(run: Run) -> dict[str, Any]:
@@ -139,6 +175,8 @@ def show(run: Run) -> None:
             f"peaks measured here: {number(flops[0] / 1e9)} GFLOP/s ({flops[1]}, a square product), "
             f"{number(moved[0] / 1e9)} GB/s ({moved[1]}, copying)"
         )
+    for line in explained(run, found):
+        console.print(f"above 100 %, {line}")
     for line in left_out(tables):
         console.print(f"! {line}", style="yellow")
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
@@ -201,6 +239,8 @@ def _cells(each: Measured, same: bool) -> tuple[str, ...]:
     known = each.low is not None and each.high is not None
     interval = f"[{_three(each.low / scale)}, {_three(each.high / scale)}]" if known else "–"  # type: ignore[operator]
     share = "–" if each.share is None else f"{each.share:.0%} of {each.bound}"
+    if each.above:
+        share += f", {each.above}"
     return (
         "" if same else each.problem,
         each.framework,

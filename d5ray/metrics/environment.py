@@ -45,6 +45,7 @@ def capture(folder: Path | None = None) -> dict[str, str]:
         "cores_usable": lambda: str(len(os.sched_getaffinity(0))),
         "numa_nodes": lambda: str(len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
         "load_average": lambda: f"{os.getloadavg()[0]:.2f}",
+        "cache_bytes": _cache,
         "memory_bytes": _memory,
         "swap_bytes": _swap,
         "huge_pages": lambda: Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip(),
@@ -126,6 +127,16 @@ def _cores(*, logical: bool) -> str:
     if count is None:
         raise ValueError("the system does not tell")
     return str(count)
+
+
+def _cache() -> str:
+    """The largest cache for data that one core has, alone or with others."""
+    sizes = [
+        int((each / "size").read_text().strip().removesuffix("K")) * 1024
+        for each in (_CPUS / "cpu0/cache").glob("index[0-9]*")
+        if (each / "type").read_text().strip() != "Instruction"
+    ]
+    return str(max(sizes)) if sizes else "unavailable: the system names no cache"
 
 
 def _memory() -> str:

@@ -84,7 +84,10 @@ class ShareOfPeak(OfAnOperator):
     unit = "1"
     direction = "max"
     kind = "ratio"
-    description = "the least time that this machine's measured peaks allow, over the time of a call"
+    description = (
+        "the least time that this machine's measured peaks allow, over the time of a call; above 1 where the "
+        "operands lie in a cache, or an algorithm does without operations that the definition counts"
+    )
 
 
 @final

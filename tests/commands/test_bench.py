@@ -74,6 +74,7 @@ def test_the_figures_follow_from_the_rows(bench: Finished, run: Run) -> None:
         assert each["bytes_per_second"] * each["seconds"] == pytest.approx(problem.moved_bytes)
         least = max(problem.flops / peaks["peak_flop_rate"], problem.moved_bytes / peaks["peak_byte_rate"])
         assert each["share"] == pytest.approx(least / each["seconds"])
+        assert bool(each["above"]) == (each["share"] > 1)
 
 
 def test_the_budget_is_kept(run: Run) -> None:

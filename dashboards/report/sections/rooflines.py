@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from d5ray.dashboards.operators import Measured, left_out, measured, sections
+from d5ray.dashboards.operators import Measured, explained, left_out, measured, sections
 from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Note, Section
 from d5ray.dashboards.report.sections.studies import converted
@@ -47,6 +47,7 @@ def _of(member: Member) -> list[Block]:
         blocks.append(Note(f"{member.name} measured no peaks, so there is no roof to draw."))
     for group in sections(found, member.described["frameworks"]):
         blocks.append(converted(group, "Operators: "))
+    blocks += [Note(f"Above 100 %, {text}.") for text in explained(member.run, found)]
     blocks += [Note(text) for text in left_out(tables)]
     return blocks
 
