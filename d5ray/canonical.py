@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from d5ray import sources
 
 
@@ -25,6 +27,8 @@ def canonical(value: Any) -> Any:
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
+    if isinstance(value, np.generic) and isinstance(value, (np.integer, np.floating, np.bool_)):
+        return canonical(value.item())  # NumPy's numbers mean what Python's do
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)  # 1 and 1.0 mean the same
     if isinstance(value, float):

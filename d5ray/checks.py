@@ -1,15 +1,35 @@
-"""What numbers a user may give: checks that say what was found and what is expected"""
+"""What values a user may give: checks that say what was found and what is expected"""
 
 import math
-import sys
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import UnionType
+from typing import Any
 
-from d5ray.errors import ConfigurationError
+import numpy as np
+
+from d5ray.errors import ConfigurationError, nearest
+
+LARGEST = 2**63 - 1  # that a column of the tables holds
+MOST_RANKS = 10_000  # whose links with each other, the square of that, are looked at one by one
+LONGEST_SHOWN = 200  # characters of a value in an error
 
 
-def check_count(name: str, value: object, low: int = 1) -> None:
-    """Raise `ConfigurationError` unless value is a whole number of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number of at least {low}")
+def check_count(name: str, value: object, low: int = 1, high: int = LARGEST) -> None:
+    """Raise `ConfigurationError` unless value is a whole number, of Python or of NumPy, from low to high.
+
+    >>> check_count("steps", np.int64(3))
+    >>> check_count("seed", 2**200, low=0)
+    Traceback (most recent call last):
+    d5ray.errors.ConfigurationError: seed is 1606938044258990275541962092341162602522202993782792835301376: \
+it must be a whole number of at least 0, 9223372036854775807 at most
+    """
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= value <= high:
+        return
+    above = isinstance(value, (int, np.integer)) and value > high
+    most = f", {high} at most" if above else ""
+    raise ConfigurationError(f"{name} is {shown(value)}: it must be a whole number of at least {low}{most}")
 
 
 def check_number(name: str, value: object, *, low: float, low_included: bool, high: float = math.inf) -> None:
@@ -19,17 +39,12 @@ def check_number(name: str, value: object, *, low: float, low_included: bool, hi
     Traceback (most recent call last):
     d5ray.errors.ConfigurationError: momentum is 1.5: it must be a number from 0 up to, but not, 1
     """
-    number = (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max  # false for nan too; math.isfinite overflows on a huge integer
-    )
-    if number and (value > low or (low_included and value == low)) and value < high:  # type: ignore[operator]
+    if is_number(value) and (value > low or (low_included and value == low)) and value < high:  # type: ignore[operator]
         return
     bounds = f"from {low:g} up" if low_included else f"greater than {low:g}"
     if high != math.inf:
         bounds += f" to, but not, {high:g}" if low_included else f" and smaller than {high:g}"
-    raise ConfigurationError(f"{name} is {value!r}: it must be a number {bounds}")
+    raise ConfigurationError(f"{name} is {shown(value)}: it must be a number {bounds}")
 
 
 def check_rate(name: str, value: object, *, zero: bool = False) -> None:
@@ -40,3 +55,70 @@ def check_rate(name: str, value: object, *, zero: bool = False) -> None:
 def check_share(name: str, value: object) -> None:
     """Raise `ConfigurationError` unless value is a number from 0 up to, but not, 1."""
     check_number(name, value, low=0.0, low_included=True, high=1.0)
+
+
+def is_number(value: object) -> bool:
+    """Whether value is a finite number, of Python or of NumPy; booleans are none, nor integers beyond int64.
+
+    >>> is_number(np.float32(0.5)), is_number(True), is_number(math.nan), is_number(2**200)
+    (True, False, False, False)
+    """
+    if isinstance(value, (int, np.integer)):
+        return not isinstance(value, bool) and bool(-LARGEST <= value <= LARGEST)
+    return isinstance(value, (float, np.floating)) and math.isfinite(value)
+
+
+def check_kind(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
+    """Raise `ConfigurationError` unless value is of this kind; `wanted` ends the sentence "it must be …"."""
+    if not isinstance(value, kind):
+        raise ConfigurationError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {wanted}")
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Raise `ConfigurationError` unless value is one of these texts."""
+    if not isinstance(value, str) or value not in choices:
+        near = f"; {nearest(value, choices)}" if isinstance(value, str) else ""
+        raise ConfigurationError(
+            f"{name} is {shown(value)}: it must be one of {', '.join(map(repr, choices))}{near}"
+        )
+
+
+def check_path(name: str, value: object) -> Path:
+    """The path that a text or a path-like object means. Raises `ConfigurationError` where it means none.
+
+    >>> check_path("path", "runs") == check_path("path", Path("runs"))
+    True
+    """
+    if isinstance(value, (str, os.PathLike)):
+        text = os.fspath(value)
+        if isinstance(text, str) and text and "\0" not in text:
+            try:
+                os.fsencode(text)
+                return Path(text).expanduser()
+            except (UnicodeEncodeError, RuntimeError):  # half of a character; a home of nobody
+                pass
+    raise ConfigurationError(f"{name} is {shown(value)}: it must be a path, as a text or a pathlib.Path")
+
+
+def check_items(name: str, value: object, wanted: str) -> tuple[Any, ...]:
+    """The items of a sequence or another collection, which a text is none. Raises `ConfigurationError`."""
+    if isinstance(value, (str, bytes, bytearray)) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{name} is {shown(value)}: it must be {wanted}")
+    return tuple(value)
+
+
+def check_names(name: str, value: object, wanted: str) -> tuple[str, ...]:
+    """The texts of a sequence. Raises `ConfigurationError` where one is none."""
+    found = check_items(name, value, wanted)
+    for each in found:
+        check_kind(name, each, str, wanted)
+    return found
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: not longer than a person reads."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text):,} characters)"

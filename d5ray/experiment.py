@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from d5ray.canonical import canonical, digest
-from d5ray.checks import check_count, check_number
+from d5ray.checks import LARGEST, check_choice, check_count, check_number
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.backends import check_for_agents
 from d5ray.distributed.late import Late, check_late
@@ -17,7 +17,7 @@ from d5ray.distributed.server.consistency import Synchronous
 from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topology import Complete, Topology, check_agents
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.catalogue import check_network_name
@@ -26,7 +26,7 @@ from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.training.datasets import Dataset, check_dataset_name, load_dataset
+from d5ray.training.datasets import Dataset, check_dataset_options, load_dataset
 from d5ray.training.epochs import BatchSize, check_batch_size
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -35,6 +35,9 @@ from d5ray.training.samplers import Sampler, ShuffleSampler
 from d5ray.training.transformations import Transformation, check_transformations, shape_after
 
 ON_FAILURE = ("stop", "continue", "restart")
+LONGEST_NAME = 100  # characters, which begin the name of a run's folder
+MOST_THREADS = 4096  # of an agent
+MOST_PREPARED = 10_000  # batches
 SHORTEST_WATCH = 0.05  # s, between two looks at a node
 SHORTEST_MIRROR, LONGEST_MIRROR = 0.1, 10.0
 ORPHANS = ("left_out", "taken_over")
@@ -122,10 +125,21 @@ class Experiment:
         if isinstance(self.model, str):
             check_network_name(self.model)
         if isinstance(self.dataset, str):
-            check_dataset_name(self.dataset)
-        for name, low in (("epochs", 1), ("threads", 1), ("seed", 0), ("warmup_steps", 0), ("prefetch", 0)):
-            check_count(name, getattr(self, name), low)
+            check_dataset_options(self.dataset, self.dataset_kwargs)
+        for name, low, high in (
+            ("epochs", 1, LARGEST),
+            ("threads", 1, MOST_THREADS),
+            ("seed", 0, LARGEST),
+            ("warmup_steps", 0, LARGEST),
+            ("prefetch", 0, MOST_PREPARED),
+        ):
+            check_count(name, getattr(self, name), low, high)
         check_batch_size(self.batch_size)
+        if len(self.name) > LONGEST_NAME:
+            raise ConfigurationError(
+                f"name has {len(self.name):,} characters: it must have {LONGEST_NAME} at most"
+            )
+        _check_options("executor_kwargs", self.executor_kwargs, self.make_executor)
         for name in ("cpus_per_agent", "timeout_seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
         check_monitor(self.monitor_seconds)
@@ -144,10 +158,7 @@ class Experiment:
         self._check_late()
         self._check_policies_of_mesh()
         for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
-            if getattr(self, name) not in choices:
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}: it must be one of {', '.join(map(repr, choices))}"
-                )
+            check_choice(name, getattr(self, name), choices)
         if self.on_failure == "restart" and self.rule.shares_parameters:
             raise ConfigurationError(
                 f"{self.distributed!r} keeps its parameters in the memory of its agents, which an agent that "
@@ -399,6 +410,21 @@ def _instance(distributed: object) -> DistributedOptimizer:
             f"distributed={distributed.__name__} cannot be made: {error}; write a `step(self, batch)` and "
             "give an instance where it takes arguments"
         ) from error
+
+
+def _check_options(name: str, options: Mapping[str, Any], made_by: Callable[..., Any]) -> None:
+    """Raise `ConfigurationError` for options that a function does not have, where it says what it has."""
+    try:
+        parameters = inspect.signature(made_by).parameters
+    except (TypeError, ValueError):  # written in C
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for option in options:
+        if option not in parameters:
+            raise ConfigurationError(
+                f"{name} has {option!r}, an unknown option: {nearest(option, parameters)}"
+            )
 
 
 def _wrong_kind(name: str, found: object, expected: str) -> ConfigurationError:

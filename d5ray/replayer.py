@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from d5ray import archive
+from d5ray.checks import check_path
 from d5ray.distributed.simulation.schedule import Recorded, Schedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
@@ -41,7 +42,7 @@ class Replay:
         return self.difference <= self.tolerance
 
 
-def replay(run: Run | str, *, trust: bool = False) -> Replay:
+def replay(run: Run | str | Path, *, trust: bool = False) -> Replay:
     """Do again, in the simulation, exactly what the agents of an asynchronous run did, in its order.
 
     trust: run the user's own code that lies in the run's folder, although no run of this user's made it.
@@ -49,7 +50,7 @@ def replay(run: Run | str, *, trust: bool = False) -> Replay:
     that no run can have, that was not completed, in which agents came and went, or that another version of
     d5ray made.
     """
-    found = Run.find(run) if isinstance(run, str) else run
+    found = run if isinstance(run, Run) else Run.find(check_path("run", run))
     experiment, expected = _kept(found, trust)
     row = found.row
     agents = experiment.agents or 1

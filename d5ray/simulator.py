@@ -17,6 +17,7 @@ from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.training import Training, found_for
 from d5ray.actors.training_agent import LateEntry, TrainingAgent
 from d5ray.archive import Archived, Kept, Simulated, kept
+from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
@@ -64,6 +65,7 @@ def simulate(
     Raises `ConfigurationError` and `DataError` for what does not fit, `StorageError` where the run cannot
     be written.
     """
+    check_kind("experiment", experiment, Experiment, "an Experiment")
     for name, found, kind in (("network", network, Links), ("compute", compute, ComputeTime)):
         if not isinstance(found, kind):
             raise ConfigurationError(
@@ -85,7 +87,8 @@ def simulate(
             f"on_failure={experiment.on_failure!r}: it knows 'stop', and 'continue' where agents do not wait "
             "for each other's steps"
         )
-    root = store.runs_root() if root is None else root
+    check_kind("origin", origin, RunOrigin | None, "None, or a RunOrigin")
+    root = store.runs_root() if root is None else check_path("root", root)
     checkpoint = None if resume is None else found_for(experiment, resume, root)
     store.check_writable(root)
     simulation = Simulation.of(network, compute, experiment.seed, order)

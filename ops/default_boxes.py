@@ -8,9 +8,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import check_count, check_items, check_number
 from d5ray.errors import ConfigurationError
 
+MOST_CELLS = 4096  # of a side
 Floats = npt.NDArray[np.floating[Any]]
 CENTRE, SIZE = 0.1, 0.2  # what offsets of centres and of sizes are divided by (the paper's "variances")
 
@@ -31,8 +32,12 @@ class DefaultBoxes:
     ratios: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
+        for name in ("grids", "sizes", "ratios"):
+            object.__setattr__(self, name, check_items(name, getattr(self, name), "a tuple"))
+        for each in self.sizes:
+            check_items("sizes", each, "a tuple of tuples of numbers")
         for grid in self.grids:
-            check_count("a grid", grid)
+            check_count("a grid", grid, high=MOST_CELLS)
         if not self.grids or len(self.sizes) != len(self.grids) or not all(self.sizes) or not self.ratios:
             raise ConfigurationError(
                 f"{self!r} has {len(self.grids)} grids and {len(self.sizes)} tuples of sizes: it must have "

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_count, check_kind, check_share
 from d5ray.errors import ConfigurationError
 from d5ray.operators.loss import Loss
 from d5ray.ops.default_boxes import CENTRE, SIZE, DefaultBoxes
@@ -26,6 +27,9 @@ class MultiBoxLoss(Loss):
     classifies = False
 
     def __init__(self, boxes: DefaultBoxes, overlap: float = 0.5, negatives: int = 3) -> None:
+        check_kind("boxes", boxes, DefaultBoxes, "DefaultBoxes, which tell where the boxes lie")
+        check_share("overlap", overlap)
+        check_count("negatives", negatives, low=0)
         self.boxes = boxes
         self.overlap = overlap
         self.negatives = negatives

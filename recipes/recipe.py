@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from d5ray import markup
 from d5ray.canonical import canonical, digest
+from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics import shown
@@ -240,6 +241,9 @@ def run_recipe(
     from d5ray.recipes import runner  # noqa: PLC0415 - imports Ray
     from d5ray.recipes import seeds as several  # noqa: PLC0415
 
+    check_count("seeds", seeds)
+    check_kind("name", name, str | None, "a text")
+    check_kind("overrides", overrides, Mapping | None, "a dictionary of values by keys")
     caller = sys._getframe(1).f_globals
     recipe = Recipe.of(
         fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import check_number
+from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
 
 
@@ -20,6 +20,7 @@ class Late:
     seconds: float
 
     def __post_init__(self) -> None:
+        check_count("agent", self.agent, low=0)
         check_number("seconds", self.seconds, low=0.0, low_included=True)
 
 

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import MOST_RANKS, check_count
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
 from d5ray.errors import ConfigurationError
 from d5ray.networks.splitting.splitting import Plan
 from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cut import Cutting
+
+MOST_PASSES = 1_000_000  # of micro-batches through stages, whose order is laid down before anything starts
 
 
 @final
@@ -61,6 +63,8 @@ class Mesh:
     def __post_init__(self) -> None:
         for name in ("replicas", "stages", "parts", "micro_batches"):
             check_count(name, getattr(self, name), 1)
+        check_count("replicas × stages × parts", self.agents, high=MOST_RANKS)
+        check_count("stages × micro_batches", self.stages * self.micro_batches, high=MOST_PASSES)
         for name, kind, wanted in (
             ("cut", Cutting | None, "a Cut such as Cut(('conv2',)), or Balanced(2)"),
             ("schedule", PipelineSchedule, "a PipelineSchedule such as OneForwardOneBackward()"),

@@ -7,7 +7,7 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, final
 
-from d5ray.checks import check_count
+from d5ray.checks import MOST_RANKS, check_count
 from d5ray.distributed.topologies.adjacency import Matrix, Table, adjacency_matrix, networkx_graph, two_sides
 from d5ray.distributed.topologies.layout import Point, circle
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, mixing_matrix
@@ -204,4 +204,4 @@ class Ring(Topology):
 
 def check_agents(agents: object) -> None:
     """Raise `ConfigurationError` unless this is a whole number of at least one agent."""
-    check_count("agents", agents)
+    check_count("agents", agents, high=MOST_RANKS)

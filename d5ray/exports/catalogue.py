@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from d5ray.checks import check_kind, check_path
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.exports.benchmarker import BenchmarkerExporter
 from d5ray.exports.csv_tables import CSVExporter
@@ -20,12 +21,13 @@ FORMATS: dict[str, Exporter] = {
 }  # fmt: skip
 
 
-def export(run: Run, to: str, out: Path | None = None) -> Path:
+def export(run: Run, to: str, out: str | Path | None = None) -> Path:
     """Write the run in this format; where it went.
 
     Raises `ConfigurationError` for an unknown format, a missing package, and where something is in the way.
     """
-    return _named(to).export(run, out)
+    check_kind("run", run, Run, 'a Run, such as Run("last")')
+    return _named(to).export(run, None if out is None else check_path("out", out))
 
 
 def check_free(to: str, out: Path | None) -> None:
@@ -58,6 +60,7 @@ def export_all(found: Run | Series, to: str, out: Path | None = None) -> dict[st
 
 
 def _named(to: str) -> Exporter:
+    check_kind("to", to, str, "the name of a format")
     if to not in FORMATS:
         raise ConfigurationError(f"there is no format {to!r}: {nearest(to, FORMATS)}")
     return FORMATS[to]

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import final
@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 import pyarrow as pa
 
-from d5ray.checks import check_number
+from d5ray.checks import check_kind, check_number
 from d5ray.metrics.criteria import Metric, RunTables
 from d5ray.metrics.definitions import CATALOGUE
 from d5ray.metrics.estimates import Floats, Rows, edges_of, last_of_each, of_each_run, over_runs
@@ -35,6 +35,8 @@ def convergence_curve(run: RunTables, metric: str = "test_accuracy") -> pa.Table
     steps, such as "loss", the mean over the ranks at every step. The time is the largest of the ranks' sums
     of step times, warm-up included: what a stopwatch shows that stands still during evaluations.
     """
+    check_kind("run", run, Mapping, "the tables of a run, such as Run('last').tables()")
+    check_kind("metric", metric, str, "the name of a metric")
     values = Rows(run, metric, "test")
     moment, combine = evaluation_of(values), _worst(metric)
     if not len(values):

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, StorageError, first_line, nearest
 from d5ray.metrics.files import read_parquet, read_stream
 from d5ray.metrics.folders import runs_root
@@ -31,6 +32,8 @@ class Run(Asked):
     """
 
     def __init__(self, where: str | Path, *, token: str | None = None) -> None:
+        if "://" not in str(where):
+            check_path("where", where)
         from_file = isinstance(where, str) and where.startswith("file://")
         self._where, self._token = where, token
         self._folder: Path | None = None

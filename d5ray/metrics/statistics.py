@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from d5ray.checks import check_count, check_number, shown
 from d5ray.errors import ConfigurationError, StorageError
 
 Values = Sequence[float] | npt.NDArray[np.floating]
@@ -116,11 +117,15 @@ def quantile_interval(
     >>> quantile_interval(range(1, 37), 0.9), quantile_interval(range(35), 0.9)
     (Interval(low=29.0, high=36.0), None)
     """
+    for name, share in (("q", q), ("confidence", confidence)):
+        check_number(name, share, low=0.0, low_included=False, high=1.0)
     ordered = np.sort(_vector(values))
     if np.isnan(ordered).any():
         raise ConfigurationError("found NaN among the values of an interval: it has no rank, remove it first")
     n = len(ordered)
-    samples = n if samples is None else samples
+    if samples is None:
+        samples = n
+    check_count("samples", samples, low=0, high=n)
     ranks = quantile_interval_ranks(samples, q, confidence)
     if ranks is None:
         return None
@@ -190,4 +195,7 @@ def tukey_outliers(values: Values) -> int:
 
 
 def _vector(values: Values) -> npt.NDArray[np.float64]:
-    return np.asarray(values, dtype=np.float64).ravel()
+    try:
+        return np.asarray(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"values are {shown(values)}: they must be a sequence of numbers") from error

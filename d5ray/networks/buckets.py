@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -33,10 +34,7 @@ def partition(slots: tuple["Slot", ...], element_bytes: int, bucket_bytes: int) 
 
     So only the last bucket can be smaller, and a tensor that is larger makes no bucket before it small.
     """
-    if isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 1:
-        raise ConfigurationError(
-            f"bucket_bytes is {bucket_bytes!r}: it must be a whole number of bytes from 1 up"
-        )
+    check_count("bucket_bytes", bucket_bytes)
     ranges: list[Range] = []
     of_slot = [0] * len(slots)
     end = sum(slot.size for slot in slots)

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from d5ray.checks import check_count
+
+MOST_DEVICES = 1024  # of a node
+
 
 @dataclass(frozen=True)
 class CPUDevice:
@@ -16,6 +20,9 @@ class GPUDevice:
     """The graphics processor with this index among those the agent sees."""
 
     index: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("index", self.index, low=0, high=MOST_DEVICES - 1)
 
     def __str__(self) -> str:
         return f"cuda:{self.index}"

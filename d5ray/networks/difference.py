@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import check_kind, check_rate
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.networks.graph.fingerprints import fingerprints, same_attributes, tensor_fingerprints
 from d5ray.networks.network import Network
@@ -80,6 +81,8 @@ def structural_difference(first: Network, second: Network) -> StructuralDifferen
 
     Values of parameters and state do not count, those of constants do.
     """
+    for name, network in (("first", first), ("second", second)):
+        check_kind(name, network, Network, "a Network, such as Network.from_onnx(path)")
     marks, others = fingerprints(first.graph), fingerprints(second.graph)
     unmatched = _unmatched(second, others, marks)
     for node in _unmatched(first, marks, others):
@@ -124,6 +127,12 @@ def compare_values(
     what computes them, and where that differs by their names. tolerance: a relative one; by default that of
     the tensors' type. Raises `ConfigurationError` where there is nothing to compare.
     """
+    check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
+    check_kind("other", other, Network | None, "a Network, such as Network.from_onnx(path)")
+    for name, arrays in (("found", found), ("expected", expected)):
+        check_kind(name, arrays, Mapping, "a dictionary of arrays by the tensors' names")
+    if tolerance is not None:
+        check_rate("tolerance", tolerance, zero=True)
     pairs = list(_pairs(network, network if other is None else other))
     compared = tuple(
         _compared(node, name, found[name], expected[partner], tolerance)

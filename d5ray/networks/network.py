@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
+from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.frameworks import framework_of
 from d5ray.networks.graph import edits, inference, parts
@@ -60,6 +61,7 @@ class Network:
     """
 
     def __init__(self, name: str = "network") -> None:
+        check_kind("name", name, str, "a text")
         self._state = Inferred(Graph(name))
         self._pending: Graph | None = None
         self._holder: Holder | None = None

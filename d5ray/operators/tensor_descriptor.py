@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import check_items
 from d5ray.errors import ConfigurationError
 
 Dimension = int | str | None  # a size, the name of one that is open such as "batch", or nothing known
@@ -34,7 +35,7 @@ class TensorDescriptor:
 
     def __init__(self, dtype: Any, shape: Sequence[Dimension] | None = ()) -> None:
         object.__setattr__(self, "dtype", element_type(dtype))
-        object.__setattr__(self, "shape", None if shape is None else tuple(map(_dimension, shape)))
+        object.__setattr__(self, "shape", _shape(shape))
 
     def __repr__(self) -> str:
         if self.shape is None:
@@ -74,6 +75,12 @@ def element_type(dtype: Any) -> "np.dtype[Any]":
             f"{dtype!r} is no type of elements: give one of NumPy's, such as 'float32', or 'bfloat16'"
         ) from error
     return made
+
+
+def _shape(shape: object) -> tuple[Dimension, ...] | None:
+    if shape is None:
+        return None
+    return tuple(_dimension(size) for size in check_items("shape", shape, "a tuple of sizes, or None"))
 
 
 def _dimension(size: object) -> Dimension:

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from d5ray.checks import check_count, check_rate
+from d5ray.checks import check_count, check_items, check_path, check_rate, shown
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.at_site import OperatorAtSite
 from d5ray.operators.custom_operator import CustomOp
@@ -61,6 +61,9 @@ def check_forward(
     """
     if tolerance is not None:
         check_rate("tolerance", tolerance, zero=True)
+    if picture is not None and check_path("picture", picture).is_dir():
+        raise ConfigurationError(f"picture is {str(picture)!r}, a folder: give the path of a file")
+    inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)
     operator = framework.usable(operator)
     found = _unchanging(framework, operator, inputs, name)
@@ -135,6 +138,7 @@ def _point(
     operator: Any, inputs: Inputs, dtype: "np.dtype[Any]", chosen: Sequence[int] | None
 ) -> tuple[Point, tuple[int, ...]]:
     """Where the gradient is compared, and which inputs have none."""
+    inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)
     operator = framework.usable(operator)
     values: list[Numbers | None] = []
@@ -191,6 +195,7 @@ def check_repeatability(
     """
     check_count("runs", runs, 2)
     check_rate("tolerance", tolerance, zero=True)
+    inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)
     operator = framework.usable(operator)
     found = [_unchanging(framework, operator, inputs, name) for _ in range(runs)]
@@ -203,6 +208,15 @@ def check_repeatability(
 
 
 # -- what all of them share ----------------------------------------------------------------------------------
+
+
+def _given(operator: Any, inputs: Any) -> tuple[Any, ...]:
+    """The inputs. Raises `ConfigurationError` for what is no operator, or no sequence."""
+    if not callable(operator) and not hasattr(operator, "forward"):
+        raise ConfigurationError(
+            f"operator is {shown(operator)}: it must be a function of arrays, or have forward(inputs)"
+        )
+    return check_items("inputs", inputs, "a list of arrays")
 
 
 def _unchanging(framework: Framework, operator: Any, inputs: Inputs, name: str) -> tuple[Numbers, ...]:

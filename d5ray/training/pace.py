@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from d5ray.checks import check_count, is_number, shown
 from d5ray.errors import ConfigurationError
 
 
@@ -30,6 +31,7 @@ class Slowdown(Slowness):
     factor: float
 
     def __post_init__(self) -> None:
+        check_count("agent", self.agent, low=0)
         _check_factor("factor", self.factor)
 
     def draw(self, rng: np.random.Generator) -> float:
@@ -46,6 +48,7 @@ class ExponentialSlowdown(Slowness):
 
     def __post_init__(self) -> None:
         _check_factor("mean", self.mean, low=0.0)
+        _check_agent(self.agent)
 
     def draw(self, rng: np.random.Generator) -> float:
         return 1.0 + float(rng.exponential(self.mean))
@@ -63,10 +66,11 @@ class HeavyTailedSlowdown(Slowness):
     agent: int | None = None
 
     def __post_init__(self) -> None:
-        if not _is_number(self.shape) or self.shape <= 1.0:
+        if not is_number(self.shape) or self.shape <= 1.0:
             raise ConfigurationError(
-                f"shape is {self.shape!r}: it must be a number greater than 1, or the mean is infinite"
+                f"shape is {shown(self.shape)}: it must be a number greater than 1, or the mean is infinite"
             )
+        _check_agent(self.agent)
 
     def draw(self, rng: np.random.Generator) -> float:
         return 1.0 + float(rng.pareto(self.shape))
@@ -109,9 +113,10 @@ def check_slownesses(given: object, agents: int) -> tuple[Slowness, ...]:
 
 
 def _check_factor(name: str, value: object, low: float = 1.0) -> None:
-    if not _is_number(value) or value < low:  # type: ignore[operator]
-        raise ConfigurationError(f"{name} is {value!r}: it must be a finite number of at least {low:g}")
+    if not is_number(value) or value < low:  # type: ignore[operator]
+        raise ConfigurationError(f"{name} is {shown(value)}: it must be a finite number of at least {low:g}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _check_agent(agent: object) -> None:
+    if agent is not None:
+        check_count("agent", agent, low=0)

@@ -22,7 +22,7 @@ class Schedule(ABC):
     unit: str = field(default="epoch", kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
+        if not isinstance(self.unit, str) or self.unit not in UNITS:
             raise ConfigurationError(f"unit is {self.unit!r}: it must be 'epoch' or 'step'")
 
     @final
@@ -205,7 +205,9 @@ class InverseTo(Schedule):
                 f"other is {self.other!r}: it must be a Schedule such as Piecewise(0.1, {{30: 0.02}})"
             )
         object.__setattr__(self, "unit", self.other.unit)
-        if not self.limit >= self.start:
+        if self.limit != math.inf:
+            check_rate("limit", self.limit)
+        if self.limit < self.start:
             raise ConfigurationError(
                 f"limit is {self.limit!r}: it must be a number of at least start, {self.start}"
             )

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_rate
+from d5ray.checks import check_count, check_items, check_kind, check_rate, shown
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.problems import PROBLEMS, Problem, Vector
@@ -66,6 +66,9 @@ class Report:
         return "\n  ".join(lines)
 
 
+MOST_STEPS = 1_000_000  # that are compared one by one
+
+
 def check_optimizer(
     optimizer: Optimizer,
     *,
@@ -91,10 +94,17 @@ def check_optimizer(
       Quadratic: goes with the reference, to a relative 1e-06; difference at step 1: 0, 2: 0, 3: 0
       SmallNetwork: goes with the reference, to a relative 1e-06; difference at step 1: 0, 2: 0, 3: 0
     """
-    check_count("steps", steps)
+    check_count("steps", steps, high=MOST_STEPS)
     check_rate("tolerance", tolerance, zero=True)
     if not isinstance(optimizer, Optimizer):
         raise ConfigurationError(f"optimizer is {optimizer!r}: it must be an Optimizer such as SGD(0.1)")
+    for name, function in (("reference", reference), ("array", array)):
+        if not callable(function) and not isinstance(function, Optimizer):
+            raise ConfigurationError(
+                f"{name} is {shown(function)}: it must be a function"
+                + (", or an Optimizer" if name == "reference" else " such as np.array")
+            )
+    problems = check_items("problems", problems, "a sequence of problems")
     deviations = []
     for problem in problems:
         if isinstance(reference, Optimizer):
@@ -191,7 +201,10 @@ def check_training(
 
 
 def _curve(name: str, values: Mapping[int, float] | Sequence[float]) -> dict[int, float]:
-    curve = dict(values) if isinstance(values, Mapping) else dict(enumerate(values))
+    wanted = "a dictionary of values by epoch or step, or a list of values"
+    curve = values if isinstance(values, Mapping) else dict(enumerate(check_items(name, values, wanted)))
+    for time, value in curve.items():
+        check_kind(f"{name} at {shown(time)}", value, float | int | np.number, "a number")
     if not curve:
         raise ConfigurationError(f"{name} is empty: give at least one value by epoch or step")
     return {time: float(value) for time, value in curve.items()}

@@ -371,7 +371,7 @@ def test_wrong_slownesses_are_refused(make: Callable[[], Any], words: str) -> No
     ("slow", "words"),
     [
         (d5.Slowdown(4, 2), r"names the agent 4: the experiment's agents are 0 to 3"),
-        ((d5.Slowdown(0, 2), d5.Slowdown(-1, 2)), r"names the agent -1"),
+        ((d5.Slowdown(0, 2), d5.Slowdown(9, 2)), r"names the agent 9"),
         ((d5.ExponentialSlowdown(1.0, agent=9),), r"names the agent 9"),
         ((2.0,), r"slow has 2\.0: it must be a Slowdown"),
         ("slow", r"slow is 'slow': it must be a tuple"),

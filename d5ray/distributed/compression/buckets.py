@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError
+from d5ray.checks import check_count
 
 Array = np.ndarray[Any, Any]
 
@@ -42,8 +42,5 @@ def row_lengths(n: int, bucket: int | None) -> Array:
 
 def check_bucket(bucket: object) -> None:
     """Raise `ConfigurationError` unless this is a whole number of at least 1, or None."""
-    if bucket is not None and (not isinstance(bucket, int) or isinstance(bucket, bool) or bucket < 1):
-        raise ConfigurationError(
-            f"bucket is {bucket!r}: it must be a whole number of entries from 1 up, or None for the whole "
-            "vector"
-        )
+    if bucket is not None:
+        check_count("bucket, None for the whole vector,", bucket)

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import check_count
 from d5ray.distributed.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction, elements_of
@@ -54,8 +55,7 @@ class PowerSGD(Reduction):
     rank: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 1:
-            raise ConfigurationError(f"PowerSGD's rank is {self.rank!r}: it must be a whole number from 1 up")
+        check_count("PowerSGD's rank", self.rank)
 
     @property
     def faithful(self) -> bool:

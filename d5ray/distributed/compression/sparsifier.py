@@ -5,6 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import LARGEST, shown
 from d5ray.distributed.communicator import Message
 from d5ray.distributed.compression.bits import pack, packed_bytes, unpack
 from d5ray.distributed.compression.compressor import Array, Compressor, Indices
@@ -68,11 +69,11 @@ class Sparsifier(Compressor):
 
 def check_k(k: object, room: int | None) -> None:
     """Raise `ConfigurationError` unless k is a whole number from 1 to `room`, or a fraction below 1."""
-    whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
-    fraction = isinstance(k, float) and 0.0 < k < 1.0
+    whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool) and 1 <= k <= LARGEST
+    fraction = isinstance(k, (float, np.floating)) and 0.0 < k < 1.0
     if not whole and not fraction:
         raise ConfigurationError(
-            f"k is {k!r}: it must be a whole number of entries from 1 up, or a fraction between 0 and 1"
+            f"k is {shown(k)}: it must be a whole number of entries from 1 up, or a fraction between 0 and 1"
         )
     if whole and room is not None and k > room:  # type: ignore[operator]
         raise ConfigurationError(
@@ -86,7 +87,7 @@ def count_of(k: float, n: int) -> int:
     >>> count_of(16, 512), count_of(16, 10), count_of(0.01, 512)
     (16, 10, 5)
     """
-    return min(k, n) if isinstance(k, int) else max(1, round(k * n))
+    return min(int(k), n) if isinstance(k, (int, np.integer)) else max(1, round(k * n))
 
 
 # -- where ---------------------------------------------------------------------------------------------------

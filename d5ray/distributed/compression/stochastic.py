@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import is_number
 from d5ray.distributed.communicator import Message
 from d5ray.distributed.compression.bits import pack, packed_bytes, unpack
 from d5ray.distributed.compression.buckets import check_bucket, row_count, row_size, rows
@@ -82,7 +83,7 @@ class QSGD(_Levels):
 
     def __post_init__(self) -> None:
         check_bucket(self.bucket)
-        if isinstance(self.bits, bool) or self.bits not in (2, 4, 8):
+        if not is_number(self.bits) or self.bits not in (2, 4, 8):
             raise ConfigurationError(f"bits is {self.bits!r}: an entry can have 2, 4 or 8 bits")
 
     @property

@@ -40,7 +40,7 @@ class LocalPeriods(Exploring):
     def start(self) -> None:
         super().start()
         self.begin = copy_of(self.x)
-        self.steps = self.period if isinstance(self.period, int) else self._own(self.period)
+        self.steps = self._own(self.period) if isinstance(self.period, tuple) else self.period
 
     @final
     def step(self, batch: Batch) -> None:

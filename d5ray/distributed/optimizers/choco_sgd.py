@@ -4,6 +4,7 @@ from typing import final
 
 import numpy as np
 
+from d5ray.checks import is_number, shown
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
@@ -35,9 +36,10 @@ class ChocoSGD(DistributedOptimizer):
             raise ConfigurationError(
                 f"compressor is {compressor!r}: it must be a Compressor such as TopK(0.01)"
             )
-        number = isinstance(gamma, (int, float)) and not isinstance(gamma, bool)
-        if not (number and 0.0 < gamma <= 1.0):
-            raise ConfigurationError(f"gamma is {gamma!r}: it must be a number greater than 0, and 1 at most")
+        if not (is_number(gamma) and 0.0 < gamma <= 1.0):
+            raise ConfigurationError(
+                f"gamma is {shown(gamma)}: it must be a number greater than 0, and 1 at most"
+            )
         self.compressor = compressor
         self.gamma = gamma
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_items
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.untrained import Averaged
 from d5ray.errors import ConfigurationError
@@ -31,7 +31,7 @@ class GrowingBatch(DistributedOptimizer):
     own_state = ("sum", "samples")
 
     def __init__(self, milestones: Iterable[int], factor: int = 2) -> None:
-        self.milestones = tuple(milestones)
+        self.milestones = check_items("milestones", milestones, "the steps, such as (100, 200)")
         self.factor = factor
         check_count("factor", factor, low=2)
         for milestone in self.milestones:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from d5ray.checks import check_count
 from d5ray.distributed.server.requests import Request
 from d5ray.errors import ConfigurationError
 
@@ -128,7 +129,7 @@ class Synchronous(Consistency):
     backups: int = 0
 
     def __post_init__(self) -> None:
-        _check_count("backups", self.backups)
+        check_count("backups", self.backups, low=0)
 
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
         return _Rounds(members, apply, self.backups)
@@ -153,7 +154,7 @@ class StaleSynchronous(Consistency):
     bound: int
 
     def __post_init__(self) -> None:
-        _check_count("bound", self.bound)
+        check_count("bound", self.bound, low=0)
 
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
         return _Window(members, apply, self.bound)
@@ -252,8 +253,3 @@ class _Window(Policy):
     def leave(self, rank: int) -> None:
         self._seen.remove(rank)
         super().leave(rank)
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number of at least 0")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from d5ray.checks import check_count, is_number, shown
 from d5ray.distributed.server.requests import Array, Request
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.gradient_descent import Nesterov
@@ -166,10 +167,8 @@ class DelayedNesterov(ServerRule):
     period: int | None = None
 
     def __post_init__(self) -> None:
-        if self.period is None:
-            return
-        if not isinstance(self.period, int) or isinstance(self.period, bool) or self.period < 1:
-            raise ConfigurationError(f"period is {self.period!r}: it must be a whole number of at least 1")
+        if self.period is not None:
+            check_count("period", self.period)
 
     def check(self, base: Optimizer) -> None:
         if not isinstance(base, Nesterov):
@@ -220,7 +219,6 @@ def _scaled(push: Request, block: slice = ALL, count: int = 1) -> Array:
 
 
 def _check(name: str, value: object, high: float, *, high_included: bool = False) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or value > high or (value == high and not high_included):  # type: ignore[operator]
+    if not is_number(value) or value < 0 or value > high or (value == high and not high_included):  # type: ignore[operator]
         bound = "" if high == math.inf else f", {'at most' if high_included else 'below'} {high:g}"
-        raise ConfigurationError(f"{name} is {value!r}: it must be a finite number of at least 0{bound}")
+        raise ConfigurationError(f"{name} is {shown(value)}: it must be a finite number of at least 0{bound}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_rate
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.server.consistency import Consistency, Synchronous
 from d5ray.distributed.server.rules import ServerRule
@@ -52,11 +52,7 @@ class Servers:
                 raise ConfigurationError(
                     f"{name} is {value!r}: it must be a {kind.__name__} such as {example}"
                 )
-        number = isinstance(self.snapshot_seconds, (int, float)) and self.snapshot_seconds > 0
-        if not number or isinstance(self.snapshot_seconds, bool):
-            raise ConfigurationError(
-                f"snapshot_seconds is {self.snapshot_seconds!r}: it must be a number greater than 0"
-            )
+        check_rate("snapshot_seconds", self.snapshot_seconds)
 
     def check(self, agents: int) -> None:
         """Raise `ConfigurationError` unless it fits so many agents."""

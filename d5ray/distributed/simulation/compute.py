@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import check_items
 from d5ray.distributed.simulation.links import check_positive
 from d5ray.errors import ConfigurationError
 
@@ -57,6 +58,8 @@ class MeasuredTime(ComputeTime):
     durations_seconds: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        durations = check_items("durations_seconds", self.durations_seconds, "a tuple of seconds")
+        object.__setattr__(self, "durations_seconds", durations)
         if not self.durations_seconds:
             raise ConfigurationError("durations_seconds is empty: give at least one that was measured")
         for duration in self.durations_seconds:

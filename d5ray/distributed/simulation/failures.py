@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
+from d5ray.checks import check_count, check_items
 from d5ray.distributed.simulation.links import check_positive
 from d5ray.errors import ConfigurationError
 
@@ -17,12 +18,13 @@ class Failure:
     seconds: float
 
     def __post_init__(self) -> None:
+        check_count("agent", self.agent, low=0)
         check_positive("seconds", self.seconds, zero=True)
 
 
 def check_failures(failures: Iterable[Failure], agents: int) -> tuple[Failure, ...]:
     """The failures as a tuple; raises `ConfigurationError` for a stranger, or an agent that is not there."""
-    listed = tuple(failures)
+    listed = check_items("failures", failures, "a tuple such as (Failure(agent=3, seconds=0.5),)")
     for failure in listed:
         if not isinstance(failure, Failure):
             raise ConfigurationError(

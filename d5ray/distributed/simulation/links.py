@@ -1,12 +1,12 @@
 """What messages cost in a simulation: a latency and a time for each byte, link by link"""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
+from d5ray.checks import check_count, is_number, shown
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.errors import ConfigurationError
 
@@ -65,8 +65,7 @@ class GroupedLinks(Links):
     between: UniformLinks
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
-            raise ConfigurationError(f"size is {self.size!r}: it must be a whole number of at least 1")
+        check_count("size", self.size)
         for name in ("within", "between"):
             if not isinstance(getattr(self, name), UniformLinks):
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be UniformLinks(...)")
@@ -128,7 +127,6 @@ class Wires:
 
 def check_positive(name: str, value: object, *, zero: bool = False) -> None:
     """Raise `ConfigurationError` unless this is a finite number greater than 0, or at least 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
+    if not is_number(value) or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
         least = "at least 0" if zero else "greater than 0"
-        raise ConfigurationError(f"{name} is {value!r}: a cost must be a finite number, {least}")
+        raise ConfigurationError(f"{name} is {shown(value)}: a cost must be a finite number, {least}")

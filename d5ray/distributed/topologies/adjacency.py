@@ -13,6 +13,21 @@ Table = np.ndarray[Any, np.dtype[np.bool_]]
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
+def _are_others(targets: tuple[object, ...], rank: int, agents: int) -> bool:
+    """Whether these are other ranks, ascending, each once."""
+    if not targets:
+        return True
+    found = np.array(targets)
+    return bool(
+        found.dtype.kind in "iu"
+        and found.ndim == 1
+        and found[0] >= 0
+        and found[-1] < agents
+        and (np.diff(found) > 0).all()
+        and not (found == rank).any()
+    )
+
+
 def adjacency_matrix(topology: "Topology", round: int) -> Table:
     """(agents, agents), read-only: [i, j] says whether i gets from j.
 
@@ -22,8 +37,7 @@ def adjacency_matrix(topology: "Topology", round: int) -> Table:
     table = np.zeros((agents, agents), dtype=np.bool_)
     for rank in range(agents):
         targets = topology.out_neighbors(rank, round)
-        others = set(range(agents)) - {rank}
-        if not isinstance(targets, tuple) or list(targets) != sorted(others.intersection(targets)):
+        if not isinstance(targets, tuple) or not _are_others(targets, rank, agents):
             raise ConfigurationError(
                 f"{topology}.out_neighbors({rank}, {round}) is {targets!r}: it must be a tuple of other "
                 f"ranks between 0 and {agents - 1}, ascending, each once"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from d5ray.checks import is_number
 from d5ray.distributed.topologies.adjacency import Matrix, first_unreached
 from d5ray.distributed.topologies.mixing import sums_to_one
 from d5ray.errors import ConfigurationError
@@ -43,7 +44,7 @@ def rounds_to_consensus(topology: "Topology", tolerance: float = 1e-3) -> int | 
 
     tolerance: from 1e-12 up to, but not, 1.
     """
-    if not (isinstance(tolerance, (int, float)) and NEGLIGIBLE <= tolerance < 1):
+    if not (is_number(tolerance) and NEGLIGIBLE <= tolerance < 1):
         raise ConfigurationError(
             f"tolerance is {tolerance!r}: it must be a number from {NEGLIGIBLE:g} up to, but not, 1"
         )

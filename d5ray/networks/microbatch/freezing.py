@@ -3,6 +3,7 @@
 import dataclasses
 from types import MappingProxyType
 
+from d5ray.checks import check_kind
 from d5ray.networks.graph.kinds import is_training
 from d5ray.networks.network import Network
 
@@ -13,6 +14,7 @@ def frozen_statistics(network: Network) -> Network:
     In training too, where they stay what they are; scale and bias are trained on. No operator of such a
     network mixes samples because of its normalization, so that it can be computed in micro-batches.
     """
+    check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
     copy = network.copy()
     with copy.changes():
         for node in network.nodes:

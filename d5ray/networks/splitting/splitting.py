@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol, final, overload
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.labelled import LabelledNetwork
 from d5ray.networks.network import Network
@@ -72,6 +72,7 @@ class Splitting:
     """
 
     def __init__(self, network: Network, plan: Plan, parts: int) -> None:
+        check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
         check_count("parts", parts)
         self.network, self.parts = network, parts
         self.plan = _resolved(network, plan, parts)
@@ -151,10 +152,7 @@ class Splitting:
         return self._held[name]
 
     def _check_index(self, index: object) -> None:
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < self.parts:
-            raise ConfigurationError(
-                f"there is no part {index!r} of {self.parts}: give a whole number from 0 to {self.parts - 1}"
-            )
+        check_count("index, of a part,", index, low=0, high=self.parts - 1)
 
     def _draft(self, held: Mapping[str, Layout] | None, index: int = 0) -> Draft:
         draft = Draft(self.network, self.parts, index, held)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.splitting.draft import Draft
 from d5ray.operators import collectives as types
@@ -98,6 +99,12 @@ def _calls(draft: Draft, nodes: list[Node], direction: str) -> Iterator[Exchange
             yield Exchange(node.name, tensor, direction, called, known, draft.parts)
 
 
+def _check(splitting: object) -> None:
+    from d5ray.networks.splitting.splitting import Splitting  # noqa: PLC0415 - which needs this file
+
+    check_kind("splitting", splitting, Splitting, "a Splitting of a network, such as that of a mesh")
+
+
 def exchange_table(splitting: "Splitting", sizes: Mapping[str, int]) -> "pa.Table":
     """Columns node, tensor, direction, collective, shape, payload_bytes (whole), sent_bytes and formula.
 
@@ -105,6 +112,10 @@ def exchange_table(splitting: "Splitting", sizes: Mapping[str, int]) -> "pa.Tabl
     """
     import pyarrow as pa  # noqa: PLC0415 - takes a while
 
+    _check(splitting)
+    check_kind("sizes", sizes, Mapping, "a dictionary of the sizes of open axes, such as {'batch': 32}")
+    for name, size in sizes.items():
+        check_count(f"the size of {name!r}", size, low=0)
     names = ("node", "tensor", "direction", "collective", "shape", "payload_bytes", "sent_bytes", "formula")
     kinds = (*(pa.string(),) * 5, pa.int64(), pa.float64(), pa.string())
     rows = [
@@ -130,6 +141,7 @@ def parameter_table(splitting: "Splitting") -> "pa.Table":
     """Columns parameter, whole (its shape), layout and bytes_of_part: what a part holds of each parameter."""
     import pyarrow as pa  # noqa: PLC0415 - takes a while
 
+    _check(splitting)
     values = splitting.network.parameters
     own = splitting.divided(values, 0)
     return pa.table(

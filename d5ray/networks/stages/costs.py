@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.execution.event import FORWARD, GraphEvent, OperatorMoment
 from d5ray.networks.execution.memory import OperatorMemory
@@ -82,6 +82,7 @@ def counted_costs(network: Network, batch: int = 1) -> NetworkCosts:
     batch: stands for every open size. A tensor of unknown shape counts nothing, an operator of one's own its
     bytes alone.
     """
+    check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
     check_count("batch", batch, 1)
     known = {name: _closed(each, batch) for name, each in network.descriptors.items()}
     seconds, kept, flops = {}, {}, {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.execution.plan import depending
 from d5ray.networks.graph.tensors import is_floating
@@ -22,6 +23,7 @@ def pieces(network: Network, cut: Cutting) -> tuple[Piece, ...]:
     later one feeds an earlier one), a state that several stages read, and a tensor of an unknown type
     between stages.
     """
+    check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
     if not isinstance(cut, Cutting):
         raise ConfigurationError(
             f"cut is {cut!r} ({type(cut).__name__}): give Cut(('conv2', 'fc1')), with the names of the nodes "

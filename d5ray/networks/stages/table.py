@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from d5ray.checks import check_items, check_kind
 from d5ray.networks.stages.costs import NetworkCosts, counted_costs
 from d5ray.networks.stages.piece import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+WANTED = "a cut network, such as pieces(network, Balanced(2))"
 
 
 def stage_table(pieces: Sequence[Piece], costs: NetworkCosts | None = None, batch: int = 1) -> "pa.Table":
@@ -20,6 +23,10 @@ def stage_table(pieces: Sequence[Piece], costs: NetworkCosts | None = None, batc
     """
     import pyarrow as pa  # noqa: PLC0415 - takes a while
 
+    pieces = check_items("pieces", pieces, WANTED)
+    for piece in pieces:
+        check_kind("pieces", piece, Piece, WANTED)
+    check_kind("costs", costs, NetworkCosts | None, "what operator_costs gives, or None")
     found = [counted_costs(piece.network, batch) if costs is None else costs for piece in pieces]
     sizes = {name: size for each in found for name, size in each.tensor_bytes.items()}
     rows = [_row(piece, own, sizes) for piece, own in zip(pieces, found, strict=True)]

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from d5ray.checks import check_kind, check_names
 from d5ray.errors import DataError
 from d5ray.training.datasets.samples import Labels, Samples, Shape
 
@@ -90,10 +91,16 @@ class Dataset:
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        check_kind("name", self.name, str, "a text")
+        for part in ("train", "test"):
+            check_kind(part, getattr(self, part), Samples, "Samples, such as a Split")
         if len(self.train) == 0:
             raise DataError(
                 f"data set {self.name!r}: found 0 training samples, expected at least 1: add samples"
             )
+        object.__setattr__(
+            self, "classes", check_names("classes", self.classes, "a tuple of the classes' names")
+        )
         if self.train.sample_shape != self.test.sample_shape:
             raise DataError(
                 f"data set {self.name!r}: found training samples of shape {self.train.sample_shape} and "

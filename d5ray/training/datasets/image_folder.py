@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_share
+from d5ray.checks import check_count, check_names, check_path, check_share
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.files import by_hand, folders_of, unreadable
@@ -41,8 +41,12 @@ class ImageFolder(OnDemand):
         classes: tuple[str, ...] | None = None,
     ) -> None:
         self.sample_shape = image_shape(size, channels)
-        self.path = Path(path).expanduser().absolute()
-        self.classes = _folders(self.path) if classes is None else tuple(classes)
+        self.path = check_path("path", path).absolute()
+        self.classes = (
+            _folders(self.path)
+            if classes is None
+            else check_names("classes", classes, "a tuple of folders' names")
+        )
         names = [_images(self.path, name, needed=classes is None) for name in self.classes]
         self._names = np.array([name for each in names for name in each], dtype=np.bytes_)  # relative
         self._labels = np.repeat(np.arange(len(names), dtype=np.int64), [len(each) for each in names])

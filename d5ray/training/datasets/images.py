@@ -12,6 +12,7 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError, DataError, first_line
 from d5ray.training.datasets.samples import Shape
 
+MOST_PIXELS = 65_536  # of a side
 MODES = {1: "L", 3: "RGB"}
 
 
@@ -22,7 +23,7 @@ def image_shape(size: object, channels: object) -> Shape:
         raise ConfigurationError(f"channels is {channels!r}: it must be 3 for colours, or 1 for greys")
     height, width = size if isinstance(size, (tuple, list)) and len(size) == 2 else (size, size)
     for name, pixels in (("the height of size", height), ("the width of size", width)):
-        check_count(name, pixels)
+        check_count(name, pixels, high=MOST_PIXELS)
     return channels, height, width  # type: ignore[return-value]
 
 

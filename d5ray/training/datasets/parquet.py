@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_share
+from d5ray.checks import check_count, check_items, check_names, check_share
 from d5ray.errors import ConfigurationError, D5Error, DataError, first_line
 from d5ray.training.datasets.columns import content_of, labels_of
 from d5ray.training.datasets.dataset import Dataset
@@ -55,7 +55,11 @@ class Parquet(OnDemand):
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         check_count("cache_bytes", cache_bytes)
-        names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        wanted = "the name of a column, or a tuple of names"
+        names = (inputs,) if isinstance(inputs, str) else check_names("inputs", inputs, wanted)
+        if shape is not None:
+            for each in check_items("shape", shape, "a tuple of sizes"):
+                check_count("a size of shape", each)
         if not names or not all(isinstance(name, str) for name in (*names, labels)):
             raise ConfigurationError(
                 f"inputs is {inputs!r} and labels is {labels!r}: they must be names of columns"
@@ -68,7 +72,10 @@ class Parquet(OnDemand):
         self.sample_shape = self._content.shape
         found = RowGroups(path, (labels,), 1).whole(labels)
         try:
-            self._labels, self.classes = labels_of(found, None if classes is None else tuple(classes))
+            self._labels, self.classes = labels_of(
+                found,
+                None if classes is None else check_names("classes", classes, "a tuple of the classes' names"),
+            )
         except ValueError as error:
             raise DataError(f"{self._groups.path}, column {labels!r}: {error}") from error
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from d5ray.checks import check_path
 from d5ray.errors import DataError, first_line, nearest
 
 OPEN_FILES = 16
@@ -24,7 +25,7 @@ class RowGroups:
     """
 
     def __init__(self, path: str | Path, columns: tuple[str, ...], cache_bytes: int) -> None:
-        self.path = str(path) if "://" in str(path) else str(Path(path).expanduser().absolute())
+        self.path = str(path) if "://" in str(path) else str(check_path("path", path).absolute())
         self.columns = columns
         self.cache_bytes = cache_bytes
         self._files: tuple[str, ...] = ()

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
+from d5ray.checks import check_kind, shown
+from d5ray.errors import DataError
+
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
 Labels = npt.NDArray[Any]  # int64 of classes, or float32 of other targets
@@ -78,8 +81,18 @@ class Subset(OnDemand):
     """Some of other samples, in an order of their own: indices (n,)."""
 
     def __init__(self, whole: Samples, indices: npt.NDArray[np.int64]) -> None:
+        check_kind("whole", whole, Samples, "Samples, such as a Split")
+        found = np.asarray(indices)
+        if (
+            found.ndim != 1
+            or found.dtype.kind not in "iu"
+            or (found.size and not 0 <= found.min() <= found.max() < len(whole))
+        ):
+            raise DataError(
+                f"indices are {shown(indices)}: expected whole numbers from 0 to {len(whole) - 1}, (n,)"
+            )
         self.whole = whole
-        self.indices = indices
+        self.indices = found.astype(np.int64, copy=False)
         self.sample_shape = whole.sample_shape
 
     def __len__(self) -> int:

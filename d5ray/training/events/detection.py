@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_share
+from d5ray.checks import check_count, check_kind, check_share
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.precision import Boxes, average_precision, overlap
 from d5ray.metrics.qualities import PRECISION, PRECISION_50
@@ -29,6 +29,7 @@ class DetectionQuality(Quality):
     def __init__(
         self, boxes: DefaultBoxes, overlap: float = 0.45, least: float = 0.01, most: int = 100
     ) -> None:
+        check_kind("boxes", boxes, DefaultBoxes, "DefaultBoxes, those of the loss")
         check_share("overlap", overlap)
         check_share("least", least)
         check_count("most", most)

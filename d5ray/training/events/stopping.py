@@ -3,8 +3,7 @@
 import math
 from typing import Any, Final, final
 
-from d5ray.checks import check_count, check_number
-from d5ray.errors import ConfigurationError
+from d5ray.checks import check_choice, check_count, check_number
 from d5ray.training.arrays import is_finite
 from d5ray.training.events.event import Event, check_classifies, check_evaluates
 from d5ray.training.events.moment import Moment
@@ -77,8 +76,7 @@ class StopAtPlateau(Event):
     stops = True
 
     def __init__(self, of: str = "test_loss", patience: int = 5, least_change: float = 0.0) -> None:
-        if of not in OF:
-            raise ConfigurationError(f"of is {of!r}: it must be one of {', '.join(map(repr, OF))}")
+        check_choice("of", of, OF)
         check_count("patience", patience)
         check_number("least_change", least_change, low=0.0, low_included=True)
         self.of = of

@@ -9,6 +9,7 @@ from d5ray.training.optimizers.adam import AdamW
 from d5ray.training.optimizers.optimizer import State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
+MOST_ITERATIONS = 1000  # long after which it is as near as it comes
 QUINTIC = (3.4445, -4.775, 2.0315)
 
 
@@ -34,7 +35,7 @@ class Muon(TensorwiseOptimizer):
         check_share("momentum", self.momentum)
         check_rate("weight_decay", self.weight_decay, zero=True)
         check_rate("vector_rate", self.vector_rate)
-        check_count("iterations", self.iterations)
+        check_count("iterations", self.iterations, high=MOST_ITERATIONS)
 
     def tensor_state(self, w: Any) -> State:
         return {"mean": zeros_like(w)} if w.ndim > 1 else self._vectors.state(w)

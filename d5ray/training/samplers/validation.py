@@ -7,11 +7,18 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count
+from d5ray.checks import LARGEST, MOST_RANKS, check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.samplers.sampler import Indices, Sampler
 from d5ray.training.samplers.shards import Draw, Shards, drawn
+
+MOST_DRAWS = 100_000_000
+
+
+def _check_counts(**counts: object) -> None:
+    for name, value in counts.items():
+        check_count(name, value, high=MOST_RANKS if name == "agents" else LARGEST)
 
 
 def check_sampler(
@@ -32,8 +39,12 @@ def check_sampler(
     >>> check_sampler(d5.ShuffleSampler(), 100)
     ()
     """
-    for name, value in (("agents", agents), ("batch_size", batch_size), ("epochs", epochs)):
-        check_count(name, value)
+    _check_counts(samples=samples, agents=agents, batch_size=batch_size, epochs=epochs)
+    check_count("seed", seed, low=0)
+    if samples * epochs > MOST_DRAWS:
+        raise ConfigurationError(
+            f"{samples:,} samples in {epochs:,} epochs are more than {MOST_DRAWS:,} draws: check fewer"
+        )
     if not isinstance(sampler, Sampler):
         raise ConfigurationError(f"found {type(sampler).__name__}: give a Sampler such as ShuffleSampler()")
     shards = Shards(samples, agents, batch_size, sampler, seed)
@@ -144,6 +155,11 @@ def label_bias(
     >>> int(bias.counts.sum()), bias.p_value
     (1438, 1.0)
     """
+    check_kind("dataset", dataset, Dataset, 'a Dataset, such as load_dataset("digits")')
+    check_kind("sampler", sampler, Sampler, "a Sampler such as ShuffleSampler()")
+    _check_counts(agents=agents, batch_size=batch_size)
+    check_count("epoch", epoch, low=0)
+    check_count("seed", seed, low=0)
     shards = Shards(len(dataset.train), agents, batch_size, sampler, seed)
     labels, classes = dataset.train.labels, len(dataset.classes)
     if not np.issubdtype(labels.dtype, np.integer):

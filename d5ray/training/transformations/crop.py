@@ -8,6 +8,7 @@ import numpy as np
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
 from d5ray.training.transformations.transformation import (
+    MOST_PIXELS,
     Sampled,
     Shape,
     Transformation,
@@ -27,7 +28,7 @@ class _Piece(Transformation):
 
     def __post_init__(self) -> None:
         check_size("size", self.size)
-        check_count("padding", self.padding, 0)
+        check_count("padding", self.padding, 0, MOST_PIXELS)
         check_number("fill", self.fill, low=-np.inf, low_included=False)
 
     @final

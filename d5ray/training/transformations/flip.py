@@ -5,6 +5,7 @@ from typing import final
 
 import numpy as np
 
+from d5ray.checks import is_number, shown
 from d5ray.errors import ConfigurationError
 from d5ray.training.transformations.transformation import Sampled, Shape, Transformation, image_shape
 
@@ -17,9 +18,10 @@ class RandomFlip(Transformation):
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        number = isinstance(self.probability, (int, float)) and not isinstance(self.probability, bool)
-        if not number or not 0 <= self.probability <= 1:
-            raise ConfigurationError(f"probability is {self.probability!r}: it must be a number from 0 to 1")
+        if not is_number(self.probability) or not 0 <= self.probability <= 1:
+            raise ConfigurationError(
+                f"probability is {shown(self.probability)}: it must be a number from 0 to 1"
+            )
 
     def output_shape(self, shape: Shape) -> Shape:
         return image_shape(self, shape)

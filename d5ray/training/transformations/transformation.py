@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.training import chance
 from d5ray.training.chance import Keys
+
+MOST_PIXELS = 65_536  # of a side
 
 Shape = tuple[int, ...]
 
@@ -67,13 +70,10 @@ def image_shape(transformation: Transformation, shape: Shape) -> tuple[int, int,
 
 def square(size: int | tuple[int, int]) -> tuple[int, int]:
     """(height, width) of a size that may be one number."""
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
+    return (size[0], size[1]) if isinstance(size, tuple) else (size, size)
 
 
 def check_size(name: str, size: object) -> None:
     """Raise `ConfigurationError` unless it is a whole number of at least 1, or a pair of them."""
-    each = size if isinstance(size, tuple) and len(size) == 2 else (size,)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in each):
-        raise ConfigurationError(
-            f"{name} is {size!r}: it must be a whole number of pixels of at least 1, or (height, width)"
-        )
+    for one in size if isinstance(size, tuple) and len(size) == 2 else (size,):
+        check_count(f"{name}, pixels or (height, width),", one, high=MOST_PIXELS)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Group
-from rich.table import Table as RichTable
-from rich.text import Text
 
+from d5ray.console import Group, Text
+from d5ray.console import Table as RichTable
 from d5ray.dashboards.operators import Measured
 from d5ray.dashboards.report import style
 from d5ray.dashboards.report.quantities import spread, told, unit_of

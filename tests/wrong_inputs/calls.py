@@ -1,0 +1,223 @@
+"""A valid call of everything that d5ray exports: from annotations and defaults, else from a table"""
+
+import inspect
+import typing
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+import torch
+
+import d5ray as d5
+from d5ray.networks.network import Network
+from tests.metrics.small_runs import finished
+
+NOT_CALLED = {
+    "made by d5ray alone, which hands it to the user": {
+        "Batch", "Communicator", "LabelBias", "Letter", "Moment", "Peers", "PipelineExecutor", "Policy",
+        "Sampled", "Server", "SpreadNetwork", "Collectives", "Estimate", "Rows", "Series", "Table", "Looks",
+        "Kernel", "LayerKernels",
+    },
+    "an exception": {"D5Error", "OperatorError", "PeerLost", "ValidationError"},
+    "NumPy's": {
+        "bfloat16", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint16", "uint32",
+        "uint64", "uint8",
+    },
+    "needs a compiler, a cluster, processes to measure in, or TensorFlow": {
+        "compile_custom_cppop", "CustomCppOp", "launch", "running", "shutdown", "spread", "fastest_within",
+        "layer_kernels", "operator_costs", "step_costs", "KerasOptimizer", "MicroBatched",
+    },
+}  # fmt: skip
+
+
+@cache
+def data() -> d5.Dataset:
+    """Sixteen samples (1, 4, 4) of three classes."""
+    rng = np.random.default_rng(3)
+    split = d5.Split(rng.normal(size=(16, 1, 4, 4)).astype(np.float32), np.arange(16) % 3)
+    return d5.Dataset("tiny", split, split, ("a", "b", "c"))
+
+
+@cache
+def network() -> Network:
+    """x (batch, 3) -> MatMul -> Relu -> y"""
+    made = d5.Network("tiny")
+    made.add_input("x", d5.TensorDescriptor("float32", ("batch", 3)))
+    made.add_parameter("w", np.ones((3, 2), np.float32))
+    made.add_node(d5.Node("MatMul", ("x", "w"), ("h",), name="product"))
+    made.add_node(d5.Node("Relu", ("h",), ("y",), name="relu"))
+    made.add_output("y")
+    return made
+
+
+class Double:
+    """An operator of one's own: 2 x."""
+
+    def __call__(self, x: Any) -> Any:
+        return x + x
+
+    forward = __call__
+
+
+def experiment(**values: Any) -> d5.Experiment:
+    given: dict[str, Any] = {
+        "model": "mlp", "dataset": data(), "optimizer": d5.SGD(0.1), "agents": 2, "batch_size": 4,
+        "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
+    }  # fmt: skip
+    return d5.Experiment(**{**given, **values})
+
+
+def example(kind: type, name: str, folder: Path) -> Any:
+    """A value of this kind that a parameter of this name takes."""
+    examples: dict[Any, Any] = {
+        int: 2, float: 0.5, str: "name", bool: True, Path: folder, d5.Optimizer: d5.SGD(0.1),
+        d5.Compressor: d5.TernGrad(), d5.Schedule: d5.Cosine(0.1, 10), d5.Network: network(),
+        d5.Dataset: data(), d5.Sampler: d5.ShuffleSampler(), d5.Samples: data().train,
+        d5.Experiment: experiment(), d5.UniformLinks: d5.UniformLinks(), d5.DefaultBoxes: d5.DefaultBoxes(),
+    }  # fmt: skip
+    if kind in examples:
+        return examples[kind]
+    raise LookupError(f"no example of {kind} for {name}")
+
+
+def table(folder: Path) -> dict[str, dict[str, Any]]:
+    """What annotations do not tell."""
+    square = np.ones((2, 3), np.float64)
+    plain = {"x": np.ones((4, 3), np.float32)}
+    splitting = splitting_of_two()
+    return {
+        "Allreduce": {"compressor": d5.RandomK(0.5)},
+        "Chain": {"sparsifier": d5.TopK(0.5), "quantizer": d5.Float16()},
+        "Scheduled": {"rule": d5.SGD(0.1), "learning_rate": d5.Cosine(0.1, 10)},
+        "SparseAllreduce": {"compressor": d5.TopK(0.5)},
+        "AllGather": {"compressor": d5.TernGrad()},
+        "ScatterReduce": {"compressor": d5.TernGrad()},
+        "ErrorFeedback": {"compression": d5.TopK(0.5)},
+        "CompressedSGD": {"compression": d5.TernGrad()},
+        "BucketSampler": {"lengths": [3, 1, 2] * 5 + [1]},
+        "Computed": {"function": lambda step: 0.1},
+        "Custom": {"links": networkx.cycle_graph(3)},
+        "Cut": {"nodes": ("relu",)},
+        "Dataset": {"name": "tiny", "train": data().train, "test": data().test, "classes": ("a", "b", "c")},
+        "Experiment": {
+            "model": "mlp", "dataset": data(), "optimizer": d5.SGD(0.1), "agents": 2, "batch_size": 4,
+            "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
+        },
+        "ExponentialSlowdown": {"mean": 1.0},
+        "GroupedLinks": {"size": 2, "within": d5.UniformLinks(), "between": d5.UniformLinks()},
+        "GrowingBatch": {"milestones": [3]},
+        "HierarchicalAveraging": {"group_size": 2, "period": 1, "global_period": 2},
+        "ImageFolder": {"path": images(folder)},
+        "InverseTo": {"start": 0.1, "other": d5.Cosine(0.1, 10)},
+        "MeasuredTime": {"durations_seconds": (0.1, 0.2)},
+        "Node": {"type": "Relu", "inputs": ("x",), "outputs": ("y",)},
+        "Normalize": {"mean": 0.5, "std": 0.5},
+        "Parquet": {"path": parquet(folder), "inputs": ("x",), "labels": "label"},
+        "Piecewise": {"start": 0.1, "values": {3: 0.01}},
+        "RandomRegular": {"agents": 4, "degree": 3},
+        "Run": {"where": run(folder, "fuzz").folder},
+        "Slowdown": {"agent": 1, "factor": 2.0},
+        "Split": {"inputs": data().train.inputs, "labels": data().train.labels},
+        "Splitting": {"network": network(), "plan": {"product": d5.ByColumns()}, "parts": 2},
+        "Subset": {"whole": data().train, "indices": np.arange(3)},
+        "Synthetic": {"shape": (1, 4, 4)},
+        "TensorDescriptor": {"dtype": "float32", "shape": (2, 3)},
+        "TimeVarying": {"topologies": (d5.Ring(4), d5.Complete(4))},
+        "TorchOptimizer": {"rule": torch.optim.Adam},
+        "WarmUp": {"after": 0.1, "length": 3},
+        "check_forward": {"operator": np.tanh, "inputs": [square], "reference": np.tanh},
+        "check_gradient": {"operator": torch.tanh, "inputs": [square]},
+        "check_optimizer": {"optimizer": d5.SGD(0.1), "reference": d5.SGD(0.1), "steps": 3},
+        "check_repeatability": {"operator": np.tanh, "inputs": [square], "runs": 2},
+        "check_sampler": {"sampler": d5.ShuffleSampler(), "samples": 16},
+        "check_training": {"curve": [0.1, 0.2], "expected": [0.1, 0.2], "tolerance": 0.1},
+        "compare_values": {"network": network(), "found": plain, "expected": plain},
+        "convergence_curve": {"run": run(folder, "curve").tables()},
+        "exchange_table": {"splitting": splitting, "sizes": {"batch": 4}},
+        "parameter_table": {"splitting": splitting},
+        "export": {"run": run(folder, "out"), "to": "csv", "out": folder / "exported"},
+        "label_bias": {"dataset": data(), "sampler": d5.ShuffleSampler()},
+        "load_dataset": {"name": "digits"},
+        "median_interval": {"values": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]},
+        "median_log_ratio": {"a": [1.0] * 8, "b": [2.0] * 8},
+        "microbatched": {"network": network(), "sizes": {"product": [2, 2]}},
+        "pieces": {"network": network(), "cut": d5.Cut(("relu",))},
+        "quantile_interval": {"values": [float(x) for x in range(40)], "q": 0.5},
+        "register_operator": {"domain": "fuzz", "type": "Double", "operator": Double()},
+        "replay": {"run": run(folder, "again")},
+        "run_recipe": {"fixed": {}, "mutable": {}, "metrics": []},
+        "simulate": {"experiment": experiment(), "root": folder / "simulated"},
+        "split": {"network": network(), "plan": {"product": d5.ByColumns()}, "index": 0, "parts": 2},
+        "sql": {"run": run(folder, "asked"), "query": "select 1"},
+        "stage_table": {"pieces": d5.pieces(network(), d5.Cut(("relu",)))},
+        "structural_difference": {"first": network(), "second": network()},
+        "tensordesc": {"first": "float32", "second": (2, 3)},
+    }  # fmt: skip
+
+
+def run(folder: Path, name: str) -> d5.Run:
+    if not (folder / "runs" / name).exists():
+        finished(folder / "runs", name, seed=1)
+    return d5.Run(folder / "runs" / name)
+
+
+@cache
+def splitting_of_two() -> Any:
+    return d5.Splitting(network(), {"product": d5.ByColumns()}, 2)
+
+
+def images(folder: Path) -> Path:
+    """Two images of two classes, in both parts."""
+    from PIL import Image  # noqa: PLC0415
+
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            (folder / "images" / part / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8)).save(folder / "images" / part / name / "one.png")
+    return folder / "images"
+
+
+def parquet(folder: Path) -> Path:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    for part in ("train", "test"):
+        (folder / "rows" / part).mkdir(parents=True, exist_ok=True)
+        rows = pa.table({"x": [1.0, 2.0, 3.0], "label": [0, 1, 0]})
+        pq.write_table(rows, folder / "rows" / part / "rows.parquet")
+    return folder / "rows"
+
+
+def valid_calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any], list[str]]]:
+    """Of every public name: what is called, arguments that fit, and all parameters."""
+    left_out = set[str]().union(*NOT_CALLED.values())
+    special = table(folder)
+    calls = {}
+    for name in d5.__all__:
+        thing = getattr(d5, name)
+        if name in left_out or not callable(thing) or inspect.isabstract(thing):
+            continue
+        parameters = [
+            each
+            for each in inspect.signature(thing).parameters.values()
+            if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        ]
+        arguments = dict(special.get(name, {}))
+        for each in parameters:
+            if each.default is each.empty and each.name not in arguments:
+                arguments[each.name] = example(_first(thing, each), f"{name}.{each.name}", folder)
+        calls[name] = (thing, arguments, [each.name for each in parameters])
+    return calls
+
+
+def _first(thing: Any, parameter: inspect.Parameter) -> Any:
+    """The first of the kinds that a parameter takes."""
+    kind = parameter.annotation
+    if isinstance(kind, str):
+        target = thing.__init__ if inspect.isclass(thing) else thing
+        kind = typing.get_type_hints(target).get(parameter.name, kind)
+    options = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, type(int | str)) else ()
+    return options[0] if options else kind

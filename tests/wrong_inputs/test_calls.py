@@ -1,0 +1,87 @@
+"""Wrong arguments of everything that d5ray exports: one clear error at once, or a value that works"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.canonical import canonical
+from d5ray.errors import ConfigurationError, D5Error
+from tests.wrong_inputs.calls import NOT_CALLED, experiment, valid_calls
+from tests.wrong_inputs.trying import all_cases, tried
+
+
+def in_words(cases: int, seed: int, folder: Path) -> list[str]:
+    """What became of so many inputs, drawn at random, where that is not right."""
+    drawn = random.Random(seed).sample(all_cases(folder), cases)
+    became = list(tried(drawn, folder))
+    assert len(became) == cases
+    assert {each.what for each in became} >= {"accepted", "refused"}
+    return [str(each) for each in became if not each.right]
+
+
+def test_a_hundred_wrong_arguments_are_refused_or_work(tmp_path: Path) -> None:
+    assert in_words(100, 20, tmp_path) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("seed", range(4))
+def test_2000_wrong_arguments_are_refused_or_work(tmp_path: Path, seed: int) -> None:
+    """Of about 17,000, each in at most 5 s and 1 GiB: a D5Error, or what can be described and trained with.
+
+    A `TypeError` is right for an argument that is missing or unknown, as of every function of Python.
+    """
+    assert in_words(500, seed, tmp_path) == []
+
+
+def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) -> None:
+    called = valid_calls(tmp_path).keys()
+    left_out = set[str]().union(*NOT_CALLED.values())
+    assert called & left_out == set()
+    abstract = {
+        name
+        for name in d5.__all__
+        if getattr(getattr(d5, name), "__abstractmethods__", ()) and name not in left_out
+    }
+    assert set(d5.__all__) - called - left_out == abstract
+
+
+WHERE_SAID: dict[str, Callable[[], object]] = {
+    "late": lambda: d5.Late(agent=-1, seconds=5),
+    "slow": lambda: d5.Slowdown(agent=-1, factor=2),
+    "slow, all by chance": lambda: d5.ExponentialSlowdown(1.0, agent=-1),
+    "failure": lambda: d5.Failure(agent=-1, seconds=5),
+    "device": lambda: d5.GPUDevice(-1),
+    "option of a data set": lambda: d5.Experiment("mlp", "digits", d5.SGD(0.1), dataset_kwargs={"nose": 1}),
+    "seed": lambda: experiment(seed=2**200),
+    "threads": lambda: experiment(threads=10**9),
+    "agents": lambda: experiment(agents=10**12),
+    "ring": lambda: d5.Ring(10**12),
+    "mesh": lambda: d5.Mesh(10**9, 10**9),
+    "micro-batches": lambda: d5.Mesh(1, 2, micro_batches=10**9),
+}
+
+
+@pytest.mark.parametrize("name", WHERE_SAID)
+def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"-1|nose|1000000|2\*\*|16069"):
+        WHERE_SAID[name]()
+
+
+def test_numbers_of_numpy_mean_what_those_of_python_do() -> None:
+    """In checks, in descriptions, and in hashes."""
+    of_numpy = experiment(
+        seed=np.int64(3), batch_size=np.int32(4), agents=np.uint8(2), optimizer=d5.SGD(np.float64(0.1))
+    )
+    assert of_numpy == experiment(seed=3, batch_size=4, agents=2, optimizer=d5.SGD(0.1))
+    assert canonical([np.float32(0.5), np.bool_(True), np.int8(-3)]) == [0.5, True, -3]
+
+
+@pytest.mark.parametrize("parameter", ["seed", "batch_size", "agents", "threads", "epochs", "prefetch"])
+def test_booleans_are_no_numbers(parameter: str) -> None:
+    with pytest.raises(D5Error, match="True"):
+        experiment(**{parameter: True})
