@@ -1,5 +1,7 @@
 """Calls of actors with a bound, and their failures as errors that people can read."""
 
+import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -8,11 +10,14 @@ import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
+from d5ray.actors import session
 from d5ray.errors import AgentError, D5Error, first_line
 
 Array = np.ndarray[Any, Any]
 
 CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
+LOOK_SECONDS = 1.0  # between two looks whether Ray itself lives
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 MORE_SECONDS = 1.0  # in which other actors fail for the same reason
 
 
@@ -23,8 +28,7 @@ class ActorDied(AgentError):
 def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
     """The results, in order. `doing` completes "an actor did not …" in the error of one that is late."""
     try:
-        results: list[Any] = ray.get(references, timeout=seconds)
-        return results
+        return _patient(references, seconds)
     except GetTimeoutError:
         raise AgentError(
             f"an actor did not {doing} within {seconds:g} s: look at the cluster's load and at the actors' "
@@ -34,7 +38,30 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
         _take_note(references)
         raise _readable(error) from None
     except RayActorError as error:
+        session.check_alive()
         raise ActorDied(f"an actor died and so did not {doing}: {first_line(error)}") from None
+    except (RayError, OSError) as error:
+        session.check_alive()
+        raise AgentError(f"an actor did not {doing}, since Ray failed: {readable(error)}") from error
+
+
+def _patient(references: list[Any], seconds: float) -> list[Any]:
+    """The results; raises `RayLost` while it waits, as soon as Ray itself has ended."""
+    end = time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        try:
+            results: list[Any] = ray.get(references, timeout=max(0.0, min(left, LOOK_SECONDS)))
+            return results
+        except GetTimeoutError:
+            session.check_alive()
+            if left <= LOOK_SECONDS:
+                raise
+
+
+def readable(error: BaseException) -> str:
+    """An error of Ray without the colours in it."""
+    return first_line(AgentError(_COLOURS.sub("", str(error)) or type(error).__name__))
 
 
 def owned(named: Mapping[str, Array]) -> dict[str, Array]:
@@ -52,4 +79,4 @@ def _take_note(references: list[Any]) -> None:
 
 def _readable(error: RayTaskError) -> D5Error:
     cause = error.cause
-    return cause if isinstance(cause, D5Error) else AgentError(str(error))
+    return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from d5ray.actors import session
 from d5ray.actors.calls import CALL_SECONDS, get, owned
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
@@ -28,7 +29,7 @@ from d5ray.actors.training_agent import Built
 from d5ray.archive import Kept
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.shares import Shares
-from d5ray.errors import AgentError, D5Error, StorageError, first_line
+from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters
 from d5ray.metrics.schema import VERDICTS, table_of
@@ -46,7 +47,7 @@ class TrainingGroup(Training):
     agents: actor handles, by rank; None: it comes late.
     """
 
-    closing_errors = (D5Error, RayActorError)
+    closing_errors = (D5Error, RayError)
 
     def __init__(
         self,
@@ -196,6 +197,7 @@ class TrainingGroup(Training):
             seconds = LOOK_SECONDS
             self._look()
         done, _ = ray.wait([*pending, *watched], num_returns=1, timeout=seconds)
+        session.check_alive()
         news = []
         for reference in done:
             if reference in pending:
@@ -477,7 +479,9 @@ class TrainingGroup(Training):
             received: dict[tuple[str, int], int] = get(
                 [self.aggregator.received.remote()], CALL_SECONDS, "count its rows"
             )[0]
-        except AgentError:
+        except (AgentError, RayLost):
+            if session.lost():
+                session.end_processes()  # the aggregator's too, which holds the files
             self.aggregator = MetricsAggregator(str(self.folder.parent), self.run_id)
             self.aggregator.resume(self._row("running"))
             received = self.aggregator.received()

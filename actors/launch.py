@@ -287,6 +287,11 @@ class _Launcher:
 
         `ray.kill` only asks for it: a process that still ends would disturb what is measured next.
         """
+        if session.lost():
+            session.shutdown()
+            if self.coordinator is not None:
+                self.coordinator.close()
+            return
         here = [process_of(place) for place in self.places if place.node == self.node]
         for actor in self.actors:
             ray.kill(actor)

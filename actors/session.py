@@ -23,8 +23,12 @@ from ray.job_config import JobConfig
 
 from d5ray.actors import reaper, submitted_job
 from d5ray.actors.starter import Starter
-from d5ray.errors import ConfigurationError, PlacementError
+from d5ray.actors.vital import Children, Elsewhere, Vital
+from d5ray.errors import ConfigurationError, PlacementError, RayLost, first_line
+from d5ray.metrics import failures
+from d5ray.visible import one_line
 
+_RAY_LINES = "ray_print_logs"  # as Ray calls what prints them
 ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
 
 
@@ -47,6 +51,23 @@ class _Embedded:
 _session: Session | None = None
 _embedded: _Embedded | None = None
 _starter: Starter | None = None
+_vital: Vital | None = None
+_leaving: threading.Thread | None = None  # disconnects from a Ray that has ended, which takes it some time
+
+
+def check_alive() -> None:
+    """Raise `RayLost` as soon as a process has ended without which Ray cannot go on."""
+    if _vital is not None:
+        _vital.check()
+
+
+def lost() -> bool:
+    """Whether such a process has ended."""
+    try:
+        check_alive()
+    except RayLost:
+        return True
+    return False
 
 
 def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: bool = False) -> Session:
@@ -56,9 +77,14 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
     shows the run's name as the job's.
     Raises `PlacementError` if the address does not answer within seconds.
     """
-    global _session
+    global _session, _vital
     if _starter is not None:
         _starter.settle()
+    if _leaving is not None:
+        _leaving.join()
+    if lost():
+        shutdown()
+        return connect(address, cpus=cpus, metadata=metadata, quiet=quiet)
     wanted = address or os.environ.get("RAY_ADDRESS")
     if ray.is_initialized():
         if _session is None:
@@ -79,6 +105,7 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
         else:
             _embed(cpus, job, quiet)
     _session = _describe(embedded=_embedded is not None, seconds=time.perf_counter() - begin)
+    _vital = _watched(_session)
     return _session
 
 
@@ -88,12 +115,22 @@ def shutdown() -> None:
     A start that was interrupted and is still under way goes on making processes and files: its own end, or
     that of this process, ends them.
     """
-    global _session, _embedded
+    global _session, _vital
     if _starter is not None and _starter.under_way:
         return
-    if ray.is_initialized():
+    if lost():
+        _abandon()
+    elif ray.is_initialized() and (_leaving is None or not _leaving.is_alive()):
         ray.shutdown()
-    _session = None
+    _session = _vital = None
+    end_processes()
+    if _starter is not None:
+        _starter.release()
+
+
+def end_processes() -> None:
+    """End all processes of an embedded Ray at once, and remove its folder; this process stays connected."""
+    global _embedded
     embedded, _embedded = _embedded, None
     if embedded is not None:
         assert embedded.reaper.stdin is not None
@@ -101,8 +138,25 @@ def shutdown() -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             embedded.reaper.wait(timeout=2 * reaper.PATIENCE_SECONDS)
         shutil.rmtree(embedded.folder, ignore_errors=True)
-    if _starter is not None:
-        _starter.release()
+
+
+def _abandon() -> None:
+    """Disconnect from a Ray that has ended, in the background: its own way out waits for who is not there.
+
+    Without it Ray would end this process after a minute, without a word.
+    """
+    global _leaving
+    atexit.unregister(ray._private.worker.shutdown)
+    _leaving = threading.Thread(target=ray.shutdown, name="d5ray-leave", daemon=True)
+    _leaving.start()
+
+
+def _watched(session: Session) -> Vital | None:
+    worker = ray._private.worker
+    if session.embedded:
+        return Children.of_ray(worker._global_node.all_processes)
+    node = worker.global_worker.node
+    return Elsewhere(session.address, None if node is None else node.raylet_socket_name)
 
 
 def _start(environment: dict[str, str], **arguments: Any) -> None:
@@ -112,6 +166,7 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
     def start() -> None:
         with _environment(environment):
             ray.init(logging_level=logging.ERROR, **arguments)
+        _show_lines()
 
     _starter = Starter(start, shutdown)
     try:
@@ -119,6 +174,23 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
     except Exception:
         shutdown()
         raise
+
+
+def _show_lines() -> None:
+    """Let the lines that Ray forwards from the actors be shown as text: they may be a stranger's.
+
+    What Ray says of its own end stays out: `RayLost` says it.
+    """
+    forwarded = ray._private.ray_logging.global_worker_stdstream_dispatcher
+    handlers = [handle for name, handle in forwarded.handlers if name == _RAY_LINES]
+    forwarded.remove_handler(_RAY_LINES)
+
+    def shown(data: dict[str, Any]) -> None:
+        if not (data.get("pid") == "raylet" and lost()):
+            for handle in handlers:
+                handle(data | {"lines": [one_line(line) for line in data.get("lines", ())]})
+
+    forwarded.add_handler(_RAY_LINES, shown)
 
 
 def check_answers(address: str) -> None:
@@ -197,14 +269,20 @@ def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
     )
     _embedded = _Embedded(keeper, folder)
     atexit.register(shutdown)
-    _start(
-        {"D5RAY_SESSION": marker, "TMPDIR": folder},
-        address="local",
-        num_cpus=max(cpus, os.cpu_count() or 1),
-        job_config=job,
-        log_to_driver=not quiet,
-        _temp_dir=f"{folder}/r",
-    )
+    try:
+        _start(
+            {"D5RAY_SESSION": marker, "TMPDIR": folder},
+            address="local",
+            num_cpus=max(cpus, os.cpu_count() or 1),
+            job_config=job,
+            log_to_driver=not quiet,
+            _temp_dir=f"{folder}/r",
+        )
+    except Exception as error:
+        raise PlacementError(
+            f"Ray did not start on this machine: {first_line(error)[:200]}: look whether memory, processes "
+            f"(`ulimit -u`) and /tmp suffice; what Ray says of it is in {failures.keep(error)}"
+        ) from error
 
 
 @contextlib.contextmanager

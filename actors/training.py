@@ -22,6 +22,7 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.drawn import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
+from d5ray.metrics.failures import foreseen, keep
 from d5ray.training.schedules import Schedule, never
 
 
@@ -85,7 +86,12 @@ class Training(ABC):
         first = self._outcome.step
         name = self._origin.recipe or self.experiment.name
         with Bar(name, first, first + steps, show=progress) as bar:
-            self._outcome = worst(self._train(first, first + steps, bar))
+            try:
+                self._outcome = worst(self._train(first, first + steps, bar))
+            except KeyboardInterrupt:
+                if self._outcome.completed:
+                    self._interrupted(first)
+                raise
         if self._outcome.status not in ("completed", "nan_loss"):
             raise AgentError(self._outcome.reason)
         return self._outcome
@@ -133,6 +139,8 @@ class Training(ABC):
         if self._outcome.completed:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             self._outcome = Outcome(status, self._outcome.step, first_line(error))
+        if not foreseen(error):
+            keep(error, self.folder)
         with contextlib.suppress(*self.closing_errors):  # the error under way matters more
             self.close()
 

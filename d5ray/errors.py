@@ -32,6 +32,10 @@ class PlacementError(D5Error):
     """The Ray cluster cannot place the actors, or does not answer."""
 
 
+class RayLost(PlacementError):
+    """A process has ended without which Ray cannot go on."""
+
+
 class AgentError(D5Error):
     """An agent failed or died while it was set up or trained."""
 

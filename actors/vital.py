@@ -1,0 +1,91 @@
+"""The processes without which Ray cannot go on: whether they live, as soon as one does not"""
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol, final
+
+import psutil
+
+from d5ray.errors import RayLost
+
+VITAL = {"gcs_server": "the head of Ray", "raylet": "Ray's raylet, which runs the actors of this machine,"}
+HEAD_SECONDS = 20.0  # in which the head of a cluster may come back
+KNOCK_SECONDS = 2.0  # between two looks at it
+
+
+class Vital(Protocol):
+    """What Ray cannot go on without."""
+
+    def check(self) -> None:
+        """Raise `RayLost` if it has ended."""
+
+
+@final
+class Children:
+    """The processes of an embedded Ray, which this process started."""
+
+    def __init__(self, processes: Mapping[str, "subprocess.Popen[bytes]"]) -> None:
+        self._processes = processes
+
+    @classmethod
+    def of_ray(cls, started: Mapping[str, list[Any]]) -> "Children":
+        """started: by their kind, as Ray's node has them."""
+        return cls({kind: started[kind][0].process for kind in VITAL if started.get(kind)})
+
+    def check(self) -> None:
+        """Raise `RayLost` as soon as one has ended."""
+        for kind, process in self._processes.items():
+            code = process.poll()
+            if code is not None:
+                how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+                raise RayLost(f"{VITAL[kind]} has ended {how}: {_ADVICE}")
+
+
+@final
+class Elsewhere:
+    """A cluster that this process has joined: the head answers, and this machine's raylet lives."""
+
+    def __init__(self, address: str, raylet: str | None) -> None:
+        """address: of the head, HOST:PORT; raylet: the socket of this machine's."""
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._raylet = None if raylet is None else _process_of(raylet)
+        self._answered = self._knocked = time.monotonic()
+
+    def check(self) -> None:
+        """Raise `RayLost` if the raylet has ended, or the head has not answered for some time."""
+        if self._raylet is not None and not _lives(self._raylet):
+            raise RayLost(f"{VITAL['raylet']} has ended: {_ADVICE}")
+        now = time.monotonic()
+        if now - self._knocked < KNOCK_SECONDS:
+            return
+        self._knocked = now
+        with contextlib.suppress(OSError), socket.create_connection((self._host, self._port), KNOCK_SECONDS):
+            self._answered = time.monotonic()
+        silent = time.monotonic() - self._answered
+        if silent > HEAD_SECONDS:
+            where = f"{self._host}:{self._port}"
+            raise RayLost(f"the head of Ray at {where} has not answered for {silent:.0f} s: {_ADVICE}")
+
+
+_ADVICE = (
+    "the run cannot go on, what was measured until then is kept; if nobody ended it, memory may have run out "
+    "(look at `dmesg`, and at the logs of Ray): begin the run anew"
+)
+
+
+def _process_of(name: str) -> psutil.Process | None:
+    """The raylet with this socket."""
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if process.info["name"] == "raylet" and any(name in word for word in process.info["cmdline"] or ()):
+            return process
+    return None
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
