@@ -40,6 +40,7 @@ class RunWriter:
         self._streams: dict[str, StreamFile] = {}
         self._next: dict[tuple[str, int], int] = {}
         self._events: set[tuple[Any, ...]] = set()
+        self._refused: dict[tuple[str, int], StorageError] = {}  # what was not stored, until it comes again
 
     def open(self, run_row: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]] = ()) -> None:
         """Makes the folder with the run's row and the rows of `metrics`, or continues a run that died."""
@@ -73,20 +74,28 @@ class RunWriter:
         """Stores the rows of `samples` that are new, and returns how many they were.
 
         Rows that came before (same agent, attempt and seq) are dropped. Raises StorageError if rows are
-        missing between the last one and these. Nothing of `batch` is kept.
+        missing between the last one and these: the same as before where those could not be stored. Nothing
+        of `batch` is kept.
         """
         stored = 0
         for (agent, attempt), part in _by_writer(self._fitting(batch, SAMPLES)):
             expected = self._next.get((agent, attempt), 0)
             found = part["seq"].to_numpy()
             if found[0] > expected or (np.diff(found) != 1).any():
+                if refused := self._refused.get((agent, attempt)):
+                    raise StorageError(str(refused))
                 raise StorageError(
                     f"Run {self.run_id}: rows of {agent} (attempt {attempt}) were lost: {found[0]} to "
                     f"{found[-1]} came, {expected} is the next: send everything from {expected} on"
                 )
             fresh = part.slice(expected - found[0])
             if fresh.num_rows:
-                self._stream("samples").append(fresh)
+                try:
+                    self._stream("samples").append(fresh)
+                except StorageError as error:
+                    self._refused[agent, attempt] = error
+                    raise
+                self._refused.pop((agent, attempt), None)
                 self._next[agent, attempt] = int(found[-1]) + 1
                 stored += fresh.num_rows
         return stored

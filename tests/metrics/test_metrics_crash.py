@@ -55,6 +55,18 @@ try:
         recorder.flush()
 except StorageError as error:
     assert "free some space" in str(error), error
+held = []
+ahead = Recorder(run_id="r", agent="agent-1", rank=1, node="n", send=held.append)
+for _ in range(2):
+    for row in range(1000):
+        ahead.record("loss", float(row), step=row)
+    ahead.flush()
+for batch in held:  # a sender that does not wait: what comes after a refused batch was not lost by it
+    try:
+        writer.append(batch)
+        raise AssertionError("it did not notice")
+    except StorageError as error:
+        assert "free some space" in str(error), error
 stored = writer.received()["agent-0", 0]
 assert 0 < stored < recorder.rows
 stream = root / "r" / "samples.arrows"
