@@ -6,6 +6,7 @@ from typing import final
 
 from d5ray.errors import PlacementError
 
+START_SECONDS = 120.0  # in which Ray's own time-outs have passed, where it has them
 ABANDONED_SECONDS = 60.0  # for a start that was interrupted to come to its end
 
 
@@ -25,10 +26,17 @@ class Starter:
         self._thread = threading.Thread(target=self._run, name="d5ray-ray", daemon=True)
 
     def run(self) -> None:
-        """Return when Ray runs; raises what the start raised, and what interrupts this thread at once."""
+        """Return when Ray runs; raises what the start raised, and what interrupts this thread at once.
+
+        Ray waits without a bound for a raylet that does not answer: `PlacementError` after `START_SECONDS`.
+        """
         try:
             self._thread.start()
-            self._started.wait()  # Ray's own time-outs bound it
+            if not self._started.wait(START_SECONDS):
+                raise PlacementError(
+                    f"Ray did not start within {START_SECONDS:g} s: look at this machine's load, and whether "
+                    "its processes gcs_server and raylet were stopped; then start this program anew"
+                )
         except BaseException:
             self._abandoned = True
             self._over.set()

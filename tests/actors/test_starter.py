@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from d5ray.actors.starter import Starter
+from d5ray.errors import PlacementError
 from tests.conftest import marked, temporary_folders, wait_until
 from tests.patience import patience
 
@@ -44,6 +45,19 @@ def test_it_returns_when_the_start_is_over_and_its_thread_lives_until_the_releas
     thread.join(5)
     assert not thread.is_alive() and threads == [thread]  # its end was not called: nobody interrupted it
     starter.settle()
+
+
+def test_a_start_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the bound an error that says so; the start's own end is called when it comes to it after all."""
+    monkeypatch.setattr("d5ray.actors.starter.START_SECONDS", 0.1)
+    answered, ended = threading.Event(), threading.Event()
+    starter = Starter(answered.wait, ended.set)
+    with pytest.raises(PlacementError, match=r"did not start within 0\.1 s"):
+        starter.run()
+    assert starter.under_way and not ended.is_set()
+    answered.set()
+    starter.settle()
+    assert ended.is_set() and not starter.under_way
 
 
 def test_what_the_start_raises_is_raised() -> None:
