@@ -447,6 +447,8 @@ class TrainingAgent:
             outcome = Outcome(status, self._progress.step, str(error))
         except D5Error as error:
             outcome = Outcome("failed", self._progress.step, str(error))
+        except SystemExit as error:  # Ray would take it for the actor's wish to end
+            outcome = Outcome("failed", self._progress.step, _left(error))
         except Exception:
             outcome = Outcome("failed", self._progress.step, traceback.format_exc(limit=-8))
         if not outcome.completed:
@@ -724,9 +726,19 @@ class TrainingAgent:
             yield
         except D5Error:
             raise
+        except SystemExit as error:
+            raise AgentError(f"{self!r} failed {when}: {_left(error)}") from error
         except Exception as error:
             text = "".join(traceback.format_exception(error, limit=-8)).rstrip()
             raise AgentError(f"{self!r} failed {when}:\n{text}") from error
+
+
+def _left(error: SystemExit) -> str:
+    code = "" if error.code is None else repr(error.code)
+    return (
+        f"the experiment's code called sys.exit({code}) in it, which is no verdict: raise an error where "
+        "it cannot go on; an event that is to end the training sets `stops` and calls `moment.stop`"
+    )
 
 
 def _common_first(communication: Communicator) -> Allocate:
