@@ -36,13 +36,13 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
         ) from None
     except RayTaskError as error:
         _take_note(references)
-        raise _readable(error) from None
+        raise cause_of(error) from None
     except RayActorError as error:
         session.check_alive()
         raise ActorDied(f"an actor died and so did not {doing}: {first_line(error)}") from None
     except (RayError, OSError) as error:
         session.check_alive()
-        raise AgentError(f"an actor did not {doing}, since Ray failed: {readable(error)}") from error
+        raise AgentError(f"an actor did not {doing}, since Ray failed: {_readable(error)}") from error
 
 
 def _patient(references: list[Any], seconds: float) -> list[Any]:
@@ -59,8 +59,13 @@ def _patient(references: list[Any], seconds: float) -> list[Any]:
                 raise
 
 
-def readable(error: BaseException) -> str:
-    """An error of Ray without the colours in it."""
+def cause_of(error: RayTaskError) -> D5Error:
+    """What the task itself raised; with Ray's text, without the colours in it, where that is no D5Error."""
+    cause = error.cause
+    return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))
+
+
+def _readable(error: BaseException) -> str:
     return first_line(AgentError(_COLOURS.sub("", str(error)) or type(error).__name__))
 
 
@@ -75,8 +80,3 @@ def _take_note(references: list[Any]) -> None:
     for reference in done:
         with suppress(RayError):
             ray.get(reference, timeout=MORE_SECONDS)
-
-
-def _readable(error: RayTaskError) -> D5Error:
-    cause = error.cause
-    return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))

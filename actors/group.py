@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from d5ray.actors import session
-from d5ray.actors.calls import CALL_SECONDS, get, owned
+from d5ray.actors.calls import CALL_SECONDS, cause_of, get, owned
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.monitors import Monitors
@@ -346,14 +346,17 @@ class TrainingGroup(Training):
             )
 
     def _note(self, name: str, rank: int, **detail: object) -> None:
-        """An event of the run as a whole."""
+        """Keep an event of the run as a whole."""
+        call = self.aggregator.append_events.remote(self._event(name, rank, **detail))
+        get([call], CALL_SECONDS, "keep an event")
+
+    def _event(self, name: str, rank: int, **detail: object) -> pa.RecordBatch:
         now = time.perf_counter_ns()
         row = {
             "run_id": self.run_id, "agent": "driver", "rank": rank, "name": name, "t_wall": time.time_ns(),
             "t_mono": now, "detail": json.dumps(detail),
         }  # fmt: skip
-        batch = table_of("events", [row]).combine_chunks().to_batches()[0]
-        get([self.aggregator.append_events.remote(batch)], CALL_SECONDS, "keep an event")
+        return table_of("events", [row]).combine_chunks().to_batches()[0]
 
     def _result(self, reference: Any, rank: int) -> Outcome:
         try:
@@ -367,7 +370,7 @@ class TrainingGroup(Training):
                 )
             return Outcome("died", 0, reason)
         except RayTaskError as error:
-            return Outcome("failed", 0, f"TrainingAgent(rank={rank}) failed: {error}")
+            return Outcome("failed", 0, f"TrainingAgent(rank={rank}) failed: {cause_of(error)}")
         if outcome.status == "failed":
             reason = f"TrainingAgent(rank={rank}) failed at step {outcome.step}: {outcome.reason}"
             return Outcome("failed", outcome.step, reason)
@@ -479,11 +482,13 @@ class TrainingGroup(Training):
             received: dict[tuple[str, int], int] = get(
                 [self.aggregator.received.remote()], CALL_SECONDS, "count its rows"
             )[0]
-        except (AgentError, RayLost):
+        except (AgentError, RayLost) as error:
             if session.lost():
                 session.end_processes()  # the aggregator's too, which holds the files
             self.aggregator = MetricsAggregator(str(self.folder.parent), self.run_id)
             self.aggregator.resume(self._row("running"))
+            if session.lost():
+                self.aggregator.append_events(self._event("ray_lost", -1, reason=first_line(error)))
             received = self.aggregator.received()
         return received
 

@@ -24,11 +24,12 @@ from ray.job_config import JobConfig
 from d5ray.actors import reaper, submitted_job
 from d5ray.actors.starter import Starter
 from d5ray.actors.vital import Children, Elsewhere, Vital
-from d5ray.errors import ConfigurationError, PlacementError, RayLost, first_line
+from d5ray.errors import ConfigurationError, D5Error, PlacementError, RayLost, first_line
 from d5ray.metrics import failures
 from d5ray.visible import one_line
 
 _RAY_LINES = "ray_print_logs"  # as Ray calls what prints them
+FOLDER_BYTES = 32 << 20  # of sockets and logs
 ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
 
 
@@ -52,7 +53,7 @@ _session: Session | None = None
 _embedded: _Embedded | None = None
 _starter: Starter | None = None
 _vital: Vital | None = None
-_leaving: threading.Thread | None = None  # disconnects from a Ray that has ended, which takes it some time
+_abandoned = False  # whether this process is connected to a Ray that has ended
 
 
 def check_alive() -> None:
@@ -80,11 +81,9 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
     global _session, _vital
     if _starter is not None:
         _starter.settle()
-    if _leaving is not None:
-        _leaving.join()
-    if lost():
-        shutdown()
-        return connect(address, cpus=cpus, metadata=metadata, quiet=quiet)
+    check_alive()
+    if _abandoned:
+        raise RayLost("the Ray of this program has ended: start the program anew to use another")
     wanted = address or os.environ.get("RAY_ADDRESS")
     if ray.is_initialized():
         if _session is None:
@@ -120,7 +119,7 @@ def shutdown() -> None:
         return
     if lost():
         _abandon()
-    elif ray.is_initialized() and (_leaving is None or not _leaving.is_alive()):
+    elif ray.is_initialized() and not _abandoned:
         ray.shutdown()
     _session = _vital = None
     end_processes()
@@ -141,14 +140,14 @@ def end_processes() -> None:
 
 
 def _abandon() -> None:
-    """Disconnect from a Ray that has ended, in the background: its own way out waits for who is not there.
+    """Stay connected to a Ray that has ended.
 
-    Without it Ray would end this process after a minute, without a word.
+    To disconnect, Ray asks the raylet; without one it ends this process at once, with exit code 1.
     """
-    global _leaving
+    global _abandoned
+    _abandoned = True
     atexit.unregister(ray._private.worker.shutdown)
-    _leaving = threading.Thread(target=ray.shutdown, name="d5ray-leave", daemon=True)
-    _leaving.start()
+    _forwarded().remove_handler(_RAY_LINES)
 
 
 def _watched(session: Session) -> Vital | None:
@@ -165,7 +164,8 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
 
     def start() -> None:
         with _environment(environment):
-            ray.init(logging_level=logging.ERROR, **arguments)
+            ray.init(logging_level=logging.CRITICAL, **arguments)  # why it fails is in what it raises
+        logging.getLogger("ray").setLevel(logging.ERROR)
         _show_lines()
 
     _starter = Starter(start, shutdown)
@@ -176,17 +176,22 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
         raise
 
 
+def _forwarded() -> Any:
+    """What hands on the lines that Ray forwards from its processes."""
+    return ray._private.ray_logging.global_worker_stdstream_dispatcher
+
+
 def _show_lines() -> None:
     """Let the lines that Ray forwards from the actors be shown as text: they may be a stranger's.
 
-    What Ray says of its own end stays out: `RayLost` says it.
+    What Ray and its actors say of its own end stays out: `RayLost` says it.
     """
-    forwarded = ray._private.ray_logging.global_worker_stdstream_dispatcher
+    forwarded = _forwarded()
     handlers = [handle for name, handle in forwarded.handlers if name == _RAY_LINES]
     forwarded.remove_handler(_RAY_LINES)
 
     def shown(data: dict[str, Any]) -> None:
-        if not (data.get("pid") == "raylet" and lost()):
+        if not lost():
             for handle in handlers:
                 handle(data | {"lines": [one_line(line) for line in data.get("lines", ())]})
 
@@ -257,9 +262,7 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
 def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
     global _embedded
     marker = uuid.uuid4().hex
-    # Ray opens its own folder to everyone; nobody else gets through the one around it. Short names: there are
-    # sockets in it.
-    folder = tempfile.mkdtemp(prefix=f"d5ray-{os.getpid()}-", dir="/tmp")
+    folder = _folder()
     keeper = subprocess.Popen(
         [sys.executable, "-S", "-E", reaper.__file__, marker, folder],
         stdin=subprocess.PIPE,
@@ -278,11 +281,37 @@ def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
             log_to_driver=not quiet,
             _temp_dir=f"{folder}/r",
         )
+    except D5Error:
+        raise
     except Exception as error:
         raise PlacementError(
             f"Ray did not start on this machine: {first_line(error)[:200]}: look whether memory, processes "
             f"(`ulimit -u`) and /tmp suffice; what Ray says of it is in {failures.keep(error)}"
         ) from error
+
+
+def _folder() -> str:
+    """A new folder for Ray's sockets and logs, with room for them: Ray itself would try for minutes.
+
+    Ray opens its own folder to everyone; nobody else gets through this one around it. Its name is short, as
+    those of sockets must be.
+    """
+    why = "an embedded Ray has its sockets and logs there"
+    try:
+        folder = tempfile.mkdtemp(prefix=f"d5ray-{os.getpid()}-", dir="/tmp")
+    except OSError as error:
+        raise PlacementError(
+            f"Ray did not start on this machine: /tmp cannot be written ({error.strerror}), but {why}: "
+            "make it writable, and free some space in it if it is full"
+        ) from error
+    free = shutil.disk_usage(folder).free
+    if free < FOLDER_BYTES:
+        Path(folder).rmdir()
+        raise PlacementError(
+            f"Ray did not start on this machine: {free >> 20} MiB of /tmp are free, but {why}, and needs "
+            f"{FOLDER_BYTES >> 20} MiB: free some space in it"
+        )
+    return folder
 
 
 @contextlib.contextmanager

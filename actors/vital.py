@@ -87,5 +87,5 @@ def _process_of(name: str) -> psutil.Process | None:
 
 def _lives(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
