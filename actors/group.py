@@ -479,6 +479,7 @@ class TrainingGroup(Training):
     def _received(self) -> dict[tuple[str, int], int]:
         """Rows received of each agent; an aggregator that died is replaced by one in this process."""
         try:
+            session.check_alive()  # actors may answer for some time after the head's end, but not to the last
             received: dict[tuple[str, int], int] = get(
                 [self.aggregator.received.remote()], CALL_SECONDS, "count its rows"
             )[0]
