@@ -52,7 +52,7 @@ class Browsed:
 
     def show(self, view: str = "overview", run: str = "") -> None:
         """Go there; returns when everything is drawn."""
-        self.tab.goto(f"{self.address}?view={view}" + (f"&run={run}" if run else ""))
+        self.tab.goto(f"{self.address}&view={view}" + (f"&run={run}" if run else ""))
         self.drawn()
 
     def turn(self, view: str) -> None:
@@ -115,7 +115,7 @@ def browser() -> Iterator[Any]:
 @contextmanager
 def serving(root: Path, run: str, **options: Any) -> Iterator[str]:
     """The address of a page on these runs."""
-    made, address = server.prepared(run, root=root, **options)
+    made, address = server.prepared(run, root=root, **{"token": "of-these-tests"} | options)
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield address
