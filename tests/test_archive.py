@@ -62,7 +62,7 @@ PARTS: dict[str, d5.Experiment] = {
     "a part of other data": experiment(
         dataset=d5.Dataset("part", d5.Subset(DIGITS.train, np.arange(50)), DIGITS.test, DIGITS.classes)
     ),
-    "made-up images": experiment(dataset="synthetic", dataset_kwargs={"shape": (1, 8, 8), "train": 64}),
+    "made-up images": experiment(dataset="synthetic", dataset_kwargs={"shape": (1, 8, 8), "samples": 64}),
     "a schedule": experiment(optimizer=d5.Scheduled(d5.SGD(0.1), learning_rate=SCHEDULE)),
     "sizes by step": experiment(batch_size=d5.Piecewise(32, {10: 128})),
     "a bound": experiment(optimizer=d5.ClipNorm(d5.AdamW(1e-3, weight_decay=0.01), 1.0)),

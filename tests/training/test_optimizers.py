@@ -146,7 +146,8 @@ def test_a_wrong_learning_rate_is_refused(rule: Callable[[Any], Optimizer], valu
     """The error names the argument and what was found, and says what a learning rate must be."""
     with pytest.raises(ConfigurationError) as caught:
         rule(value)
-    assert str(caught.value) == f"learning_rate is {value!r}: it must be a number greater than 0"
+    shown = repr(value) if len(repr(value)) < 200 else f"{repr(value)[:200]}… ({len(repr(value))} characters)"
+    assert str(caught.value) == f"learning_rate is {shown}: it must be a number greater than 0"
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.0, 1, 1.5, math.nan, math.inf, "0.9", True, None], ids=repr)
