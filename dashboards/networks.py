@@ -24,7 +24,7 @@ def show(network: Network) -> None:
     elements, taken = sum(each.size for each in held), sum(each.nbytes for each in held)
     console.print(
         styled(network.name, "bold"),
-        f"  {count(len(network.nodes), 'node')}  {elements:,} parameters "
+        f" {count(len(network.nodes), 'node')}  {elements:,} parameters "
         f"in {count(len(network.parameters), 'tensor')} ({size(taken)})",
     )
     table = Table()

@@ -12,13 +12,15 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.recipes import text_transformer
 from d5ray.recipes.recipe import Recipe
+from tests.recipes.fixed_data import with_data
 
 
 def recipe(overrides: dict[str, Any] | None = None, **fixed: Any) -> Recipe:
     """The recipe with overrides, and, to be short, with other fixed values."""
+    known, others = with_data(text_transformer.FIXED, overrides)
     return Recipe.of(
-        text_transformer.FIXED | fixed, text_transformer.MUTABLE, text_transformer.METRICS,
-        name="text_transformer", overrides=overrides,
+        known | fixed, text_transformer.MUTABLE, text_transformer.METRICS,
+        name="text_transformer", overrides=others,
     )  # fmt: skip
 
 

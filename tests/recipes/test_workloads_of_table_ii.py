@@ -21,6 +21,7 @@ from d5ray.recipes import cartpole, click_ranking, keyword_spotting, shapes_dete
 from d5ray.recipes.recipe import Recipe
 from d5ray.training.datasets.catalogue import SHIPPED
 from tests.agents import agents_in_threads
+from tests.recipes.fixed_data import with_data
 from tests.together import together
 
 RECIPES = {
@@ -34,10 +35,9 @@ every_recipe = pytest.mark.parametrize("module", RECIPES.values(), ids=RECIPES)
 
 
 def made(module: ModuleType, overrides: dict[str, Any] | None = None, **fixed: Any) -> Experiment:
-    """The recipe with overrides, and, to be short, with other fixed values."""
-    recipe = Recipe.of(
-        module.FIXED | fixed, module.MUTABLE, module.METRICS, name="short", overrides=overrides
-    )
+    """The recipe with overrides, and, to be short, with other fixed values, such as all of the data."""
+    known, others = with_data(module.FIXED, overrides)
+    recipe = Recipe.of(known | fixed, module.MUTABLE, module.METRICS, name="short", overrides=others)
     experiment = recipe.made()
     assert isinstance(experiment, Experiment)
     return experiment
