@@ -69,7 +69,7 @@ def test_a_head_elsewhere_may_come_back_for_some_time(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param("gcs_server", marks=pytest.mark.full), pytest.param("raylet", marks=pytest.mark.full)],
+    [pytest.param("gcs_server", marks=pytest.mark.slow), pytest.param("raylet", marks=pytest.mark.slow)],
 )
 def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(kind: str, tmp_path: Path) -> None:
     """SIGKILL of the head or the raylet: seconds later one line, exit code 3, a run that reads as failed."""

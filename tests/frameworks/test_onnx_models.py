@@ -148,7 +148,7 @@ def test_famous_networks_give_what_onnx_computed(framework: str) -> None:
     assert check(framework, famous()) == 9
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @every_framework
 def test_what_functions_are_written_out_to_gives_what_they_give(framework: str) -> None:
     """Several hundred, attention and losses among them; random ones draw other numbers."""
