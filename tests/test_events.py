@@ -313,10 +313,7 @@ def test_inferences_are_timed_at_the_end_and_judged() -> None:
     assert all(0 < seconds < 10 for own in times for seconds in own)
     slowest = np.maximum(times[0], times[1])
     assert verdict.value == pytest.approx(np.quantile(slowest, 0.5), rel=0.5)
-    if median.low is not None:  # a busy machine's calls depend on each other: then they may be too few
-        assert verdict.verdict == "PASS"
-    else:
-        assert verdict.verdict in ("PASS", "INCONCLUSIVE") and "effective" in str(verdict.reason or median)
+    assert verdict.verdict == "PASS" and median.low is not None
 
 
 class Notes(d5.Event):
