@@ -16,8 +16,12 @@ MOST_RANKS = 10_000  # whose links with each other, the square of that, are look
 LONGEST_SHOWN = 200  # characters of a value in an error
 
 
-def check_count(name: str, value: object, low: int = 1, high: int = LARGEST) -> None:
+def check_count(
+    name: str, value: object, low: int = 1, high: int = LARGEST, *, of: str = "", other: str = ""
+) -> None:
     """Raise `ConfigurationError` unless value is a whole number, of Python or of NumPy, from low to high.
+
+    of: what it counts; other: what is allowed instead, such as "None for the whole vector".
 
     >>> check_count("steps", np.int64(3))
     >>> check_count("seed", 2**200, low=0)
@@ -29,7 +33,9 @@ it must be a whole number of at least 0, 9223372036854775807 at most
         return
     above = isinstance(value, (int, np.integer)) and value > high
     most = f", {high} at most" if above else ""
-    raise ConfigurationError(f"{name} is {shown(value)}: it must be a whole number of at least {low}{most}")
+    what = f"a whole number of {of}, at least {low}" if of else f"a whole number of at least {low}"
+    instead = f", or {other}" if other else ""
+    raise ConfigurationError(f"{name} is {shown(value)}: it must be {what}{most}{instead}")
 
 
 def check_number(name: str, value: object, *, low: float, low_included: bool, high: float = math.inf) -> None:

@@ -271,11 +271,11 @@ def test_shapes_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Crop(0), "is 0: it must be a whole number of at least 1"),
-        (lambda: Crop((3, 4, 5)), r"size, .* is \(3, 4, 5\)"),  # type: ignore[arg-type]
+        (lambda: Crop(0), "size is 0: it must be a whole number of pixels"),
+        (lambda: Crop((3, 4, 5)), r"size is \(3, 4, 5\)"),  # type: ignore[arg-type]
         (lambda: Crop(3, padding=-1), "padding is -1"),
-        (lambda: Resize(2.5), "size, .* is 2.5"),  # type: ignore[arg-type]
-        (lambda: CentreCrop(True), "size, .* is True"),
+        (lambda: Resize(2.5), "size is 2.5"),  # type: ignore[arg-type]
+        (lambda: CentreCrop(True), "size is True"),
         (lambda: RandomFlip(1.1), "probability is 1.1: it must be a number from 0 to 1"),
         (lambda: Normalize(0, 0), "std is 0: it must be a number greater than 0"),
         (lambda: Normalize((0.1, "x"), 1), "a number of mean is 'x'"),  # type: ignore[arg-type]

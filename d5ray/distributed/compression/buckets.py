@@ -43,4 +43,4 @@ def row_lengths(n: int, bucket: int | None) -> Array:
 def check_bucket(bucket: object) -> None:
     """Raise `ConfigurationError` unless this is a whole number of at least 1, or None."""
     if bucket is not None:
-        check_count("bucket, None for the whole vector,", bucket)
+        check_count("bucket", bucket, of="entries", other="None for the whole vector")

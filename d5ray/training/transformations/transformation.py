@@ -76,4 +76,4 @@ def square(size: int | tuple[int, int]) -> tuple[int, int]:
 def check_size(name: str, size: object) -> None:
     """Raise `ConfigurationError` unless it is a whole number of at least 1, or a pair of them."""
     for one in size if isinstance(size, tuple) and len(size) == 2 else (size,):
-        check_count(f"{name}, pixels or (height, width),", one, high=MOST_PIXELS)
+        check_count(name, one, high=MOST_PIXELS, of="pixels", other="a pair of them, (height, width)")
