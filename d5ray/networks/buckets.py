@@ -34,7 +34,7 @@ def partition(slots: tuple["Slot", ...], element_bytes: int, bucket_bytes: int) 
 
     So only the last bucket can be smaller, and a tensor that is larger makes no bucket before it small.
     """
-    check_count("bucket_bytes", bucket_bytes)
+    check_count("bucket_bytes", bucket_bytes, of="bytes")
     ranges: list[Range] = []
     of_slot = [0] * len(slots)
     end = sum(slot.size for slot in slots)

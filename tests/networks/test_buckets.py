@@ -99,4 +99,6 @@ def test_a_size_that_is_none_is_refused(bucket_bytes: object) -> None:
     """With what was found and what it must be."""
     with pytest.raises(ConfigurationError) as caught:
         partition(slots([3]), 4, bucket_bytes)  # type: ignore[arg-type]
-    assert str(caught.value) == (f"bucket_bytes is {bucket_bytes!r}: it must be a whole number of at least 1")
+    assert str(caught.value) == (
+        f"bucket_bytes is {bucket_bytes!r}: it must be a whole number of bytes, at least 1"
+    )

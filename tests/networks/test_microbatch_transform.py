@@ -200,8 +200,8 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         ({}, "no node is named"),
         ({"nowhere": (1,)}, "no node 'nowhere'"),
         ({first: ()}, "give whole numbers such as"),
-        ({first: 4}, "it must be whole numbers, such as"),
-        ({first: (4, 0)}, "it must be a whole number of at least 1"),
+        ({first: 4}, "give whole numbers such as"),
+        ({first: (4, 0)}, "the size of a micro-batch"),
         ({first: (4, 2), second: (4, 3)}, "add up to 7 samples, and those of .* to 6: divide one batch"),
     ]
     for sizes, message in wrong:

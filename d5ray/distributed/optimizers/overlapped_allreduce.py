@@ -22,7 +22,7 @@ class OverlappedAllreduceSGD(DistributedOptimizer):
     untrained = Averaged()
 
     def __init__(self, bucket_bytes: int = 2**20) -> None:
-        check_count("bucket_bytes", bucket_bytes, low=1)
+        check_count("bucket_bytes", bucket_bytes, of="bytes")
         self.bucket_bytes = bucket_bytes
 
     def start(self) -> None:

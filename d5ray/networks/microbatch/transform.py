@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from d5ray.checks import check_count, check_items, check_kind
+from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.edits import free
 from d5ray.networks.microbatch.samples import SHARED, Kind, Samples
@@ -29,9 +29,6 @@ def microbatched(network: Network, sizes: Mapping[str, Sequence[int]]) -> Networ
     """
     check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
     check_kind("sizes", sizes, Mapping, "a dictionary of sizes by nodes' names, such as {'conv1': (16, 16)}")
-    for name, parts in sizes.items():
-        for size in check_items(f"the sizes of {name!r}", parts, "whole numbers, such as (16, 16)"):
-            check_count(f"a size of {name!r}", size)
     batch = _batch(network, sizes)
     found = whereabouts(network, network.nodes, training=True)
     copy = network.copy()

@@ -152,7 +152,10 @@ class Splitting:
         return self._held[name]
 
     def _check_index(self, index: object) -> None:
-        check_count("index, of a part,", index, low=0, high=self.parts - 1)
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < self.parts:
+            raise ConfigurationError(
+                f"there is no part {index!r} of {self.parts}: give a whole number from 0 to {self.parts - 1}"
+            )
 
     def _draft(self, held: Mapping[str, Layout] | None, index: int = 0) -> Draft:
         draft = Draft(self.network, self.parts, index, held)
