@@ -1,4 +1,4 @@
-"""MatMul, Gemm and Einsum"""
+"""MatMul, Gemm, Einsum and Det"""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -112,7 +112,9 @@ def _gathered(xp: Any, site: Site, terms: Array, shape: tuple[int, ...]) -> Arra
     block = int(site.attribute("block_size", 0))
     if not block:
         return terms.sum(axis=tuple(place for place in range(terms.ndim) if place != axis))
-    return xp.add.reduceat(terms, np.arange(0, terms.shape[axis], block), axis=axis)
+    missing = -terms.shape[axis] % block  # of the last block
+    whole = xp.pad(terms, [(0, missing if place == axis else 0) for place in range(terms.ndim)])
+    return whole.reshape(*terms.shape[:axis], -1, block, *terms.shape[axis + 1 :]).sum(axis=axis + 1)
 
 
 def _centred(x: Array, zero: Array | None, axis: int | None = None) -> Array:

@@ -117,9 +117,9 @@ class ShortTimeFourierTransform(WideOperator):
         places, window, _ = self._read(xp, site, inputs)
         length = places.shape[1]
         dframes = xp.fft.ifft(_fitted(xp, _complex(dy), length, 2), axis=-1) * length
-        dx = xp.zeros(x.shape[:2], dtype=dframes.dtype)
-        xp.add.at(dx, (slice(None), places), dframes * window)
-        found: list[Array | None] = [_pairs(xp, dx, x.dtype)[..., : x.shape[-1]], None]
+        dx = xp.zeros((*x.shape[:2], 2), dtype=x.dtype)  # pairs, since CuPy adds no complex numbers at places
+        xp.add.at(dx, (slice(None), places), _pairs(xp, dframes * window, x.dtype))
+        found: list[Array | None] = [dx[..., : x.shape[-1]], None]
         if len(inputs) > 2:
             seen = _complex(x)[:, places]
             dwindow = (dframes * seen.conj()).real.sum(axis=(0, 1)).astype(x.dtype)

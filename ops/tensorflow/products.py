@@ -1,4 +1,4 @@
-"""MatMul, Gemm and Einsum"""
+"""MatMul, Gemm, Einsum and Det"""
 
 import re
 from collections.abc import Mapping
@@ -116,8 +116,13 @@ def _einsum(site: Site) -> Built:
     return lambda *given: tf.einsum(equation, *given)
 
 
+def _determinant(x: Tensor) -> Tensor:
+    """In float32 where x has 16 bits, which TensorFlow factorizes nowhere."""
+    return tf.cast(tf.linalg.det(tf.cast(x, tf.float32) if x.dtype.size == 2 else x), x.dtype)
+
+
 BUILDERS: Mapping[str, Builder] = {
-    "Det": plain(tf.linalg.det),
+    "Det": plain(_determinant),
     "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": plain(matmul),

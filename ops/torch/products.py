@@ -1,4 +1,4 @@
-"""MatMul, Gemm and Einsum"""
+"""MatMul, Gemm, Einsum and Det"""
 
 from collections.abc import Mapping
 
@@ -51,8 +51,14 @@ def _of_integers(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: flo
     return to_unsigned(total, a.dtype)
 
 
+def _determinant(x: Tensor) -> Tensor:
+    """In float32 where x has 16 bits, which PyTorch factorizes nowhere."""
+    found: Tensor = torch.linalg.det(x.float() if x.dtype.itemsize == 2 else x).to(x.dtype)
+    return found
+
+
 BUILDERS: Mapping[str, Builder] = {
-    "Det": directly(torch.linalg.det),
+    "Det": directly(_determinant),
     "Einsum": through_signed(einsum),
     "Gemm": gemm,
     "MatMul": widened(torch.matmul),

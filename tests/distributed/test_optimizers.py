@@ -177,7 +177,8 @@ def test_a_wrong_whole_number_is_refused(
     """With the argument's name, what was found, and what it must be."""
     with pytest.raises(ConfigurationError) as caught:
         make(wrong)
-    assert str(caught.value) == f"{name} is {wrong!r}: it must be a whole number of at least {low}"
+    counted = "a whole number of bytes," if name == "bucket_bytes" else "a whole number of"
+    assert str(caught.value) == f"{name} is {wrong!r}: it must be {counted} at least {low}"
 
 
 @pytest.mark.parametrize(("name", "low", "make"), WHOLE)

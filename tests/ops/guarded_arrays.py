@@ -5,6 +5,7 @@ places that repeat are there for few types, and other functions at such places a
 """
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class GuardedArray(NDArrayOperatorsMixin):
         if name.startswith("__"):  # `__array_interface__` among them, by which NumPy would help itself
             raise AttributeError(name)
         found = getattr(self.values, name)
-        return wrapped(found) if callable(found) else found
+        return wrapped(found) if callable(found) else guarded(found)
 
     def __getitem__(self, index: Any) -> Any:
         return guarded(self.values[inside(index)])
@@ -75,6 +76,8 @@ class Guarded:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.module, name)
+        if isinstance(found, ModuleType):
+            return Guarded(found)
         if name in ENTRANCES:
             return lambda values, *rest, **options: guarded(found(_bare(values), *rest, **options))
         return Function(found) if callable(found) and not isinstance(found, type) else found
@@ -84,7 +87,12 @@ array_module, special = Guarded(np), Guarded(scipy.special)
 
 
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *inputs, **options: guarded(function(*map(inside, inputs), **options))
+    def call(*inputs: Any, **options: Any) -> Any:
+        return guarded(
+            function(*map(inside, inputs), **{name: inside(each) for name, each in options.items()})
+        )
+
+    return call
 
 
 def guarded(found: Any) -> Any:

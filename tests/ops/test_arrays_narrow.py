@@ -17,6 +17,7 @@ SCALED = normal((2, 3), (3,), (3,), (3,))
 ROWS: dict[str, tuple[list[Array | None], dict[str, Any]]] = {
     "MatMul": ([*normal((3, 4), (4, 5))], {}),
     "Gemm": ([*normal((3, 4), (4, 5), (5,))], {"alpha": 0.5}),
+    "Det": ([*normal((2, 3, 3))], {}),
     "Einsum": ([*normal((3, 4), (4, 5))], {"equation": "ij,jk->ki"}),
     "Conv": ([*normal((1, 2, 5, 5), (3, 2, 3, 3), (3,))], {"pads": (1, 1, 1, 1)}),
     "ConvTranspose": ([*normal((1, 2, 3, 3), (2, 3, 3, 3), (3,))], {"strides": (2, 2)}),
