@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,7 +22,10 @@ def grid_sample(site: Site) -> Built:
         return by_reference(GridSample())(site)
 
     def grid_sample(x: Tensor, grid: Tensor) -> Tensor:
-        return F.grid_sample(x, grid, MODES[sampling.kernel], sampling.padding, sampling.align_corners)
+        kind = torch.promote_types(x.dtype, grid.dtype) if x.is_floating_point() else torch.float64
+        x_there, grid_there = x.to(kind), grid.to(kind)  # of one type, as PyTorch wants them
+        mode, padding, corners = MODES[sampling.kernel], sampling.padding, sampling.align_corners
+        return F.grid_sample(x_there, grid_there, mode, padding, corners).to(x.dtype)
 
     return grid_sample
 

@@ -7,31 +7,55 @@ import numpy as np
 import onnx
 import pytest
 
+from d5ray.ops.arrays import OPERATORS
 from tests.ops.torch_case import Array, call, known, node, one_thread  # noqa: F401 - one thread
 from tests.ops.torch_rows import ROWS, Row
 
 TYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "bool")
-ROUNDED = ("Div", "Gemm", "ReduceL2", "ReduceMean", "Resize", "Shrink")  # which no float64 shows
+ROUNDED = (
+    "Div",
+    "Gemm",
+    "GridSample",
+    "ReduceL2",
+    "ReduceMean",
+    "Resize",
+    "Shrink",
+)  # which no float64 shows
 OF_A_TYPE = {"OneHot": 2, "Where": 1}  # the input that has the output's type, where it is not the first
+
+
+def constraints(row: Row) -> dict[str, list[str]]:
+    """By the schema's names the types that ONNX has the operator of."""
+    schema = onnx.defs.get_schema(row.type)
+    return {each.type_param_str: list(each.allowed_type_strs) for each in schema.type_constraints}
+
+
+def type_name(row: Row, index: int) -> str:
+    """What the schema calls an input's type; all inputs have the last one's, where their number is open."""
+    inputs = onnx.defs.get_schema(row.type).inputs
+    return str(inputs[min(index, len(inputs) - 1)].type_str)
 
 
 def allowed(row: Row) -> Iterator[str]:
     """The integer types that ONNX has the operator of."""
     if onnx.defs.has(row.type):
-        schema = onnx.defs.get_schema(row.type)
-        constraints = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
-        name = schema.inputs[OF_A_TYPE.get(row.type, 0)].type_str
-        yield from (each for each in TYPES if f"tensor({each})" in constraints.get(name, [name]))
+        name = type_name(row, OF_A_TYPE.get(row.type, 0))
+        yield from (each for each in TYPES if f"tensor({each})" in constraints(row).get(name, [name]))
 
 
 def whole_numbers(row: Row, *kinds: str) -> list[Array | None]:
-    """Inputs of integers from 1 to 3 in place of real numbers, made of these types one after the other."""
+    """Inputs of integers from 1 to 3 in place of real numbers, made of these types one after the other.
+
+    Where ONNX has real numbers alone, such as a scale beside what it scales, they stay of float64.
+    """
     random, found = np.random.default_rng(0), []
-    for given in row.inputs:
+    for index, given in enumerate(row.inputs):
+        name = type_name(row, index)
         x: Any = random.integers(1, 4, given) if isinstance(given, tuple) else given
         if isinstance(given, tuple) or (x is not None and x.dtype.kind == "f"):
+            taken = constraints(row).get(name, [name])
             for kind in kinds:
-                x = np.round(x).astype(kind)
+                x = np.round(x).astype(kind if f"tensor({kind})" in taken else "float64")
         found.append(x)
     return found
 
@@ -46,5 +70,19 @@ def test_integers_are_computed_as_real_numbers(row: Row) -> None:
         if row.type not in ROUNDED and kind != "bool":
             for a, b in zip(found, call(known(one, real), real), strict=True):
                 np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
-        if row.type not in ("Cast", "CastLike"):
+        made = onnx.defs.get_schema(row.type).outputs[0].type_str
+        if row.type not in ("Cast", "CastLike") and made == type_name(row, OF_A_TYPE.get(row.type, 0)):
             assert found[0].dtype == kind
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_an_image_of_bytes_is_sampled_as_by_the_array_operator(mode: str) -> None:
+    """At points of real numbers: in wide numbers, then cut off to whole ones."""
+    random = np.random.default_rng(0)
+    image = random.integers(0, 200, (1, 2, 5, 6)).astype("uint8")
+    points = random.uniform(-1, 1, (1, 3, 4, 2)).astype("float32")
+    site = known(node("GridSample", [image, points], 1, mode=mode), [image, points])
+    (found,) = call(site, [image, points])
+    (expected,) = OPERATORS["GridSample"].forward(np, site, [image, points])
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, expected)
