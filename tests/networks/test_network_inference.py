@@ -5,7 +5,6 @@ from d5ray.operators.tensor_descriptor import TensorDescriptor
 from tests.ops.onnx_cases import CHANGED, Case, one_node
 
 BY_VALUE = {"Compress", "NonZero", "NonMaxSuppression", "Unique", "MaxUnpool"}  # sizes follow from values
-TWO_SIDED = {"test_stft", "test_stft_with_window"}  # as which ONNX infers a one-sided transform
 # Written as older operator sets have it, which is converted when a file is read.
 OLD = {
     "test_dropout_random_old",
@@ -37,6 +36,6 @@ def test_types_and_shapes_are_those_that_every_case_of_onnx_has() -> None:
             expected = TensorDescriptor(value.dtype, value.shape)
             if case.node.type in BY_VALUE:
                 assert found[name].dtype == expected.dtype
-            elif found.get(name) != expected and case.name not in TWO_SIDED:
+            elif found.get(name) != expected:
                 wrong.append(f"{case.name}: {name} is {found.get(name)}, expected {expected}")
     assert wrong == []

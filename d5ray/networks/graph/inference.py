@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -35,6 +35,8 @@ DENSE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Clip", "Where", "PRelu", "Gemm", "MatMul", "Conv",
      "BatchNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
 )  # fmt: skip
+# Defaults that ONNX's own inference forgets, and says the opposite.
+FORGOTTEN = {"STFT": {"onesided": 1}}
 MOST_ELEMENTS = 4096  # of a constant whose value matters for a shape
 MOST_NODES = 64  # that lead from a tensor's shape to the shape that another gets
 
@@ -138,7 +140,8 @@ def _by_onnx(
     if node.type in LIKE_THEIR_INPUT:
         return {node.outputs[0]: known[node.inputs[0]]} if node.inputs[0] in known else {}
     makers, more = simplified([node_to(each) for each in shape_makers], constants, known)
-    messages = [*makers, node_to(node)]
+    spelt_out = {**FORGOTTEN.get(node.type, {}), **node.attributes}
+    messages = [*makers, node_to(replace(node, attributes=spelt_out))]
     own = {each.name for each in more}
     made = {name for each in messages for name in each.output if name} | own
     read = {name for each in messages for name in each.input if name} - made
