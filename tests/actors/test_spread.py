@@ -51,7 +51,7 @@ class LastInFirstOut(d5.PipelineSchedule):
         yield from (d5.Backward(0, micro) for micro in reversed(range(micro_batches)))
 
 
-@pytest.fixture(scope="module", params=["three stages", "two stages of two parts"])
+@pytest.fixture(scope="module", params=["three stages, encrypted", "two stages of two parts"])
 def spread(request: pytest.FixtureRequest) -> Iterator[d5.SpreadNetwork]:
     """The network over as many executors; the claims change its parameters and statistics."""
     whole = network()
@@ -60,7 +60,10 @@ def spread(request: pytest.FixtureRequest) -> Iterator[d5.SpreadNetwork]:
     if "parts" in request.param:
         split: dict[str, Any] = {products[1]: d5.ByColumns(), products[2]: d5.ByRows()}
         mesh = d5.Mesh(stages=2, parts=2, split=split, micro_batches=MICRO)
-    with d5.spread(whole, mesh, framework="numpy", cpus_per_executor=0.25, quiet=True) as made:
+    hidden: dict[str, Any] = (
+        {"encryption": True, "communicator": "gloo"} if "encrypted" in request.param else {}
+    )
+    with d5.spread(whole, mesh, framework="numpy", cpus_per_executor=0.25, quiet=True, **hidden) as made:
         yield made
 
 
