@@ -24,7 +24,8 @@ from ray.job_config import JobConfig
 from d5ray.actors import reaper, submitted_job
 from d5ray.actors.starter import Starter
 from d5ray.actors.vital import Children, Elsewhere, Vital
-from d5ray.errors import ConfigurationError, D5Error, PlacementError, RayLost, first_line
+from d5ray.checks import check_address
+from d5ray.errors import D5Error, PlacementError, RayLost, first_line
 from d5ray.metrics import failures
 from d5ray.visible import one_line
 
@@ -202,16 +203,8 @@ def check_answers(address: str) -> None:
     """Raise unless a gRPC server answers at this address; Ray itself would try for most of a minute."""
     import grpc  # noqa: PLC0415 - only where a cluster is joined
 
-    if "://" in address:
-        raise ConfigurationError(
-            f"the Ray address is {address!r}: give the cluster's own HOST:PORT (as `ray start --head` prints "
-            "it) or 'auto'; from outside a cluster use `ray job submit --address http://HOST:8265`"
-        )
-    if address == "auto":
+    if check_address(address) == "auto":
         return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigurationError(f"the Ray address is {address!r}: it must be HOST:PORT, or 'auto'")
     channel = grpc.insecure_channel(address)
     try:
         grpc.channel_ready_future(channel).result(timeout=ANSWER_SECONDS)

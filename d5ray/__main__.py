@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from d5ray.checks import check_source, check_target
 from d5ray.dashboards import command as dashboard
 from d5ray.dashboards import sql_command
 from d5ray.metrics import failures
@@ -157,7 +158,10 @@ def compare(
 def check(
     run: NameOfAny,
     key: Annotated[
-        Path | None, typer.Option(metavar="PUBLIC", help="Also: is every file as the key's owner signed it?")
+        Path | None,
+        typer.Option(
+            metavar="PUBLIC", callback=check_source, help="Also: is every file as the key's owner signed it?"
+        ),
     ] = None,
     json: command.Json = False,
 ) -> None:
@@ -234,7 +238,10 @@ def rerun(
 @app.command()
 def keygen(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="The private key; PATH.pub is the public one.")
+        Path,
+        typer.Argument(
+            metavar="PATH", callback=check_target, help="The private key; PATH.pub is the public one."
+        ),
     ],
     json: command.Json = False,
 ) -> None:
@@ -251,7 +258,9 @@ def keygen(
 def export(
     run: NameOfAny,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="csv, json, benchmarker, tensorboard or mlflow.")],
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where; by default here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", callback=check_target, help="Where; by default here.")
+    ] = None,
     json: command.Json = False,
 ) -> None:
     """Write a run for other programs; nothing that exists is overwritten.
@@ -276,7 +285,13 @@ def report(
         list[str], typer.Argument(metavar="RUN…", help="Runs or series; also a,b or a*, which stay together.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", metavar="PATH", help="A .html page, a .md text, or a folder for all.")
+        Path,
+        typer.Option(
+            "--output",
+            metavar="PATH",
+            callback=check_target,
+            help="A .html page, a .md text, or a folder for all.",
+        ),
     ] = Path("report.html"),
     json: command.Json = False,
 ) -> None:
@@ -299,7 +314,10 @@ def report(
 def timeline(
     run: Name,
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="Where; compressed if it ends in .gz.")
+        Path,
+        typer.Option(
+            "--output", metavar="FILE", callback=check_target, help="Where; compressed if it ends in .gz."
+        ),
     ] = Path("trace.json"),
     first: Annotated[int, typer.Option("--from", metavar="STEP", help="The first step.")] = 0,
     last: Annotated[int | None, typer.Option("--to", metavar="STEP", help="The last step.")] = None,
@@ -322,12 +340,16 @@ def timeline(
 
 @app.command()
 def network(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An ONNX file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", callback=check_source, help="An ONNX file.")],
     picture: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Also draw it there, as an SVG.")
+        Path | None,
+        typer.Option(metavar="PATH", callback=check_target, help="Also draw it there, as an SVG."),
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(metavar="OTHER", help="Instead say where another ONNX file parts from it.")
+        Path | None,
+        typer.Option(
+            metavar="OTHER", callback=check_source, help="Instead say where another ONNX file parts from it."
+        ),
     ] = None,
     stages: Annotated[
         int | None, typer.Option(metavar="N", help="Instead show a balanced cut into so many stages.")

@@ -13,6 +13,7 @@ from d5ray.errors import ConfigurationError, nearest
 
 LARGEST = 2**63 - 1  # that a column of the tables holds
 MOST_RANKS = 10_000  # whose links with each other, the square of that, are looked at one by one
+LONGEST_FILE_NAME = 255  # characters, by the usual file systems
 LONGEST_SHOWN = 200  # characters of a value in an error
 
 
@@ -97,6 +98,11 @@ def check_path(name: str, value: object) -> Path:
     """
     if isinstance(value, (str, os.PathLike)):
         text = os.fspath(value)
+        if isinstance(text, str) and max(map(len, text.split("/"))) > LONGEST_FILE_NAME:
+            raise ConfigurationError(
+                f"{name} is {shown(value)}: it must be a path, whose parts have {LONGEST_FILE_NAME} "
+                "characters at most"
+            )
         if isinstance(text, str) and text and "\0" not in text:
             try:
                 os.fsencode(text)
@@ -119,6 +125,71 @@ def check_names(name: str, value: object, wanted: str) -> tuple[str, ...]:
     for each in found:
         check_kind(name, each, str, wanted)
     return found
+
+
+def check_text(name: str, value: str) -> None:
+    """Raise `ConfigurationError` for a text that no file of text could hold.
+
+    >>> check_text("name", "caf\\udce9")
+    Traceback (most recent call last):
+    d5ray.errors.ConfigurationError: name is 'caf\\udce9', which is not UTF-8: write it in UTF-8
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        told = f"{name} is {shown(value)}, which is not UTF-8: write it in UTF-8"
+        raise ConfigurationError(told) from error
+
+
+def check_source(path: Path | None) -> Path | None:
+    """A path to read from. Raises `ConfigurationError` for a folder, a device, or a pipe that has a name.
+
+    Nobody may ever write into such a pipe; those of a shell, <(…), have none.
+    """
+    if path is None or path.parent in (Path("/dev/fd"), Path("/proc/self/fd")) or path == Path("/dev/stdin"):
+        return path
+    check_path("the file", path)
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise ConfigurationError(f"{str(path)!r} {what}: give the path of a file that can be read")
+    return path
+
+
+def check_target(path: Path | None) -> Path | None:
+    """A path to write to. Raises `ConfigurationError` for an address, a device, a pipe, odd characters."""
+    if path is not None:
+        check_path("the path", path)
+        if path.parts[:1] and path.parts[0].endswith(":"):
+            raise ConfigurationError(
+                f"{str(path)!r} is an address: give a path of this machine, and copy what is written there"
+            )
+        if not str(path).isprintable():
+            raise ConfigurationError(f"{str(path)!r} has characters that nobody sees: leave them out")
+        if path.exists() and not (path.is_file() or path.is_dir()):  # which root would replace by a file
+            raise ConfigurationError(f"{str(path)!r} is a device or a pipe: give the path of a file")
+    return path
+
+
+def check_address(address: str | None) -> str | None:
+    """The address of a Ray cluster. Raises `ConfigurationError` where it could be none; asks nobody.
+
+    >>> check_address("localhost:6379"), check_address("auto"), check_address(None)
+    ('localhost:6379', 'auto', None)
+    """
+    if address is None or address in ("auto", "local"):
+        return address
+    check_kind("the Ray address", address, str, "HOST:PORT, or 'auto'")
+    if "://" in address:
+        raise ConfigurationError(
+            f"the Ray address is {address!r}: give the cluster's own HOST:PORT (as `ray start --head` prints "
+            "it) or 'auto'; from outside a cluster use `ray job submit --address http://HOST:8265`"
+        )
+    host, _, port = address.rpartition(":")
+    if not (host.isprintable() and host.strip() and port.isdecimal() and port.isascii()):
+        raise ConfigurationError(f"the Ray address is {shown(address)}: it must be HOST:PORT, or 'auto'")
+    if not 0 < int(port) < 2**16:
+        raise ConfigurationError(f"the Ray address is {shown(address)}: its port must be from 1 to 65535")
+    return address
 
 
 def shown(value: object) -> str:

@@ -20,14 +20,14 @@ from d5ray.distributed.topology import Complete, Topology, check_agents
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model
-from d5ray.networks.catalogue import check_network_name
+from d5ray.networks.catalogue import check_network_options
 from d5ray.networks.executor import Executor
 from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.training.datasets import Dataset, check_dataset_options, load_dataset
-from d5ray.training.epochs import BatchSize, check_batch_size
+from d5ray.training.datasets import Dataset, check_dataset_options, load_dataset, training_samples
+from d5ray.training.epochs import BatchSize, check_batch_size, check_fits
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Pace, Slowness, check_slownesses
@@ -37,6 +37,7 @@ from d5ray.training.transformations import Transformation, check_transformations
 ON_FAILURE = ("stop", "continue", "restart")
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_THREADS = 4096  # of an agent
+MOST_CPUS = 4097  # excluded: no machine has as many
 MOST_PREPARED = 10_000  # batches
 SHORTEST_WATCH = 0.05  # s, between two looks at a node
 SHORTEST_MIRROR, LONGEST_MIRROR = 0.1, 10.0
@@ -123,7 +124,7 @@ class Experiment:
         for name in ("model_kwargs", "dataset_kwargs", "executor_kwargs"):
             object.__setattr__(self, name, dict(getattr(self, name)))  # the caller may change his own
         if isinstance(self.model, str):
-            check_network_name(self.model)
+            check_network_options(self.model, self.model_kwargs)
         if isinstance(self.dataset, str):
             check_dataset_options(self.dataset, self.dataset_kwargs)
         for name, low, high in (
@@ -140,8 +141,8 @@ class Experiment:
                 f"name has {len(self.name):,} characters: it must have {LONGEST_NAME} at most"
             )
         _check_options("executor_kwargs", self.executor_kwargs, self.make_executor)
-        for name in ("cpus_per_agent", "timeout_seconds"):
-            check_number(name, getattr(self, name), low=0.0, low_included=name == "cpus_per_agent")
+        check_number("cpus_per_agent", self.cpus_per_agent, low=0.0, low_included=True, high=MOST_CPUS)
+        check_number("timeout_seconds", self.timeout_seconds, low=0.0, low_included=False)
         check_monitor(self.monitor_seconds)
         check_mirror(self.mirror_seconds)
         assert self.agents is not None
@@ -150,6 +151,8 @@ class Experiment:
         object.__setattr__(self, "transformations", check_transformations(self.transformations))
         if isinstance(self.dataset, Dataset):
             self._check_data(self.dataset)
+        elif (samples := training_samples(self.dataset, self.dataset_kwargs)) is not None:
+            self._check_samples(samples)
         self._check_events()
         check_for_agents(self.communicator)
         assert isinstance(self.topology, Topology)
@@ -356,8 +359,13 @@ class Experiment:
         return loaded
 
     def _check_data(self, dataset: Dataset) -> None:
-        self.train_sampler.check(len(dataset.train))
         shape_after(self.pipeline, dataset.sample_shape)
+        self._check_samples(len(dataset.train))
+
+    def _check_samples(self, samples: int) -> None:
+        """Sampler and batch size, against the samples that there are to train on."""
+        self.train_sampler.check(samples)
+        check_fits(self.batch_size, self.train_sampler.length(samples))
 
     @property
     def pipeline(self) -> tuple[Transformation, ...]:

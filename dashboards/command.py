@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from d5ray.checks import check_address, check_source, check_target
+
 PAGE = "page"
 
 
@@ -37,6 +39,7 @@ def page(
         Path | None,
         typer.Option(
             metavar="FILE",
+            callback=check_source,
             help="What a browser must know, in a file of mode 600; by default D5RAY_TOKEN, or a random one.",
         ),
     ] = None,
@@ -53,11 +56,17 @@ def page(
 def grafana(
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where; by default where the Grafana of the Ray that runs looks."),
+        typer.Option(
+            metavar="DIR",
+            callback=check_target,
+            help="Where; by default where the Grafana of the Ray that runs looks.",
+        ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="That Ray, HOST:PORT; by default RAY_ADDRESS, or the one here."),
+        typer.Option(
+            callback=check_address, help="That Ray, HOST:PORT; by default RAY_ADDRESS, or the one here."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:

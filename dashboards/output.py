@@ -14,6 +14,8 @@ def replacing(file: Path) -> Iterator[Path]:
 
     Raises `StorageError` where it cannot be written.
     """
+    if file.exists() and not file.is_file():  # a device, which root would replace by a file
+        raise StorageError(f"{file} is not a file: name another place with --output")
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         try:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from d5ray.checks import check_address, check_count, check_source, check_target
 from d5ray.errors import ConfigurationError
 from d5ray.metrics import series
 from d5ray.metrics.folders import runs_root
@@ -33,16 +34,26 @@ Query = Annotated[
     ),
 ]
 Format = Annotated[str, typer.Option("--format", help="table, csv, json, arrow or parquet.")]
-Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Where to write it.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", callback=check_target, help="Where to write it.")
+]
 Rows = Annotated[int | None, typer.Option("--rows", metavar="N", help="Show at most so many rows.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", metavar="FILE", help="With a server's token, such as flight.json; else D5RAY_TOKEN."
+        "--token-file",
+        metavar="FILE",
+        callback=check_source,
+        help="With a server's token, such as flight.json; else D5RAY_TOKEN.",
     ),
 ]
 Address = Annotated[
-    str | None, typer.Option("--address", help="Ask a running run of this Ray cluster, HOST:PORT or 'auto'.")
+    str | None,
+    typer.Option(
+        "--address",
+        callback=check_address,
+        help="Ask a running run of this Ray cluster, HOST:PORT or 'auto'.",
+    ),
 ]
 Serve = Annotated[
     str | None,
@@ -68,8 +79,8 @@ def sql(
     """
     from d5ray.dashboards import shell, written  # noqa: PLC0415 - quick for those who only want help
 
-    if rows is not None and rows < 1:
-        raise ConfigurationError(f"--rows {rows}: give a whole number of at least 1")
+    if rows is not None:
+        check_count("--rows", rows)
     if serve is not None:
         _serve(run, serve)
         return

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from d5ray.checks import check_target
 from d5ray.ops.deepbench import GROUPS
 from d5ray.recipes import command
 from d5ray.recipes.operator_bench import OperatorBench, seconds_of, usable_cores
@@ -39,7 +40,9 @@ def operators(
     to: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="Also export the run: benchmarker, csv, json, …")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where the export goes.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", callback=check_target, help="Where the export goes.")
+    ] = None,
     address: command.Address = None,
     json: command.Json = False,
 ) -> None:

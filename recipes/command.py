@@ -2,13 +2,15 @@
 
 import atexit
 import contextlib
+import errno
 import io
 import os
+import re
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +20,7 @@ import psutil
 import pyarrow.compute as pc
 import typer
 
-from d5ray.checks import check_count
+from d5ray.checks import check_address, check_count, check_source, check_text
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics import failures
 from d5ray.metrics.series import Series
@@ -26,10 +28,14 @@ from d5ray.metrics.signatures import private_key
 from d5ray.metrics.store import Run
 from d5ray.recipes import library, settings
 from d5ray.recipes.recipe import ERROR_EXIT_CODE, INTERRUPTED, Recipe, Result
+from d5ray.recipes.seeds import MOST_SEEDS
 from d5ray.recipes.signatures import sign_all
+from d5ray.visible import one_line
 
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
+LONGEST_LINE, LONGEST_BEGIN = 1500, 1000  # characters of an error
 UNREAD = 128 + signal.SIGPIPE  # who read the output has left
+_NOTHING = re.compile("--[a-z-]+=")
 _LEFT = "{} was called in the program before there was a verdict: leave it out of the recipe and what it uses"
 
 Settings = Annotated[
@@ -55,7 +61,10 @@ Resume = Annotated[
     ),
 ]
 Address = Annotated[
-    str | None, typer.Option(help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it.")
+    str | None,
+    typer.Option(
+        callback=check_address, help="A Ray cluster, HOST:PORT or 'auto'; an embedded Ray without it."
+    ),
 ]
 Flight = Annotated[
     str | None,
@@ -66,7 +75,11 @@ Flight = Annotated[
 ]
 Sign = Annotated[
     Path | None,
-    typer.Option(metavar="KEY", help="Sign the run's folder at its end with this key, see d5ray keygen."),
+    typer.Option(
+        metavar="KEY",
+        callback=check_source,
+        help="Sign the run's folder at its end with this key, see d5ray keygen.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
 Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to the first step went.")]
@@ -84,7 +97,7 @@ class Way:
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless it is one of them."""
-        check_count("seeds", self.seeds, 1)
+        check_count("seeds", self.seeds, 1, MOST_SEEDS)
         ways = {
             "--seeds": self.seeds > 1,
             "--check-determinism": self.steps is not None,
@@ -154,27 +167,39 @@ def finish(app: Callable[..., Any]) -> None:
             stream.reconfigure(errors="backslashreplace")
     leave: Callable[[int], NoReturn] = os._exit
     os._exit = _guarded(leave)  # type: ignore[assignment]
-    _end(_code_of(app), leave)
+    _end(code_of(app, sys.argv[1:]), leave)
 
 
-def _code_of(app: Callable[..., Any]) -> int:
-    """The exit code of a command line; what is wrong is said."""
+def code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
+    """The exit code of a command line, whose words these are; what is wrong is said."""
     try:
-        code = int(app(standalone_mode=False) or 0)
+        return _code_of(app, words)
+    except D5Error as error:
+        return _failed(_readable(str(error), words))
+    except typer.TyperException as error:  # a wrong option; without any, the help was shown
+        text = error.format_message()
+        return _failed(_readable(f"{text} (--help shows what there is)", words)) if text else 0
+
+
+def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
+    try:
+        _check_words(words)
+        code = int(app(list(words), standalone_mode=False) or 0)
         sys.stdout.flush()
     except typer.Exit as done:
         return int(done.exit_code)
-    except typer.TyperException as error:  # a wrong option; without any, the help was shown
-        text = error.format_message()
-        return _failed(f"{text} (--help shows what there is)") if text else 0
-    except D5Error as error:
-        return _failed(str(error))
+    except (typer.TyperException, D5Error):
+        raise
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
         return UNREAD
     except SystemExit as done:
         return _failed(_LEFT.format(f"sys.exit({'' if done.code is None else repr(done.code)})"))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return _failed(failures.told(error))
+        raise ConfigurationError(f"{error.filename!r} is too long for the name of a file") from error
     except BaseException as error:
         return _failed(failures.told(error))
     if code == INTERRUPTED:
@@ -182,6 +207,30 @@ def _code_of(app: Callable[..., Any]) -> int:
 
         err().print("interrupted", style="red")
     return code
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for what a shell hands over where a variable is empty, or not UTF-8."""
+    for before, word in zip(["", *words], words, strict=False):
+        check_text("what you gave", word)
+        option = word[:-1] if _NOTHING.fullmatch(word) else before if before.startswith("--") else ""
+        if not word or _NOTHING.fullmatch(word):
+            what = option if option.strip("-") else "an argument"
+            raise ConfigurationError(f"{what} is empty: give a value, or leave it out")
+
+
+def _readable(text: str, words: Sequence[str]) -> str:
+    """An error in which line ends that the user gave end no line, and no line is longer than one reads."""
+    for word in words:
+        for value in (word, *word.split("=", 2)[1:], word.partition("=")[2]):
+            if "\n" in value:
+                text = text.replace(value, one_line(value))
+    return "\n".join(
+        line
+        if len(line) <= LONGEST_LINE
+        else f"{line[:LONGEST_BEGIN]}… ({len(line):,} characters) …{line[LONGEST_BEGIN - LONGEST_LINE :]}"
+        for line in text.split("\n")
+    )
 
 
 def _failed(text: str) -> int:

@@ -17,7 +17,10 @@ def shipped() -> dict[str, str]:
     """The recipes that ship with d5ray: name and first line of the docstring. None of them is imported."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if not all(part in text for part in PARTS):
+            continue
+        tree = ast.parse(text)
         assigned = {
             target.id
             for node in tree.body

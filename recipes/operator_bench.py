@@ -16,6 +16,8 @@ from d5ray.ops.problem import Problem
 
 SUITES: Final = {"deepbench": deepbench.problems}
 DEVICES: Final = {"cpu": ("numpy", "torch", "tensorflow"), "cuda": ("torch", "tensorflow", "cupy")}
+LONGEST_SECONDS: Final = 30 * 86400.0
+MOST_PROCESSES, MOST_THREADS = 1000, 4096
 UNITS: Final = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _DRIVER = (Path("/proc/driver/nvidia/gpus"), Path("/dev/nvidia0"))
 
@@ -60,8 +62,8 @@ class OperatorBench:
         _check_names("problems", self.groups, deepbench.GROUPS)
         _check_names("frameworks", self.frameworks, FRAMEWORKS)
         check_number("budget", self.budget_seconds, low=0.0, low_included=False)
-        check_count("processes", self.processes, 1)
-        check_count("threads", self.threads, 1)
+        check_count("processes", self.processes, 1, MOST_PROCESSES)
+        check_count("threads", self.threads, 1, MOST_THREADS)
         check_count("seed", self.seed, 0)
         dtype = element_type(self.dtype)
         if dtype.kind != "f" and dtype.name != "bfloat16":
@@ -137,8 +139,10 @@ def seconds_of(text: str) -> float:
         seconds = float(number) * UNITS[unit]
     except (ValueError, KeyError):
         seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ConfigurationError(f"--budget {text!r} is no duration: give one such as 60s, 5m or 1h")
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise ConfigurationError(
+            f"--budget {text!r} is no duration of at most 30 days: give one such as 60s, 5m or 1h"
+        )
     return seconds
 
 

@@ -10,10 +10,12 @@ from d5ray.metrics.series import joined
 from d5ray.recipes.kept_series import KeptSeries
 from d5ray.recipes.recipe import Recipe, Result, judged
 
+MOST_SEEDS = 10_000
+
 
 def recipes_of(recipe: Recipe, seeds: int) -> list[Recipe]:
     """The recipe with its own seed, and with those that follow it; raises `ConfigurationError`."""
-    check_count("seeds", seeds, 1)
+    check_count("seeds", seeds, 1, MOST_SEEDS)
     first = getattr(recipe.made(), "seed", None)
     if first is None:
         raise ConfigurationError(

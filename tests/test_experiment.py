@@ -74,6 +74,8 @@ def other_executor(*given: Any, **options: Any) -> Executor:
 
 def experiment(**values: Any) -> Experiment:
     given: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": Momentum(0.1, 0.9)}
+    if isinstance(values.get("dataset"), Dataset):
+        given["batch_size"] = 4
     return Experiment(**given | values)
 
 

@@ -31,6 +31,9 @@ class Exporter(ABC):
             raise ConfigurationError(
                 f"{target} exists: nothing is overwritten, so remove it or name another place with --out"
             )
+        above = next(folder for folder in target.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise ConfigurationError(f"{target} cannot be made: {above} is not a folder")
         return target
 
 

@@ -35,6 +35,8 @@ def make_keys(path: Path) -> Path:
     from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - takes a while
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
 
+    if not path.name:
+        raise ConfigurationError(f"{path} is a folder: give the path of a file that is to be made")
     public_path = path.with_name(f"{path.name}.pub")
     for each in (path, public_path):
         if each.exists() or each.is_symlink():

@@ -1,6 +1,7 @@
 """The networks to be had by name, each defined once for all frameworks."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks import convolutional, resnets
@@ -44,6 +45,19 @@ def check_network_name(name: str) -> None:
     """Raise `ConfigurationError` with the nearest name if there is no such network."""
     if name not in NETWORKS:
         raise ConfigurationError(f"there is no model named {name!r}: {nearest(name, NETWORKS)}")
+
+
+def check_network_options(name: str, options: Iterable[str]) -> None:
+    """Raise `ConfigurationError` if there is no such network, or if it has no such option; makes nothing."""
+    check_network_name(name)
+    parameters = inspect.signature(NETWORKS[name]).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise ConfigurationError(
+                f"model_kwargs do not fit the model {name!r}: it has no option {option!r}: "
+                f"{nearest(option, known)}"
+            )
 
 
 def network(name: str, sample_shape: Shape, classes: int, /, **options: object) -> Layers:

@@ -70,7 +70,7 @@ def element_type(dtype: Any) -> "np.dtype[Any]":
         dtype = getattr(ml_dtypes, str(dtype))
     try:
         made: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:  # NumPy reads a text as a list of types
         raise ConfigurationError(
             f"{dtype!r} is no type of elements: give one of NumPy's, such as 'float32', or 'bfloat16'"
         ) from error

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from d5ray.checks import check_count, check_items, check_path, check_rate, shown
+from d5ray.checks import check_count, check_items, check_kind, check_path, check_rate, shown
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.at_site import OperatorAtSite
 from d5ray.operators.custom_operator import CustomOp
@@ -25,6 +25,7 @@ DIRECTIONS: Final = 4
 # in single precision to about 1e-4, in half precision to about 1e-1. By ε, from which on.
 GRADIENT_TOLERANCES: Final = {0.0: 1e-6, 1e-12: 1e-2, 1e-5: 0.5}
 TYPES: Final = ("float64", "float32")
+MOST_RUNS: Final = 100_000  # whose outputs are kept beside each other
 REPEATED: Final = 1e-9  # relative difference of two calls from which on differences say nothing
 
 Inputs = Sequence[Tensor | None]
@@ -149,11 +150,13 @@ def _point(
     skipped = tuple(at for at, each in enumerate(values) if each is not None and at not in free)
     free = tuple(at for at in free if values[at].size)  # type: ignore[union-attr]
     if chosen is not None:
+        wanted = f"the numbers of floating-point inputs, of {free}"
+        chosen = check_items("with_respect_to", chosen, wanted)
+        for at in chosen:
+            check_kind("with_respect_to has", at, int | np.integer, wanted)
         if not set(chosen) <= set(free):
-            raise ConfigurationError(
-                f"with_respect_to is {tuple(chosen)}: it must be numbers of floating-point inputs, of {free}"
-            )
-        free = tuple(chosen)
+            raise ConfigurationError(f"with_respect_to is {shown(chosen)}: it must be {wanted}")
+        free = chosen
     if not free:
         raise ConfigurationError(f"{name} has no floating-point input: there is no gradient to check")
 
@@ -193,7 +196,7 @@ def check_repeatability(
     exp: passed
       output 0: the same bits in 3 runs
     """
-    check_count("runs", runs, 2)
+    check_count("runs", runs, 2, MOST_RUNS)
     check_rate("tolerance", tolerance, zero=True)
     inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)

@@ -89,6 +89,21 @@ def check_batch_size(batch_size: object) -> None:
         check_count("batch_size", batch_size)
 
 
+def check_fits(batch_size: BatchSize, samples: int) -> None:
+    """Raise `ConfigurationError` where the first batch of an agent has more samples than an epoch has.
+
+    >>> check_fits(64, samples=50)
+    Traceback (most recent call last):
+    d5ray.errors.ConfigurationError: batch_size is 64, but an epoch has 50 samples to train on: take \
+batch_size=50 at most
+    """
+    if size_at(batch_size, 0, 0) > samples:
+        raise ConfigurationError(
+            f"batch_size is {batch_size!r}, but an epoch has {samples} samples to train on: take "
+            f"batch_size={samples} at most"
+        )
+
+
 def size_at(batch_size: BatchSize, epoch: int, step: int) -> int:
     """The batch size at a step of the run in this epoch."""
     if not isinstance(batch_size, Schedule):

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from d5ray.checks import check_count, check_items, check_kind, check_rate, shown
-from d5ray.errors import ConfigurationError, ValidationError
+from d5ray.errors import ConfigurationError, D5Error, ValidationError, first_line
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.problems import PROBLEMS, Problem, Vector
 
@@ -110,11 +110,7 @@ def check_optimizer(
         if isinstance(reference, Optimizer):
             expected = trajectory(reference, problem, steps, np.array)
         else:
-            expected = [np.array(x, np.float64) for x in reference(problem.start, problem.gradient, steps)]
-        if len(expected) != steps:
-            raise ConfigurationError(
-                f"the reference gave {len(expected)} parameters: it must give (n,) for each of {steps} steps"
-            )
+            expected = _way(reference, problem, steps)
         found = trajectory(optimizer, problem, steps, array)
         deviations.append(_deviation(type(problem).__name__, problem.start, found, expected, tolerance))
     report = Report(repr(optimizer), tuple(deviations))
@@ -123,9 +119,48 @@ def check_optimizer(
     return report
 
 
+def _way(
+    reference: Callable[[Vector, Callable[[Vector], Vector], int], Sequence[Vector]],
+    problem: Problem,
+    steps: int,
+) -> list[Vector]:
+    """The parameters after every step by a function of the user's own."""
+    wanted = f"it must be a function (start, gradient, steps) that gives (n,) for each of {steps} steps"
+    try:
+        found = [np.array(x, np.float64) for x in reference(problem.start, problem.gradient, steps)]
+    except D5Error:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"reference {shown(reference)} failed ({type(error).__name__}: {first_line(error)}): {wanted}"
+        ) from error
+    if len(found) != steps or any(x.shape != problem.start.shape for x in found):
+        raise ConfigurationError(f"the reference gave {len(found)} parameters: {wanted}")
+    return found
+
+
+def _made(array: Make, values: Vector) -> Any:
+    """The array that the user's own function makes of values (n,)."""
+    try:
+        made = array(values)
+        fits = _numbers(made).shape == values.shape
+    except D5Error:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"array {shown(array)} failed ({type(error).__name__}: {first_line(error)}): it must make an "
+            "array of NumPy's (n,), as np.array does"
+        ) from error
+    if not fits:
+        raise ConfigurationError(
+            f"array {shown(array)} gave {shown(made)}: it must make an array of NumPy's (n,)"
+        )
+    return made
+
+
 def trajectory(optimizer: Optimizer, problem: Problem, steps: int, array: Make) -> list[Vector]:
     """The parameters after every step; raises `ValidationError` where the rule changes the gradient."""
-    x = array(problem.start)
+    x = _made(array, problem.start)
     state, found = optimizer.state_for(x, problem.slots), []
     for step in range(1, steps + 1):
         optimizer.prepare(x, state)

@@ -62,7 +62,7 @@ def prepared(
     """The server, which listens, and the address to open; see `serve`. Who calls `serve_forever` ends it."""
     if not host.strip():
         raise ConfigurationError(
-            "the address to listen on is empty, which would be all of this machine's: give 127.0.0.1 for "
+            f"host is {host!r}, which would be all of this machine's addresses: give 127.0.0.1 for "
             "this machine alone, 0.0.0.0 for all"
         )
     guard = Guard(host, token or kept_token(home() / "page_token"))
@@ -113,6 +113,11 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         found.bind((host, port))
         found.listen(128)
+    except (TypeError, UnicodeError) as error:
+        found.close()
+        raise ConfigurationError(
+            f"--host {host!r} is no address ({error}): give 127.0.0.1, or 0.0.0.0 for all"
+        ) from None
     except OSError as error:
         found.close()
         if error.errno == errno.EADDRINUSE:
@@ -125,7 +130,7 @@ def _listening(host: str, port: int) -> socket.socket:
                 f"port {port} is not for every user: give one from 1024 on, such as --port 8500"
             ) from None
         raise ConfigurationError(
-            f"this machine cannot listen on {host} ({error.strerror or error}): give one of its own "
+            f"this machine cannot listen on {host!r} ({error.strerror or error}): give one of its own "
             "addresses, 127.0.0.1 for itself alone, 0.0.0.0 for all"
         ) from None
     return found

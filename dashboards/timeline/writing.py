@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, final
 
+from d5ray.checks import check_count
 from d5ray.dashboards.output import replacing
 from d5ray.dashboards.timeline import agents, operations, steps
 from d5ray.dashboards.timeline.clocks import Clocks, Recorder
@@ -48,8 +49,8 @@ def write(run: Run, file: Path, first: int = 0, last: int | None = None, most: i
     the file cannot be written.
     """
     for name, value in (("--from", first), ("--to", last), ("--steps", most)):
-        if value is not None and value < 0:
-            raise ConfigurationError(f"{name} is {value}: steps are counted from 0")
+        if value is not None:
+            check_count(name, value, low=0)
     with RunView(run) as view:
         low, high = _range(view)
         begin, end = max(first, low), high if last is None else min(last, high)

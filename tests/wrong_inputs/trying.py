@@ -49,12 +49,12 @@ def all_cases(folder: Path) -> list[Case]:
     return found
 
 
-def tried(cases: Sequence[Case], folder: Path) -> Iterator[Became]:
-    """What became of each, in order; a process that hangs or dies is replaced."""
+def tried(cases: Sequence[Case], folder: Path, worker: str = "worker") -> Iterator[Became]:
+    """What became of each, in order, in processes of this module; one that hangs or dies is replaced."""
     done = 0
     while done < len(cases):
         before = done
-        for became in _by_one_process(cases, folder, done):
+        for became in _by_one_process(cases, folder, done, worker):
             done += 1
             yield became
         if done == before:
@@ -62,8 +62,8 @@ def tried(cases: Sequence[Case], folder: Path) -> Iterator[Became]:
             done += 1
 
 
-def _by_one_process(cases: Sequence[Case], folder: Path, first: int) -> Iterator[Became]:
-    command = [sys.executable, "-m", "tests.wrong_inputs.worker", str(folder), str(first)]
+def _by_one_process(cases: Sequence[Case], folder: Path, first: int, worker: str) -> Iterator[Became]:
+    command = [sys.executable, "-m", f"tests.wrong_inputs.{worker}", str(folder), str(first)]
     with (
         (folder / "errors.txt").open("a") as errors,
         subprocess.Popen(

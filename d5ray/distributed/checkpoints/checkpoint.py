@@ -12,6 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from d5ray.canonical import canonical
+from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import Folder, step_name
 from d5ray.distributed.checkpoints.state import Packed, native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
@@ -48,6 +49,8 @@ class Checkpoints:
         Raises `ConfigurationError` where there is none that is complete.
         """
         text = str(path)
+        if "://" not in text:
+            check_path("the checkpoint", path)
         parent, _, last = text.rstrip("/").rpartition("/")
         if last.startswith("step-") and last[5:].isdigit():
             if int(last[5:]) in Folder(parent or ".").steps():

@@ -5,6 +5,7 @@ from d5ray.training.datasets.catalogue import (
     check_dataset_options,
     dataset_names,
     load_dataset,
+    training_samples,
 )
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.image_folder import ImageFolder
@@ -24,4 +25,5 @@ __all__ = [
     "check_dataset_options",
     "dataset_names",
     "load_dataset",
+    "training_samples",
 ]

@@ -10,7 +10,7 @@ from d5ray.training.datasets.clicks import load_clicks
 from d5ray.training.datasets.coco import load_coco
 from d5ray.training.datasets.criteo import load_criteo
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.digits import load_digits
+from d5ray.training.datasets.digits import DIGITS, load_digits
 from d5ray.training.datasets.environment import load_environment
 from d5ray.training.datasets.files import default_root
 from d5ray.training.datasets.image_folder import load_image_folder, load_imagenet
@@ -74,6 +74,20 @@ def check_dataset_options(name: str, options: Iterable[str]) -> None:
     for option in options:
         if option not in known:
             raise ConfigurationError(f"data set {name!r} has no option {option!r}: {nearest(option, known)}")
+
+
+def training_samples(name: str, options: Mapping[str, object]) -> int | None:
+    """How many samples a data set has to train on, where its options tell; None where loading it does.
+
+    >>> training_samples("digits", {}), training_samples("shapes", {"samples": 64})
+    (1438, 64)
+    """
+    parameters = inspect.signature({**SHIPPED, **PUBLISHED}[name]).parameters
+    known = {key: options.get(key, parameter.default) for key, parameter in parameters.items()}
+    samples, share = known.get("samples"), known.get("test_fraction")
+    if name == "digits" and isinstance(share, float) and 0 < share < 1:
+        return DIGITS - round(share * DIGITS)
+    return samples if isinstance(samples, int) and samples > 0 else None
 
 
 def load_dataset(

@@ -5,6 +5,8 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.training.datasets.dataset import Dataset, Split
 
+DIGITS = 1797
+
 
 def load_digits(*, split_seed: int = 500, test_fraction: float = 0.2) -> Dataset:
     """Handwritten digits, 8 x 8 pixels, grey values 0..16 scaled to 0..1; 10 classes.

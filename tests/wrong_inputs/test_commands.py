@@ -1,0 +1,78 @@
+"""Wrong words for every parameter of every command: exit code 3 and one line that names what is wrong"""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.wrong_inputs.command_worker import judged
+from tests.wrong_inputs.commands import FINE, all_cases, commands, furnish, texts
+from tests.wrong_inputs.trying import Case, tried
+
+SEED = 12
+WORKER = "command_worker"
+PARTS = 2  # of all cases, so that two processes share them
+
+
+@pytest.fixture
+def furnished(tmp_path: Path) -> Path:
+    """A folder with runs, a network, keys, a recipe, and files that are wrong."""
+    furnish(tmp_path)
+    return tmp_path
+
+
+def in_words(cases: list[Case], folder: Path) -> list[str]:
+    """What became of these lines, where that is not right."""
+    became = list(tried(cases, folder, WORKER))
+    assert len(became) == len(cases)
+    return [str(each) for each in became if each.what != "refused"]
+
+
+def test_every_valid_line_is_accepted(furnished: Path) -> None:
+    """So that what is refused below is refused for the one value that is wrong."""
+    names = commands().keys() - {"replay"}  # for which real agents would have to train first
+    became = tried([(name, "", "nothing") for name in sorted(names)], furnished, WORKER)
+    assert [str(each) for each in became if each.what != "accepted"] == []
+
+
+def test_sixty_wrong_words_are_refused(furnished: Path) -> None:
+    assert in_words(random.Random(SEED).sample(all_cases(furnished), 60), furnished) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_wrong_words_are_refused(furnished: Path, part: int) -> None:
+    """About 3,000, each in at most 5 s and 1 GiB more: no traceback, nothing left, and nothing started."""
+    cases = all_cases(furnished)
+    assert len(cases) >= 3000
+    random.Random(SEED).shuffle(cases)
+    assert in_words(cases[part::PARTS], furnished) == []
+
+
+def test_what_is_no_mistake_is_a_parameter_that_there_is() -> None:
+    """The table of exceptions names commands, parameters and wrong words that exist."""
+    for (name, parameter), (wrong, reason) in FINE.items():
+        assert parameter in {each.name for each in commands()[name]}
+        assert wrong <= texts(Path()).keys()
+        assert reason
+
+
+@pytest.mark.parametrize(
+    ("code", "err", "expected"),
+    [
+        (0, "", "accepted"),
+        (1, "", "accepted"),
+        (3, "error: FOLDER/locked/runs cannot be written", "accepted"),
+        (3, "error: Traceback (most recent call last)", "traceback"),
+        (3, "error: KeyError: 1; the traceback is in FILE", "traceback"),
+        (3, "error: --rows is 'nonsense':\n a number", "not one line that can be read"),
+        (3, f"error: --rows is {'x' * 9999}", "not one line that can be read"),
+        (3, "rows is 'nonsense'", "not one line that can be read"),
+        (3, "error: something is wrong", "not named"),
+        (-9, "", "exit code -9"),
+        (3, "error: --rows is 'nonsense': give a number", "refused"),
+    ],
+)
+def test_the_judge_sees_what_is_not_right(code: int, err: str, expected: str, tmp_path: Path) -> None:
+    assert judged("sql", "rows", "text", code, err, tmp_path) == expected
