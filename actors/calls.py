@@ -17,6 +17,10 @@ Array = np.ndarray[Any, Any]
 
 CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
 LOOK_SECONDS = 1.0  # between two looks whether Ray itself lives
+_NAME = re.compile(r"^\s*name: (.+)$", re.MULTILINE)  # in what Ray says of an actor that died
+_WHY = (
+    "Its process ended: it was killed, memory ran out (look at `dmesg`), or code that it runs called os._exit"
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 MORE_SECONDS = 1.0  # in which other actors fail for the same reason
 
@@ -39,7 +43,9 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
         raise cause_of(error) from None
     except RayActorError as error:
         session.check_alive()
-        raise ActorDied(f"an actor died and so did not {doing}: {first_line(error)}") from None
+        raise ActorDied(
+            f"{_name_in(error)} died and so did not {doing}: {first_line(error)} {_WHY}"
+        ) from None
     except (RayError, OSError) as error:
         session.check_alive()
         raise AgentError(f"an actor did not {doing}, since Ray failed: {_readable(error)}") from error
@@ -63,6 +69,11 @@ def cause_of(error: RayTaskError) -> D5Error:
     """What the task itself raised; with Ray's text, without the colours in it, where that is no D5Error."""
     cause = error.cause
     return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))
+
+
+def _name_in(error: RayActorError) -> str:
+    found = _NAME.search(str(error))
+    return found[1].strip() if found else "an actor"
 
 
 def _readable(error: BaseException) -> str:

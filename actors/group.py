@@ -33,7 +33,7 @@ from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters
 from d5ray.metrics.schema import VERDICTS, table_of
-from d5ray.metrics.store import Run
+from d5ray.metrics.store import Run, RunWriter
 
 LOSS_SECONDS = 30.0  # in which all have noticed that another agent of their group is gone
 MOST_RECOVERIES = 20  # of one run
@@ -456,7 +456,11 @@ class TrainingGroup(Training):
         if recorded and self._recovery.servers is not None:
             for name, load in self._recovery.servers.loads().items():
                 self._note("load", -1, server=name, **load)
-        received = self._received()
+        try:
+            received = self._received()
+        except StorageError:
+            self._end_without_rows(verdict)
+            raise
         sha256 = recorded[min(recorded)][1] if recorded else None
         row = self._last_row(verdict, sum(received.values()), sha256)
         if verdicts is None:
@@ -472,6 +476,12 @@ class TrainingGroup(Training):
                     f"TrainingAgent(rank={rank}) recorded {rows} rows, {found} arrived: the run "
                     f"{self.run_id} is incomplete"
                 )
+
+    def _end_without_rows(self, verdict: str | None) -> None:
+        """Write how the run ended where its rows cannot be taken over, since another process holds them."""
+        row = self._last_row(verdict, 0, None)
+        del row["rows"]  # nobody has counted them
+        RunWriter(self.folder.parent, self.run_id).update_run(**row)
 
     def _end(self) -> None:
         self._release()

@@ -5,7 +5,8 @@
 Ray's own fate sharing misses two daemons when the driver is killed with SIGKILL, and its folder stays.
 Every process of an embedded Ray carries `D5RAY_SESSION=MARKER` in its environment, but for those that gave
 themselves a title, `ray::…`, which may lie over it: those have files in the folder open. This program is
-held by a pipe to the driver and, when that closes, ends those processes and removes the folder.
+held by a pipe to the driver and, when that closes, ends those processes and removes the folder. It leaves
+when they are gone to the last thread: until then a process holds its files, and the locks on them.
 """
 
 import contextlib
@@ -41,6 +42,20 @@ def titled(folder: str) -> list[int]:
     return found
 
 
+def still_runs(pid: int) -> bool:
+    """Whether a process has threads that still run.
+
+    One that was killed while it writes has lost its environment and its title, and so is neither marked nor
+    titled any more, long before the kernel closes its files.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            state = file.read().rpartition(b")")[2].split()[0]
+        return state not in b"ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1  # noqa: PTH208
+    except OSError:
+        return False
+
+
 def _is_titled(name: str) -> bool:
     with open(f"/proc/{name}/cmdline", "rb") as file:  # noqa: PTH123
         return file.read(5) == b"ray::"
@@ -61,7 +76,12 @@ def main() -> None:
     folder = sys.argv[2]
     sys.stdin.buffer.read()
     patience = time.monotonic() + PATIENCE_SECONDS
-    while (alive := {*marked(marker), *titled(folder)}) or os.path.exists(folder):  # noqa: PTH110
+    killed: set[int] = set()
+    while True:
+        alive = {*marked(marker), *titled(folder)}
+        killed |= alive
+        if not any(map(still_runs, killed)) and not os.path.exists(folder):  # noqa: PTH110
+            break
         for pid in alive:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -29,7 +29,8 @@ from d5ray.errors import D5Error, PlacementError, RayLost, first_line
 from d5ray.metrics import failures
 from d5ray.visible import one_line
 
-_RAY_LINES = "ray_print_logs"  # as Ray calls what prints them
+_RAY_PRINTS = ray._private.worker.print_to_stdstream  # what prints lines of the actors, and Ray's own
+_A_WORKER_DIED = "A worker died or was killed"
 FOLDER_BYTES = 32 << 20  # of sockets and logs
 ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
 
@@ -148,7 +149,6 @@ def _abandon() -> None:
     global _abandoned
     _abandoned = True
     atexit.unregister(ray._private.worker.shutdown)
-    _forwarded().remove_handler(_RAY_LINES)
 
 
 def _watched(session: Session) -> Vital | None:
@@ -165,9 +165,9 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
 
     def start() -> None:
         with _environment(environment):
+            ray._private.worker.print_to_stdstream = _shown
             ray.init(logging_level=logging.CRITICAL, **arguments)  # why it fails is in what it raises
         logging.getLogger("ray").setLevel(logging.ERROR)
-        _show_lines()
 
     _starter = Starter(start, shutdown)
     try:
@@ -177,26 +177,18 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
         raise
 
 
-def _forwarded() -> Any:
-    """What hands on the lines that Ray forwards from its processes."""
-    return ray._private.ray_logging.global_worker_stdstream_dispatcher
+def _shown(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """Show the lines that Ray hands on as text: they may be a stranger's.
 
-
-def _show_lines() -> None:
-    """Let the lines that Ray forwards from the actors be shown as text: they may be a stranger's.
-
-    What Ray and its actors say of its own end stays out: `RayLost` says it.
+    Those of Ray itself go to standard error, since they are no result. What it says of a process's end, and
+    of its own, stays out: the error of the call that waited says it, and `RayLost`.
     """
-    forwarded = _forwarded()
-    handlers = [handle for name, handle in forwarded.handlers if name == _RAY_LINES]
-    forwarded.remove_handler(_RAY_LINES)
-
-    def shown(data: dict[str, Any]) -> None:
-        if not lost():
-            for handle in handlers:
-                handle(data | {"lines": [one_line(line) for line in data.get("lines", ())]})
-
-    forwarded.add_handler(_RAY_LINES, shown)
+    if _abandoned or lost():
+        return
+    lines = [one_line(line) for text in data.get("lines", ()) for line in text.splitlines() or [""]]
+    own = not str(data.get("pid")).isdigit()
+    if not (own and lines and lines[0].startswith(_A_WORKER_DIED)):
+        _RAY_PRINTS(data | {"lines": lines, "is_err": data["is_err"] or own}, ignore_prefix)
 
 
 def check_answers(address: str) -> None:

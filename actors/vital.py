@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol, final
@@ -29,6 +30,7 @@ class Children:
 
     def __init__(self, processes: Mapping[str, "subprocess.Popen[bytes]"]) -> None:
         self._processes = processes
+        self._lock = threading.Lock()  # a `poll` beside another's says that the process lives
 
     @classmethod
     def of_ray(cls, started: Mapping[str, list[Any]]) -> "Children":
@@ -38,7 +40,8 @@ class Children:
     def check(self) -> None:
         """Raise `RayLost` as soon as one has ended."""
         for kind, process in self._processes.items():
-            code = process.poll()
+            with self._lock:
+                code = process.poll()
             if code is not None:
                 how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                 raise RayLost(f"{VITAL[kind]} has ended {how}: {_ADVICE}")

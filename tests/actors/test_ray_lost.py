@@ -1,5 +1,6 @@
 """Ray itself fails: one sentence as soon as it is known, exit code 3, and what was measured is kept."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -7,8 +8,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -51,6 +54,25 @@ def test_a_child_that_ends_is_told_with_its_signal(child: "subprocess.Popen[byte
             vital.check()
 
 
+def test_a_child_that_has_ended_is_told_to_every_thread() -> None:
+    """Also to one that looks while another does, twenty times over."""
+    looks = threading.Barrier(8)
+
+    def told(vital: Children) -> bool:
+        looks.wait()
+        try:
+            vital.check()
+        except RayLost:
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(20):
+            child = subprocess.Popen(["true"])
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            assert all(threads.map(told, [Children({"raylet": child})] * 8))
+
+
 def test_a_head_elsewhere_may_come_back_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that answers is well; one that does not is given up after `HEAD_SECONDS`, and not before."""
     monkeypatch.setattr("d5ray.actors.vital.KNOCK_SECONDS", 0.01)
@@ -67,14 +89,17 @@ def test_a_head_elsewhere_may_come_back_for_some_time(monkeypatch: pytest.Monkey
         vital.check()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param("gcs_server", marks=pytest.mark.slow), pytest.param("raylet", marks=pytest.mark.slow)],
+    ("kind", "options"),
+    [("gcs_server", ()), ("raylet", ()), ("gcs_server", ("--json",)), ("raylet", ("--json",))],
 )
-def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(kind: str, tmp_path: Path) -> None:
+def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(
+    kind: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
     """SIGKILL of the head or the raylet: seconds later one line, exit code 3, a run that reads as failed."""
     segments = set(Path("/dev/shm").iterdir())
-    with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
+    with started(*LONG, *options, env={"D5RAY_HOME": str(tmp_path)}) as command:
         run = train_for_a_while(command, tmp_path)
         before = run.tables()["samples"].num_rows
         children = psutil.Process(command.process.pid).children(recursive=True)
@@ -82,11 +107,12 @@ def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(kind: str, tmp_pa
         new = set(Path("/dev/shm").iterdir()) - segments
         begin = time.monotonic()
         os.kill(victim.pid, signal.SIGKILL)
-        _, err = command.process.communicate(timeout=patience(60))
+        out, err = command.process.communicate(timeout=patience(60))
         seconds = time.monotonic() - begin
         assert command.process.returncode == 3, err
         line = only_error(err)
         assert "has ended by signal 9" in line
+        assert not out  # neither a result, nor what Ray says of itself
         assert seconds < patience(10), seconds
         assert not command.left()
         own = [each for each in new if str(command.process.pid) in each.name and each.exists()]
@@ -95,6 +121,26 @@ def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(kind: str, tmp_pa
     assert "has ended by signal 9" in run.row["stop_reason"]
     assert run.tables()["samples"].num_rows >= before > 0
     assert "ray_lost" in run.tables()["events"]["name"].to_pylist()
+
+
+@pytest.mark.full
+def test_a_run_whose_rows_another_process_holds_still_ends_as_failed(tmp_path: Path) -> None:
+    """They cannot be taken over when the head of Ray is gone: the row of the run says how it ended."""
+    with started(*LONG, env={"D5RAY_HOME": str(tmp_path)}) as command:
+        run = train_for_a_while(command, tmp_path)
+        rows = run.folder / "samples.arrows"
+        rows.rename(run.folder / "moved.arrows")
+        with rows.open("xb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            children = psutil.Process(command.process.pid).children(recursive=True)
+            (victim,) = [each for each in children if each.name() == "gcs_server"]
+            os.kill(victim.pid, signal.SIGKILL)
+            _, err = command.process.communicate(timeout=patience(60))
+        assert command.process.returncode == 3, err
+        assert "has ended by signal 9" in only_error(err)
+        assert not command.left()
+    assert run.row["status"] == "failed"
+    assert "has ended by signal 9" in run.row["stop_reason"]
 
 
 def mounted(
@@ -162,6 +208,8 @@ def test_a_disk_that_becomes_full_ends_the_run_with_that(tmp_path: Path) -> None
     assert done.returncode == 3, done
     line = only_error(done.stderr)
     assert "No space left on device" in line and "lost" not in line
+    assert f"{tmp_path}/runs/" in line and "D5RAY_HOME" in line
+    assert not done.stdout
 
 
 LEAVING = """
@@ -169,34 +217,50 @@ import os
 import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 
-class Leaving(d5.Event):
+def leave():
+    {line}
+
+class Event(d5.Event):
     def after_step(self, moment):
         if moment.step == 5:
-            {line}
+            leave()
 
-FIXED = {{"model": "lenet", "dataset": "digits", "epochs": 1, "events": [Leaving()]}}
+class Optimizer(d5.UpdateRuleOptimizer):
+    def update_rule(self, grad, old_param, param_name):
+        leave()
+
+def model():
+    leave()
+
+FIXED = {{"model": "lenet", "dataset": "digits", "epochs": 1}}
 MUTABLE = {{
     "agents": 2, "batch_size": 32, "executor": d5fw.from_model, "optimizer": d5.SGD(0.1),
     "distributed": d5.AllreduceSGD, "seed": 1,
 }}
+FIXED |= {part}
+MUTABLE = {{key: value for key, value in MUTABLE.items() if key not in FIXED}}
 METRICS = [d5.TestAccuracy() >= 0.0]
 """
+PARTS = (  # of a recipe, in which its user's code runs in an agent
+    "{'events': [Event()]}", "{'optimizer': Optimizer(0.1)}", "{'model': model}",
+)  # fmt: skip
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("raise SystemExit(0)", "called sys.exit(0)"), ("os._exit(0)", "TrainingAgent(rank=")],
+    [("raise SystemExit(0)", "called sys.exit(0)"), ("os._exit(0)", "died")],
 )
-def test_code_that_ends_an_agent_reaches_no_verdict(line: str, words: str, tmp_path: Path) -> None:
+def test_code_that_ends_an_agent_reaches_no_verdict(line: str, words: str, part: str, tmp_path: Path) -> None:
     """Whatever code it asks for: no PASS, though any accuracy would do; one line, exit code 3."""
     file = tmp_path / "leaving.py"
-    file.write_text(LEAVING.format(line=line))
+    file.write_text(LEAVING.format(line=line, part=part))
     done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
     assert done.code == 3, done
     told = only_error(done.err)
     assert told.startswith("error: TrainingAgent(rank=") and words in told
-    assert "PASS" not in done.out
+    assert not done.out
     assert not done.left()
-    (folder,) = (tmp_path / "home" / "runs").iterdir()
-    assert Run(folder).row["status"] == "failed"
+    folders = list((tmp_path / "home").glob("runs/*"))
+    assert [Run(folder).row["status"] for folder in folders] == ([] if "model" in part else ["failed"])

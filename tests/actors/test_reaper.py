@@ -178,6 +178,31 @@ time.sleep(120)
 """
 
 
+HALF = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(120,)).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_still_ends(start: Start, marker: str) -> None:
+    """Its environment is gone, and so is its title; its files are open until the last thread has ended."""
+    half = start(HALF, marker)
+    deadline = time.monotonic() + patience(SECONDS)
+    while alive(half.pid):  # its first thread
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert reaper.marked(f"D5RAY_SESSION={marker}".encode()) == []
+    assert reaper.still_runs(half.pid)
+    half.kill()
+    while reaper.still_runs(half.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert half.wait() == -signal.SIGKILL
+    assert not reaper.still_runs(half.pid)
+
+
 def test_a_driver_killed_by_sigkill_leaves_nothing(
     start: Start, marker: str, folder: Path, tmp_path: Path
 ) -> None:
