@@ -1,7 +1,8 @@
 """A run as a folder of CSV files, one for each of its tables
 
 The columns are those of the tables. A missing value is an empty field, an empty text is `""`; a measured
-value that is not a number is `nan`. Instants are in UTC with nanoseconds.
+value that is not a number is `nan`. Instants are in UTC with nanoseconds. A text that a spreadsheet would
+take for a formula has an apostrophe before it, see `d5ray.metrics.formulas`; numbers never have.
 """
 
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import ClassVar, final
 import pyarrow as pa
 
 from d5ray.exports.exporter import WholeExporter
+from d5ray.metrics.formulas import disarmed
 from d5ray.metrics.reader import Run
 
 
@@ -25,7 +27,7 @@ class CSVExporter(WholeExporter):
 
         target.mkdir()
         for name, table in run.tables().items():
-            pyarrow.csv.write_csv(_plain(table), target / f"{name}.csv")
+            pyarrow.csv.write_csv(disarmed(_plain(table)), target / f"{name}.csv")
 
 
 def _plain(table: pa.Table) -> pa.Table:

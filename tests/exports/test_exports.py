@@ -1,5 +1,6 @@
 """Claims about exports: what the format's own reader reads back is what the run's tables say"""
 
+import csv
 import json
 import math
 import subprocess
@@ -69,11 +70,65 @@ AGENTS = ("TrainingAgent(rank=0)", "TrainingAgent(rank=1)")
 CURVES = [("train", "step_time"), ("warmup", "loss"), ("train", "loss"), ("test", "test_accuracy")]
 
 
+FORMULAS = (
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "\uff1d1",
+    "\uff0b1",
+    "\uff0d1",
+    "\uff201",
+)
+HARMLESS = ("a=1", " -1", "'=1", "", "1", "{}")
+
+
 # -- tables and documents ------------------------------------------------------------------------------------
 
 
+def test_csv_has_no_text_that_a_spreadsheet_computes(tmp_path: Path) -> None:
+    """An apostrophe before what begins a formula; other texts, and numbers below 0, are as they were."""
+    writer = RunWriter(tmp_path, "armed")
+    writer.open({"recipe": "=2+3", "status": "completed", "agents": 1})
+    texts = FORMULAS + HARMLESS
+    rows = [{"run_id": "armed", "node": "n", "key": str(at), "value": text} for at, text in enumerate(texts)]
+    writer.write_table("environment", table_of("environment", rows))
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    sample = {
+        "run_id": "armed", "agent": "=agent", "rank": 0, "node": "n", "attempt": 0, "seq": 0, "level": 3,
+        "metric": "loss", "value": -1.5, "unit": "1", "scope": "agent", "phase": "train", "rep": 0,
+        "loops": 1, "status": "ok", "source": "measured", "t_wall": moment, "t_mono": -7,
+    }  # fmt: skip
+    writer.append(table_of("samples", [sample]).combine_chunks().to_batches()[0])
+    writer.close()
+    folder = export(Run(writer.folder), "csv", tmp_path / "csv")
+
+    def read(name: str) -> list[dict[str, str]]:
+        with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    assert [row["value"] for row in read("environment")] == [f"'{text}" for text in FORMULAS] + [*HARMLESS]
+    assert read("runs")[0]["recipe"] == "'=2+3"
+    (found,) = read("samples")
+    assert (found["agent"], found["value"], found["t_mono"]) == ("'=agent", "-1.5", "-7")
+    asked = d5ray("sql", str(writer.folder), "select agent, value from samples", "--format", "csv")
+    assert list(csv.reader(asked.out.splitlines())) == [["agent", "value"], ["'=agent", "-1.5"]]
+
+
 def test_csv_gives_back_every_table(run: Run, odd: Run, tmp_path: Path) -> None:
-    """Read with Arrow's reader into the table's own types: equal, null apart from NaN and from no text."""
+    """Read with Arrow's reader into the table's own types: equal, null apart from NaN and from no text.
+
+    A text that begins as a formula does has its apostrophe.
+    """
+
+    def written(value: Any) -> Any:
+        return (
+            f"'{value}" if isinstance(value, str) and value[:1] in {text[0] for text in FORMULAS} else value
+        )
+
     for number, each in enumerate((run, odd)):
         folder = export(each, "csv", tmp_path / f"tables{number}")
         assert {file.name for file in folder.iterdir()} == {f"{name}.csv" for name in each.tables()}
@@ -89,7 +144,11 @@ def test_csv_gives_back_every_table(run: Run, odd: Run, tmp_path: Path) -> None:
                 null_values=[""],
             )
             found = pa.csv.read_csv(folder / f"{name}.csv", convert_options=options)
-            expected = table.cast(plain)
+            expected = pa.table(
+                [pa.array(map(written, column.to_pylist()), column.type)
+                 if pa.types.is_string(column.type) else column for column in table.cast(plain).columns],
+                schema=plain,
+            )  # fmt: skip
             if "value" in plain.names:  # NaN is not equal to itself
                 np.testing.assert_array_equal(found["value"].to_numpy(), expected["value"].to_numpy())
                 assert found["value"].is_null().equals(expected["value"].is_null())
