@@ -26,11 +26,11 @@ from d5ray.actors.starter import Starter
 from d5ray.actors.vital import Children, Elsewhere, Vital
 from d5ray.checks import check_address
 from d5ray.errors import D5Error, PlacementError, RayLost, first_line
-from d5ray.metrics import failures
+from d5ray.metrics.tracebacks import keep
 from d5ray.visible import one_line
 
 _RAY_PRINTS = ray._private.worker.print_to_stdstream  # what prints lines of the actors, and Ray's own
-_A_WORKER_DIED = "A worker died or was killed"
+_ENDS = ("A worker died or was killed", "Raylet is terminated")  # begin Ray's own messages about these
 FOLDER_BYTES = 32 << 20  # of sockets and logs
 ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
 
@@ -187,7 +187,7 @@ def _shown(data: dict[str, Any], ignore_prefix: bool) -> None:
         return
     lines = [one_line(line) for text in data.get("lines", ()) for line in text.splitlines() or [""]]
     own = not str(data.get("pid")).isdigit()
-    if not (own and lines and lines[0].startswith(_A_WORKER_DIED)):
+    if not (own and lines and lines[0].startswith(_ENDS)):
         _RAY_PRINTS(data | {"lines": lines, "is_err": data["is_err"] or own}, ignore_prefix)
 
 
@@ -271,7 +271,7 @@ def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
     except Exception as error:
         raise PlacementError(
             f"Ray did not start on this machine: {first_line(error)[:200]}: look whether memory, processes "
-            f"(`ulimit -u`) and /tmp suffice; what Ray says of it is in {failures.keep(error)}"
+            f"(`ulimit -u`) and /tmp suffice; what Ray says of it is in {keep(error)}"
         ) from error
 
 

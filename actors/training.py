@@ -22,7 +22,8 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.drawn import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
-from d5ray.metrics.failures import foreseen, keep
+from d5ray.metrics.failures import foreseen
+from d5ray.metrics.tracebacks import keep
 from d5ray.training.schedules import Schedule, never
 
 

@@ -1,19 +1,26 @@
 """The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `dashboard`, …"""
 
-import dataclasses
-import functools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any
+try:
+    import dataclasses
+    import functools
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Annotated, Any
 
-import typer
+    import typer
 
-from d5ray.checks import check_source, check_target
-from d5ray.dashboards import command as dashboard
-from d5ray.dashboards import sql_command
-from d5ray.metrics import failures
-from d5ray.recipes import bench, command, library
-from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
+    from d5ray.checks import check_source, check_target
+    from d5ray.dashboards import command as dashboard
+    from d5ray.dashboards import sql_command
+    from d5ray.metrics import failures
+    from d5ray.recipes import bench, command, library
+    from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
+except Exception as error:  # a package is broken, or a file of the user's has its name
+    import sys
+
+    from d5ray.unloadable import say
+
+    sys.exit(say(error))
 
 app = typer.Typer(
     name="d5ray",

@@ -20,6 +20,10 @@ class StorageError(D5Error):
     """A run cannot be written or read."""
 
 
+class AccessError(StorageError):
+    """A file or folder that this user may not read, so that nothing can be said of it."""
+
+
 class ValidationError(D5Error):
     """What was checked is not what it should be; the message is the report."""
 

@@ -7,7 +7,7 @@ careful liar, who changes everything that hangs together.
 from collections.abc import Iterator
 from typing import Final
 
-from d5ray.errors import D5Error, first_line
+from d5ray.errors import AccessError, D5Error, first_line
 from d5ray.metrics.environment import d5ray_version
 from d5ray.metrics.reader import Run
 from d5ray.recipes import check_origin, check_rows, check_verdicts, library
@@ -26,9 +26,14 @@ LIMIT: Final = (
 
 
 def violations(run: Run) -> list[str]:
-    """One sentence for every rule that the run breaks: what was found, what the rule is."""
+    """One sentence for every rule that the run breaks: what was found, what the rule is.
+
+    Raises `AccessError` for a folder that this user may not read: no rule is broken by that.
+    """
     try:
         folder = Folder(run, run.row, run.tables())
+    except AccessError:
+        raise
     except D5Error as error:
         return [f"the folder cannot be read: {error}"]
     return [text for rule in RULES for text in _kept(rule, folder)]

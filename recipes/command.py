@@ -20,6 +20,7 @@ import psutil
 import pyarrow.compute as pc
 import typer
 
+from d5ray import unloadable
 from d5ray.checks import check_address, check_count, check_source, check_text
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics import failures
@@ -167,7 +168,11 @@ def finish(app: Callable[..., Any]) -> None:
             stream.reconfigure(errors="backslashreplace")
     leave: Callable[[int], NoReturn] = os._exit
     os._exit = _guarded(leave)  # type: ignore[assignment]
-    _end(code_of(app, sys.argv[1:]), leave)
+    try:
+        code = code_of(app, sys.argv[1:])
+    except Exception as error:  # what shows errors cannot be imported
+        code = unloadable.say(error)
+    _end(code, leave)
 
 
 def code_of(app: Callable[..., Any], words: Sequence[str]) -> int:

@@ -4,11 +4,12 @@ import ast
 import importlib
 import importlib.util
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 
 from d5ray.errors import ConfigurationError, D5Error, nearest
+from d5ray.metrics.tracebacks import keep
+from d5ray.unloadable import named
 
 PARTS = ("FIXED", "MUTABLE", "METRICS")
 
@@ -74,6 +75,7 @@ def _from_file(path: Path) -> ModuleType:
             f'{", ".join(PARTS)}, put what else it does under `if __name__ == "__main__":`'
         ) from error
     except Exception as error:
-        text = "".join(traceback.format_exception(error, limit=-3)).rstrip()
-        raise ConfigurationError(f"the recipe {path} cannot be loaded:\n{text}") from error
+        raise ConfigurationError(
+            f"the recipe {path} cannot be loaded: {named(error)}; the traceback is in {keep(error)}"
+        ) from error
     return module

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from d5ray.errors import D5Error
+from d5ray.errors import AccessError, D5Error
 from d5ray.metrics.comparable import incomparable
 from d5ray.metrics.reader import Run, list_runs
 from d5ray.metrics.series import Series
@@ -17,11 +17,13 @@ FREE = {"seeds": "seed", "determinism": "executor"}  # in what the runs may diff
 
 
 def violations(series: Series) -> list[str]:
-    """One sentence for every rule that the series, or a run of it, breaks."""
+    """One sentence for every rule that the series, or a run of it, breaks; see `checker.violations`."""
     try:
         row, runs = series.row, series.runs
         rows = {run.name: run.row for run in runs}
         return [*_rules(series, row, rows), *_each(runs)]
+    except AccessError:
+        raise
     except D5Error as error:
         return [f"the series cannot be read: {error}"]
 

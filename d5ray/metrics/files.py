@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from d5ray.errors import StorageError, first_line
+from d5ray.errors import AccessError, StorageError, first_line
 
 _END_OF_STREAM_BYTES = 8
 
@@ -87,7 +87,11 @@ class StreamFile:
 def read_stream(path: Path) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Every complete batch of a stream file with the offset of its end; a cut-off end is no error."""
     check_plain(path)
-    with pa.OSFile(str(path)) as source:
+    try:
+        opened = pa.OSFile(str(path))
+    except PermissionError as error:
+        raise not_allowed(path) from error
+    with opened as source:
         try:
             reader = pa.ipc.open_stream(source)
             while True:
@@ -135,8 +139,17 @@ def read_parquet(path: Path) -> pa.Table:
         return table
     except FileNotFoundError:
         raise
+    except PermissionError as error:
+        raise not_allowed(path) from error
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} is not a table that d5ray wrote: {first_line(error)}") from error
+
+
+def not_allowed(path: Path) -> AccessError:
+    """The error of a file or folder that this user may not read."""
+    return AccessError(
+        f"{path} may not be read by this user: let its owner allow it (chmod), or ask as its owner"
+    )
 
 
 def check_plain(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The reader of a run's folder: while it is written, after a crash, and when it is finished."""
 
 import json
+import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, StorageError, first_line, nearest
-from d5ray.metrics.files import read_parquet, read_stream
+from d5ray.metrics.files import not_allowed, read_parquet, read_stream
 from d5ray.metrics.folders import runs_root
 from d5ray.metrics.living import row_of
 from d5ray.metrics.queries.asked import Asked
@@ -77,6 +78,8 @@ class Run(Asked):
         for folder in (root / name, Path(name)):
             if str(name) and _is_run(folder):
                 return cls(folder)
+            if str(name) and _is_closed(folder):
+                raise not_allowed(folder)
         runs = list_runs(root)
         if str(name) == "last" and runs:
             return runs[0]
@@ -160,8 +163,14 @@ def looked_for(root: Path | None = None) -> tuple[list[Run], list[str]]:
     """The runs in `root` (by default `runs_root()`), the newest first; why others cannot be read."""
     root = runs_root() if root is None else root
     dated, unread = [], []
-    for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        if _is_run(folder):
+    try:
+        folders = sorted(root.iterdir()) if root.is_dir() else []
+    except PermissionError as error:
+        raise not_allowed(root) from error
+    for folder in folders:
+        if _is_closed(folder):
+            unread.append(str(not_allowed(folder)))
+        elif _is_run(folder):
             try:
                 started = Run(folder).row["started"] or datetime.min.replace(tzinfo=UTC)
                 dated.append((started, folder.name, folder))
@@ -171,10 +180,15 @@ def looked_for(root: Path | None = None) -> tuple[list[Run], list[str]]:
 
 
 def holds_runs(folder: Path) -> bool:
-    """Whether the folder is no run itself, but has runs in it."""
-    if _is_run(folder) or not folder.is_dir():
+    """Whether the folder is no run itself, but has runs in it; `AccessError` where nobody may look."""
+    try:
+        if _is_run(folder) or not folder.is_dir():
+            return False
+        return any(_is_run(inner) for inner in folder.iterdir())
+    except PermissionError as error:
+        raise not_allowed(folder) from error
+    except (OSError, ValueError):  # a name that is too long, or has a zero in it
         return False
-    return any(_is_run(inner) for inner in folder.iterdir())
 
 
 def _folder_named(name: str) -> Path:
@@ -188,6 +202,14 @@ def _is_run(folder: Path) -> bool:
     try:
         return (folder / "runs.parquet").is_file()
     except (OSError, ValueError):  # a name that is too long, or has a zero in it
+        return False
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether it is a folder of which this user may not even know what is in it."""
+    try:
+        return folder.is_dir() and not os.access(folder, os.X_OK)
+    except (OSError, ValueError):
         return False
 
 

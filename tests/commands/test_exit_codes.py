@@ -1,16 +1,21 @@
 """An exit code of 0 or 1 is a verdict that was reached; every other end is another code, and one line."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from d5ray.metrics import failures
+from d5ray.errors import StorageError
+from d5ray.metrics import tracebacks
+from d5ray.metrics.store import Run
 from tests.conftest import d5ray
 from tests.metrics.small_runs import finished
+from tests.patience import patience
 
 PARTS = "FIXED = {}\nMUTABLE = {}\nMETRICS = []\n"
 UNREACHED = {  # what a recipe does while it is loaded, or when the program ends -> the exit code
@@ -62,7 +67,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(tmp_path: Path) -> None:
     home = tmp_path / "home"
     old = home / "errors"
     old.mkdir(parents=True)
-    for number in range(failures.MOST_KEPT + 5):
+    for number in range(tracebacks.MOST_KEPT + 5):
         (old / f"2000-{number:03}.txt").write_text("old")
     file = tmp_path / "mine.py"
     file.write_text(f"{PARTS}class Odd(BaseException):\n    pass\nraise Odd('an odd thing')\n")
@@ -75,16 +80,20 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert kept.parent == old
     assert "mine.py" in kept.read_text() and "Odd: an odd thing" in kept.read_text()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert len(list(old.iterdir())) == failures.MOST_KEPT
+    assert len(list(old.iterdir())) == tracebacks.MOST_KEPT
 
 
 def test_a_traceback_goes_to_the_folder_of_the_run(tmp_path: Path) -> None:
     """Of an error within a run; once, also where it is asked for again; elsewhere where that is not there."""
     (tmp_path / "run").mkdir()
     error = ValueError("wrong")
-    assert failures.keep(error, tmp_path / "run") == failures.keep(error) == tmp_path / "run" / failures.NAME
-    assert "ValueError: wrong" in (tmp_path / "run" / failures.NAME).read_text()
-    other = failures.keep(ValueError("other"), tmp_path / "nowhere")
+    assert (
+        tracebacks.keep(error, tmp_path / "run")
+        == tracebacks.keep(error)
+        == tmp_path / "run" / tracebacks.NAME
+    )
+    assert "ValueError: wrong" in (tmp_path / "run" / tracebacks.NAME).read_text()
+    other = tracebacks.keep(ValueError("other"), tmp_path / "nowhere")
     assert other is not None and other.parent.name == "errors"
 
 
@@ -129,3 +138,78 @@ def test_a_command_that_is_no_command_is_an_error(arguments: tuple[str, ...], tm
     done = d5ray(*arguments, env={"D5RAY_HOME": str(tmp_path)})
     assert done.code == 3, done
     assert done.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("import helper", "SyntaxError: invalid syntax (helper.py, line 1)"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_recipe_that_cannot_be_loaded_is_one_line_and_a_file(line: str, words: str, tmp_path: Path) -> None:
+    """What is wrong with it or a module of its own, and where; the traceback is in the file that is named."""
+    (tmp_path / "helper.py").write_text("def half(:\n")
+    file = tmp_path / "mine.py"
+    file.write_text(f"{PARTS}{line}\n")
+    done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
+    assert (done.code, done.out) == (3, ""), done
+    (told,) = done.err.splitlines()
+    assert told.startswith(f"error: the recipe {file} cannot be loaded: {words}")
+    if "SyntaxError" not in words:
+        assert f"({file}, line 4)" in told
+    assert "mine.py" in Path(told.rpartition(" is in ")[2]).read_text()
+
+
+@pytest.mark.parametrize("module", ["psutil", "typer", "rich", "pyarrow"])
+def test_a_package_that_cannot_be_imported_is_one_line_and_a_file(module: str, tmp_path: Path) -> None:
+    """Such as a file of the user's that has its name: exit code 3, and not Python's 1, which means FAIL."""
+    odd = "an odd\\x1b thing"
+    (tmp_path / f"{module}.py").write_text(f"raise RuntimeError('{odd}')\n")
+    home = tmp_path / "home"
+    done = d5ray("list", env={"D5RAY_HOME": str(home)}, cwd=tmp_path)
+    assert (done.code, done.out) == (3, ""), done
+    (told,) = done.err.splitlines()
+    assert "RuntimeError: an odd␛ thing" in told and f"{module}.py" in told
+    assert "Traceback" in Path(told.rpartition(" is in ")[2]).read_text()
+
+
+def without_rights(*arguments: str, home: Path) -> "subprocess.CompletedProcess[str]":
+    """The command line as one whom the permissions of files bind, whoever runs the tests."""
+    bound = () if os.getuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    return subprocess.run(
+        [*bound, sys.executable, "-m", "d5ray", *arguments],
+        capture_output=True, text=True, env=os.environ | {"D5RAY_HOME": str(home)}, timeout=patience(60),
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not os.getuid() and shutil.which("setpriv") is None, reason="root may read everything")
+@pytest.mark.parametrize("closed", ["r", "r/runs.parquet", "r/samples.parquet", "."])
+def test_what_may_not_be_read_breaks_no_rule(closed: str, tmp_path: Path) -> None:
+    """`d5ray check` of a run that another user has closed: an error that names it, and no FAIL."""
+    finished(tmp_path / "runs", "r", seed=1, verdict="PASS")
+    place = tmp_path / "runs" / closed
+    rights = place.stat().st_mode
+    place.chmod(0)
+    try:
+        done = without_rights("check", "r", home=tmp_path)
+    finally:
+        place.chmod(rights)
+    assert (done.returncode, done.stdout) == (3, ""), done
+    (told,) = done.stderr.splitlines()
+    assert f"{place} may not be read by this user" in told
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("name", ["samples.parquet", "samples.arrows", "runs.parquet"])
+def test_a_pipe_or_folder_in_the_place_of_a_table_is_an_error(
+    make: Callable[[Path], None], name: str, tmp_path: Path
+) -> None:
+    """A query on it: neither an empty table, nor a wait for what nobody writes."""
+    folder = finished(tmp_path / "runs", "r", seed=1, verdict="PASS")
+    (folder / "samples.parquet").unlink()
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(StorageError, match=f"{name} is not a file"):
+        Run(folder).sql("select * from samples")

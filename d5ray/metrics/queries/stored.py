@@ -100,7 +100,7 @@ class StoredRuns(Shelf):
         by_folder: dict[str, Found] = {}
         for entry in entries:
             path = PurePosixPath(entry.path)
-            if entry.type == fs.FileType.File and (path.name in _OURS or path.name == _SERIES):
+            if path.name in _OURS or (path.name == _SERIES and entry.type == fs.FileType.File):
                 by_folder.setdefault(str(path.parent), {})[path.name] = entry
         depth = len(PurePosixPath(self._base).parts) + 1
         return {
@@ -134,6 +134,9 @@ class _StoredRun:
         return found
 
     def look(self, files: Found) -> None:
+        for name, info in files.items():
+            if info.type != fs.FileType.File:
+                raise StorageError(f"{self._path(name)} is not a file: it must be a table that d5ray wrote")
         self._there = files
         if "runs.parquet" in files:
             try:
