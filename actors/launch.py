@@ -38,6 +38,7 @@ from d5ray.actors.staged import shares_of
 from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.archive import Archived, Kept, kept
+from d5ray.checks import check_address, check_kind, check_path
 from d5ray.distributed import cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.server.servers import Settled
@@ -94,9 +95,14 @@ def launch(
     `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
     error nothing is left running and no folder of the run exists.
     """
+    check_kind("experiment", experiment, Experiment, "an Experiment")
+    check_kind("origin", origin, RunOrigin | None, "None, or a RunOrigin")
+    check_kind("quiet", quiet, bool, "True or False")
+    check_kind("flight", flight, str | None, "PORT or HOST:PORT, as a text")
+    check_address(address)
+    root = store.runs_root() if root is None else check_path("root", root)
     origin = origin or RunOrigin(recipe=experiment.name)
     pickled = ship(experiment)
-    root = store.runs_root() if root is None else root
     checkpoint = None if resume is None else found_for(experiment, resume, root)
     if flight is not None:
         free_at(flight)

@@ -176,9 +176,9 @@ def check_address(address: str | None) -> str | None:
     >>> check_address("localhost:6379"), check_address("auto"), check_address(None)
     ('localhost:6379', 'auto', None)
     """
+    check_kind("the Ray address", address, str | None, "HOST:PORT, or 'auto'")
     if address is None or address in ("auto", "local"):
         return address
-    check_kind("the Ray address", address, str, "HOST:PORT, or 'auto'")
     if "://" in address:
         raise ConfigurationError(
             f"the Ray address is {address!r}: give the cluster's own HOST:PORT (as `ray start --head` prints "

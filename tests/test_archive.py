@@ -43,6 +43,8 @@ def experiment(**changes: Any) -> d5.Experiment:
         "seed": 3,
         "warmup_steps": 0,
     }
+    if changes.get("dataset") is not None:
+        values["batch_size"] = 10
     return d5.Experiment(**(values | changes))
 
 

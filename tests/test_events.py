@@ -396,7 +396,7 @@ def test_text_on_the_command_line_makes_events() -> None:
 
 def test_a_parquet_file_of_wrong_samples_is_empty_where_nothing_is_wrong() -> None:
     perfect = Dataset("one", Split(INPUTS[:9], LABELS[:9] * 0), Split(INPUTS[:9], LABELS[:9] * 0), ("a",))
-    with d5.simulate(experiment(d5.SaveWrongSamples(), dataset=perfect, agents=1)) as group:
+    with d5.simulate(experiment(d5.SaveWrongSamples(), dataset=perfect, agents=1, batch_size=9)) as group:
         group.train(1, progress=False)
     data = (group.folder / "wrong_samples.parquet").read_bytes()
     assert pq.read_table(io.BytesIO(data)).num_rows == 0

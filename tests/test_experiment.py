@@ -252,7 +252,7 @@ def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
     """Whatever the seed of Python's own hashes is there."""
     text = (
         "Experiment(model='lenet', dataset='digits', optimizer=Momentum(0.1, 0.9), topology=Ring(3), "
-        "model_kwargs={'hidden': (10, 20), 'channels': (2, 4), 'set': {'a', 'b', 'c'}})"
+        "model_kwargs={'hidden': (10, 20), 'channels': {'a', 'b', 'c'}})"
     )
     preamble = (
         "from d5ray.experiment import Experiment; from d5ray.distributed.topology import Ring; "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import MOST_RANKS, check_count, check_number
 from d5ray.errors import ConfigurationError
 
 
@@ -20,7 +20,7 @@ class Late:
     seconds: float
 
     def __post_init__(self) -> None:
-        check_count("agent", self.agent, low=0)
+        check_count("agent", self.agent, 0, MOST_RANKS - 1)
         check_number("seconds", self.seconds, low=0.0, low_included=True)
 
 

@@ -1,7 +1,7 @@
 """From the rows of `samples` to an estimate: one value per step, and its interval over steps or runs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.checks import check_kind, check_text
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.criteria import RunTables
 from d5ray.metrics.over_time import OverTime
 from d5ray.metrics.statistics import Estimate, median_interval
@@ -27,6 +29,13 @@ class Rows:
     """
 
     def __init__(self, run: RunTables, metric: str, phase: str | None = None) -> None:
+        check_kind("run", run, Mapping, "the tables of a run, such as Run('last').tables()")
+        if "samples" not in run:
+            raise ConfigurationError("run has no table 'samples': give the tables of a run")
+        check_kind("metric", metric, str, "the name of a metric")
+        check_kind("phase", phase, str | None, "'train', 'warmup', or None for all")
+        for name, text in (("metric", metric), ("phase", phase or "")):
+            check_text(name, text)
         table = run["samples"].unify_dictionaries()
         runs, agents = table["run_id"].unique(), table["agent"].unique()  # numbered alike for every metric
         keep = pc.equal(table["metric"], metric)

@@ -11,6 +11,7 @@ from typing import Any, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.files import read_parquet, storing, write_parquet
 from d5ray.metrics.folders import home, make_folder
@@ -44,8 +45,8 @@ SERIES = pa.schema(
 class Series(Asked):
     """A series on disk. It is asked like a run: the rows are those of `tables`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = folder = check_path("folder", folder)
         self.name = folder.resolve().name
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from d5ray.checks import check_count, check_items, check_kind, check_path, check_rate, shown
+from d5ray.checks import check_choice, check_count, check_items, check_kind, check_path, check_rate, shown
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.at_site import OperatorAtSite
 from d5ray.operators.custom_operator import CustomOp
@@ -62,8 +62,11 @@ def check_forward(
     """
     if tolerance is not None:
         check_rate("tolerance", tolerance, zero=True)
-    if picture is not None and check_path("picture", picture).is_dir():
-        raise ConfigurationError(f"picture is {str(picture)!r}, a folder: give the path of a file")
+    if picture is not None:
+        picture = check_path("picture", picture)
+        if picture.is_dir() or not picture.parent.is_dir():
+            what = "a folder" if picture.is_dir() else "in a folder that does not exist"
+            raise ConfigurationError(f"picture is {str(picture)!r}, {what}: give the path of a file")
     inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)
     operator = framework.usable(operator)
@@ -118,8 +121,7 @@ def check_gradient(
     >>> check_gradient(Square(), [np.array([1.0, -2.0])]).passed
     True
     """
-    if dtype not in TYPES:
-        raise ConfigurationError(f"dtype is {dtype!r}: it must be 'float64' or 'float32'")
+    check_choice("dtype", dtype, TYPES)
     if tolerance is not None:
         check_rate("tolerance", tolerance, zero=True)
     check_count("most_calls", most_calls, 0)

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.checks import check_count, is_number, shown
+from d5ray.checks import MOST_RANKS, check_count, is_number, shown
 from d5ray.errors import ConfigurationError
 
 
@@ -31,7 +31,7 @@ class Slowdown(Slowness):
     factor: float
 
     def __post_init__(self) -> None:
-        check_count("agent", self.agent, low=0)
+        check_count("agent", self.agent, 0, MOST_RANKS - 1)
         _check_factor("factor", self.factor)
 
     def draw(self, rng: np.random.Generator) -> float:
@@ -119,4 +119,4 @@ def _check_factor(name: str, value: object, low: float = 1.0) -> None:
 
 def _check_agent(agent: object) -> None:
     if agent is not None:
-        check_count("agent", agent, low=0)
+        check_count("agent", agent, 0, MOST_RANKS - 1)

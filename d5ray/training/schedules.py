@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from d5ray.checks import check_count, check_number, check_rate
+from d5ray.checks import check_count, check_kind, check_number, check_rate
 from d5ray.errors import ConfigurationError
 
 UNITS: Final = ("epoch", "step")
@@ -205,6 +205,7 @@ class InverseTo(Schedule):
                 f"other is {self.other!r}: it must be a Schedule such as Piecewise(0.1, {{30: 0.02}})"
             )
         object.__setattr__(self, "unit", self.other.unit)
+        check_kind("limit", self.limit, float | int, "a number")
         if self.limit != math.inf:
             check_rate("limit", self.limit)
         if self.limit < self.start:

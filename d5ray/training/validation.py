@@ -105,6 +105,8 @@ def check_optimizer(
                 + (", or an Optimizer" if name == "reference" else " such as np.array")
             )
     problems = check_items("problems", problems, "a sequence of problems")
+    for problem in problems:
+        check_kind("problems has", problem, Problem, "a Problem such as Quadratic()")
     deviations = []
     for problem in problems:
         if isinstance(reference, Optimizer):

@@ -171,7 +171,7 @@ def test_images_must_not_be_moved_without_their_boxes() -> None:
     with pytest.raises(
         ConfigurationError, match=r"RandomFlip\(.*moves what is on an image, but not the boxes"
     ):
-        experiment(dataset=images, events=d5.DetectionQuality(BOXES), transformations=moving)
+        experiment(dataset=images, batch_size=2, events=d5.DetectionQuality(BOXES), transformations=moving)
 
 
 def test_labels_that_are_no_classes_cannot_be_counted() -> None:

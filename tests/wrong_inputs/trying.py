@@ -13,8 +13,15 @@ from tests.wrong_inputs.calls import valid_calls
 from tests.wrong_inputs.values import MISSING, UNEXPECTED, wrong_values
 
 Case = tuple[str, str, str]  # what is called, the parameter that is wrong, and how
+ACCEPTED, REFUSED = "accepted", "refused"
+BY_THE_EXPERIMENT, AT_THE_START, IN_TRAINING = "by the experiment", "at the start", "in training"
 RIGHT = {  # what the user's own code does is his
-    (parameter, wrong) for parameter in ("function", "reference") for wrong in ("a function", "a class")
+    (parameter, wrong)
+    for parameter in ("function", "factory", "peak", "arguments", "infer")
+    for wrong in ("a function", "a class")
+}
+STARTS = {  # what is right, and would start a Ray
+    ("launch", "root", wrong) for wrong in ("a folder's path", "a folder's path as a text", "no file", "text")
 }
 SILENCE = 120.0  # seconds after which a process is taken to hang, on a machine that does other things too
 
@@ -44,7 +51,7 @@ def all_cases(folder: Path) -> list[Case]:
             found += [
                 (name, parameter, wrong)
                 for wrong in (*wrong_values(folder), MISSING)
-                if (parameter, wrong) not in RIGHT
+                if (parameter, wrong) not in RIGHT and (name, parameter, wrong) not in STARTS
             ]
     return found
 

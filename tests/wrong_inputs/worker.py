@@ -20,9 +20,11 @@ import d5ray as d5
 from d5ray.canonical import canonical
 from d5ray.errors import D5Error
 from tests.wrong_inputs import calls
+from tests.wrong_inputs.trying import ACCEPTED, AT_THE_START, BY_THE_EXPERIMENT, IN_TRAINING
 from tests.wrong_inputs.values import MISSING, UNEXPECTED, wrong_values
 
 MORE_MEMORY = 2**30  # bytes that one input may take
+LOCKED = "locked"
 SECONDS = 5.0  # of the processor's time
 
 
@@ -30,45 +32,46 @@ class TooLong(BaseException):
     """An input took longer than it may."""
 
 
-def used(made: Any, arguments: dict[str, Any], folder: Path) -> None:
-    """Do with what was accepted what a user would do next; raises what that raises."""
+def used(made: Any, arguments: dict[str, Any], folder: Path) -> tuple[str, str]:
+    """What becomes of what was accepted where a user goes on with it; raises what that raises."""
     repr(made)
     canonical(made)
     try:
+        if isinstance(made, d5.Experiment):
+            return _try(made, folder)
         given = _experiment_with(made, folder)
         if given is None:
-            return
+            return ACCEPTED, repr(made)[:200]
         experiment = calls.experiment(**given)
-    except D5Error:
-        return  # refused before anything begins
-    _try(experiment, folder)
+    except D5Error as error:
+        return BY_THE_EXPERIMENT, str(error)
+    return _try(experiment, folder)
 
 
-def _try(experiment: d5.Experiment, folder: Path) -> None:
+def _try(experiment: d5.Experiment, folder: Path) -> tuple[str, str]:
     repr(experiment)
     pickle.loads(pickle.dumps(experiment.describe()))
     assert experiment == experiment.with_values(name=experiment.name)
     if experiment.agents is None or experiment.agents > 8 or experiment.mesh is not None:
-        return
+        return ACCEPTED, repr(experiment)[:200]
     try:
         group = d5.simulate(experiment, root=folder / "simulated")
     except D5Error as error:
         if "Traceback" in str(error):
             raise
-        return  # what does not fit the model is known when that is there, before any step
+        return AT_THE_START, str(error)
     try:
         with group:
             group.train(steps=2)
     except D5Error as error:
         if "Traceback" in str(error):
-            raise  # else it is told clearly, as of a slow agent for which others wait in vain
+            raise
+        return IN_TRAINING, str(error)
+    return ACCEPTED, repr(experiment)[:200]
 
 
 def _experiment_with(made: Any, folder: Path) -> dict[str, Any] | None:
     """The values of an experiment that uses what was made; None where none does."""
-    if isinstance(made, d5.Experiment):
-        _try(made, folder)
-        return None
     if isinstance(made, (d5.DetectionQuality, d5.RankingQuality, d5.Play)):  # for other models
         return None
     for kind, name in (
@@ -85,6 +88,8 @@ def _experiment_with(made: Any, folder: Path) -> dict[str, Any] | None:
         return {"distributed": made}
     if isinstance(made, d5.Topology):
         return {"distributed": d5.DPSGD, "topology": made, "agents": None}
+    if isinstance(made, d5.Compressor) and not made.unbiased:
+        return {"distributed": d5.CompressedSGD(d5.ErrorFeedback(made))}
     if isinstance(made, (d5.Compressor, d5.Reduction)):
         return {"distributed": d5.CompressedSGD(made)}
     if isinstance(made, d5.Servers):
@@ -104,11 +109,14 @@ def outcome(name: str, parameter: str, wrong: str, folder: Path) -> tuple[str, s
     elif wrong != "nothing":
         arguments[parameter] = wrong_values(folder)[wrong]
     stage = "traceback"
+    os.environ["D5RAY_HOME"] = str(folder / (LOCKED if name == "launch" else "home"))
     try:
         made = thing(**arguments)
         stage = "late"
-        used(made, arguments, folder)
+        return used(made, arguments, folder)
     except D5Error as error:
+        if name == "launch" and LOCKED in str(error):
+            return ACCEPTED, str(error)  # all but the place was right
         return ("refused" if stage == "traceback" else "refused late"), str(error)
     except TooLong:
         return "too long", stage
@@ -119,7 +127,6 @@ def outcome(name: str, parameter: str, wrong: str, folder: Path) -> tuple[str, s
         return ("refused" if allowed else stage), f"TypeError: {error}"
     except BaseException as error:
         return stage, f"{type(error).__name__}: {error}"
-    return "accepted", repr(made)[:200]
 
 
 def _too_long(*_: object) -> None:
@@ -129,7 +136,7 @@ def _too_long(*_: object) -> None:
 def main() -> None:
     folder, first = Path(sys.argv[1]), int(sys.argv[2])
     cases = json.load(sys.stdin)
-    os.environ["D5RAY_HOME"] = str(folder / "home")
+    (folder / LOCKED).write_text("no folder")  # so that no run begins there
     os.chdir(folder)
     warnings.simplefilter("ignore")
     said = os.fdopen(os.dup(1), "w")

@@ -55,5 +55,5 @@ class NonZeroRows(Sparsifier):
 
     def _entries(self, rows: Indices, n: int) -> Indices:
         """The entries (count,) of these rows; the last row of a vector (n,) may be shorter."""
-        entries: Indices = (rows[:, None] * self.width + np.arange(self.width)).reshape(-1)
+        entries: Indices = (rows[:, None] * self.width + np.arange(min(self.width, n))).reshape(-1)
         return entries[entries < n]

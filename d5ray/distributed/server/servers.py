@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
-from d5ray.checks import check_count, check_rate
+from d5ray.checks import MOST_RANKS, check_count, check_rate
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.server.consistency import Consistency, Synchronous
 from d5ray.distributed.server.rules import ServerRule
@@ -40,8 +40,8 @@ class Servers:
     snapshot_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        check_count("shards", self.shards)
-        check_count("groups", self.groups)
+        check_count("shards", self.shards, high=MOST_RANKS)
+        check_count("groups", self.groups, high=MOST_RANKS)
         for name, kind, example in (
             ("consistency", Consistency, "Asynchronous()"),
             ("rule", ServerRule, "StalenessAware()"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import check_count, check_items
+from d5ray.checks import MOST_RANKS, check_count, check_items
 from d5ray.distributed.simulation.links import check_positive
 from d5ray.errors import ConfigurationError
 
@@ -18,7 +18,7 @@ class Failure:
     seconds: float
 
     def __post_init__(self) -> None:
-        check_count("agent", self.agent, low=0)
+        check_count("agent", self.agent, 0, MOST_RANKS - 1)
         check_positive("seconds", self.seconds, zero=True)
 
 

@@ -84,8 +84,8 @@ class Tree(Topology):
 
     def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
         parent = ((rank - 1) // self.branching,) if rank else ()
-        children = range(self.branching * rank + 1, self.branching * (rank + 1) + 1)
-        return (*parent, *(child for child in children if child < self.agents))
+        first = self.branching * rank + 1
+        return (*parent, *range(first, min(first + self.branching, self.agents)))
 
     def positions(self) -> list[Point]:
         return tree([(rank - 1) // self.branching for rank in range(self.agents)])

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from d5ray.checks import check_text
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def check(connection: "DuckDBPyConnection", query: str) -> None:
     """Raise `ConfigurationError` unless it is one statement that reads, DuckDB's error if it is none."""
     from duckdb import StatementType  # noqa: PLC0415 (loaded by those who ask)
 
+    check_text("query", query)
     statements = connection.extract_statements(query)
     if len(statements) != 1:
         found = f"has {len(statements)} statements" if statements else "has no result"

@@ -5,6 +5,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from d5ray import markup
+from d5ray.checks import check_kind
 
 MOST_SHOWN = 20  # rows
 
@@ -17,6 +18,7 @@ class Table:
     """
 
     def __init__(self, table: pa.Table) -> None:
+        check_kind("table", table, pa.Table, "a pyarrow.Table")
         self.arrow = table
 
     def __getattr__(self, name: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_items, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.execution.observer import Observer
 from d5ray.networks.execution.plan import Plan
@@ -29,8 +29,10 @@ class MicroBatched(GraphExecutor):
     """
 
     def __init__(self, executor: GraphExecutor, size: int | Sequence[int]) -> None:
-        self._sizes = (size,) if isinstance(size, int) else tuple(size)
-        self._repeated = isinstance(size, int)
+        check_kind("executor", executor, GraphExecutor, "an executor of a Network, as from_onnx makes it")
+        self._repeated = isinstance(size, (int, float))
+        wanted = "samples a micro-batch, or the samples of each, such as (8, 8, 4)"
+        self._sizes = (size,) if self._repeated else check_items("size", size, wanted)
         for each in self._sizes:
             check_count("the size of a micro-batch", each, 1)
         if not self._sizes:

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_items, check_kind, check_number, shown
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph_executor import Arrays, GraphExecutor
 from d5ray.networks.microbatch.alone import alone, bytes_of_tensors
@@ -23,6 +23,7 @@ from d5ray.operators.tensor_descriptor import TensorDescriptor
 Factory = Callable[[Network], GraphExecutor]
 FEWEST, MOST = 3, 50  # passes that are timed
 PROCESS_SECONDS = 1800.0
+MOST_THREADS = 4096
 
 
 @final
@@ -54,9 +55,13 @@ def step_costs(
     A size of the whole batch or more is the plain executor. factory: makes it, such as
     `d5ray.frameworks.torch.from_onnx`. peak: of the memory that counts. seconds: about so long each is timed.
     """
+    _check(factory, network, peak, seconds, threads)
+    check_kind("inputs", inputs, Mapping, "a dictionary of arrays")
+    for name, value in inputs.items():
+        check_kind(f"inputs has {shown(name)}, which", value, np.ndarray, "an array")
+    check_kind("loss", loss, str, "the name of an output")
     found = {}
-    for size in sizes:
-        check_count("the size of a micro-batch", size, 1)
+    for size in _sizes(sizes):
         work = _Steps(factory, network, dict(inputs), size, loss, peak, seconds)
         found[size] = in_fresh_process(work, PROCESS_SECONDS, threads)
     return found
@@ -67,15 +72,19 @@ def fastest_within(costs: Mapping[int, StepCost], limit_bytes: int) -> int:
 
     Raises `ConfigurationError`, with the least that there is, where none is.
     """
+    check_kind("costs", costs, Mapping, "what step_costs gives, a StepCost by size")
+    for size, cost in costs.items():
+        check_kind(f"costs at {shown(size)}", cost, StepCost, "a StepCost")
+    check_count("limit_bytes", limit_bytes, low=0)
     fitting = [size for size, cost in costs.items() if cost.peak_bytes <= limit_bytes]
     if not fitting:
-        size = min(costs, key=lambda each: costs[each].peak_bytes, default=None)
-        least = (
-            "none was measured"
-            if size is None
-            else f"the least is {costs[size].peak_bytes:,}, of micro-batches of {size}; raise the limit, or "
-            "measure smaller ones"
-        )
+        least = "none was measured"
+        if costs:
+            smallest = min(costs, key=lambda each: costs[each].peak_bytes)
+            least = (
+                f"the least is {costs[smallest].peak_bytes:,}, of micro-batches of {smallest}; raise the "
+                "limit, or measure smaller ones"
+            )
         raise ConfigurationError(f"no size of micro-batches stays within {limit_bytes:,} bytes: {least}")
     return min(fitting, key=lambda each: (costs[each].seconds, costs[each].peak_bytes))
 
@@ -96,11 +105,33 @@ def layer_kernels(
     layer's inputs, outputs, parameters and their gradients. Raises `ConfigurationError` for a layer that
     mixes samples.
     """
+    _check(factory, network, peak, seconds, threads)
+    check_kind("node", node, str | Node, "a node of the network, or its name")
     own = network.node(node if isinstance(node, str) else node.name)
-    wanted = sorted(set(sizes))
+    wanted = sorted(set(_sizes(sizes)))
     work = _Layer(factory, {size: alone(network, own, size) for size in wanted}, peak, seconds)
     found = in_fresh_process(work, PROCESS_SECONDS, threads)
     return LayerKernels(own.name, {size: (kernel,) for size, kernel in found.items()})
+
+
+def _check(factory: object, network: object, peak: object, seconds: object, threads: object) -> None:
+    """Raise `ConfigurationError` for what cannot be measured, before a process is started for it."""
+    for name, function, example in (("factory", factory, "from_onnx"), ("peak", peak, "HostPeak")):
+        if not callable(function):
+            raise ConfigurationError(f"{name} is {shown(function)}: it must be a function such as {example}")
+    check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
+    check_number("seconds", seconds, low=0.0, low_included=True, high=PROCESS_SECONDS)
+    if threads is not None:
+        check_count("threads", threads, high=MOST_THREADS, other="None")
+
+
+def _sizes(sizes: object) -> list[int]:
+    found = check_items("sizes", sizes, "sizes of micro-batches such as (8, 32)")
+    for size in found:
+        check_count("the size of a micro-batch", size, 1)
+    if not found:
+        raise ConfigurationError("sizes is empty: give sizes of micro-batches such as (8, 32)")
+    return list(found)
 
 
 @final

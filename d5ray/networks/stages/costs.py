@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import final
 
-from d5ray.checks import check_count, check_kind
+from d5ray.checks import check_count, check_kind, check_number, shown
 from d5ray.errors import ConfigurationError
 from d5ray.networks.execution.event import FORWARD, GraphEvent, OperatorMoment
 from d5ray.networks.execution.memory import OperatorMemory
@@ -56,6 +56,12 @@ def operator_costs(
     seconds: about so long passes are timed. What differs from process to process, as times do, is measured
     once, and goes to all who are to cut alike.
     """
+    if not callable(factory):
+        raise ConfigurationError(f"factory is {shown(factory)}: it must be a function such as from_onnx")
+    check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
+    check_kind("inputs", inputs, Mapping, "a dictionary of arrays")
+    check_kind("loss", loss, str, "the name of an output")
+    check_number("seconds", seconds, low=0.0, low_included=True)
     memory, sizes = OperatorMemory(), _Sizes()
     executor = factory(network.copy(), events=(memory, sizes))
     for _ in range(2):

@@ -48,13 +48,15 @@ class CustomCppOp(CustomOp):
         infer: Inference | None = None,
     ) -> None:
         """As `compile_custom_cppop`."""
+        _check(name, definitions, flags, compiler, infer)
         options = {"definitions": dict(definitions), "arguments": arguments, "flags": flags}
         self._given = name, source, inputs, outputs, {**options, "compiler": compiler, "infer": infer}
         self._class_name, self._arguments, self._infer = name, arguments, infer
+        for what, descriptors in (("inputs", inputs), ("outputs", outputs)):
+            check_kind(what, descriptors, list | tuple, "a list of TensorDescriptors")
         self.input_descriptors = checked_descriptors(name, "inputs", inputs)
         self.output_descriptors = checked_descriptors(name, "outputs", outputs)
-        assert self.input_descriptors is not None
-        assert self.output_descriptors is not None
+        assert self.input_descriptors is not None and self.output_descriptors is not None
         self._kinds = kinds(name, self._constructed_with(with_sizes(self.input_descriptors)))
         interface = Interface(name, self.input_descriptors, self.output_descriptors, self._kinds)
         origin = source_of(name, source)
@@ -212,3 +214,17 @@ def _remade(
     name: str, source: str | Path, inputs: Any, outputs: Any, given: Mapping[str, Any]
 ) -> CustomCppOp:
     return CustomCppOp(name, source, inputs, outputs, **given)
+
+
+def _check(name: object, definitions: object, flags: object, compiler: object, infer: object) -> None:
+    """Raise `ConfigurationError` for what no compiler could be given."""
+    check_kind("name", name, str, "the name of a class of C++")
+    check_kind("definitions", definitions, Mapping, "a dictionary, such as {'DPOWER': 2}")
+    check_kind("compiler", compiler, str | None, "a command such as 'g++', or None")
+    if flags is not None:
+        for flag in check_names("flags", flags, "a list of the compiler's flags such as ['-O3']"):
+            if "\0" in flag:
+                raise ConfigurationError(f"flags has {shown(flag)}: leave the zero out")
+            check_text("a flag", flag)
+    if infer is not None and not callable(infer):
+        raise ConfigurationError(f"infer is {shown(infer)}: it must be a function of descriptors, or None")

@@ -81,6 +81,7 @@ def source_of(name: str, given: str | Path) -> Source:
             f"the code of the C++ operator {name} is {given!r}: give the code as a text, or the path of "
             "its file"
         )
+    check_text(f"the code of the C++ operator {name}", given)
     if "\n" not in given and "{" not in given:
         return FileSource(Path(given))
     plain = "".join(letter for letter in name.partition("<")[0] if letter.isalnum() or letter == "_")

@@ -13,6 +13,8 @@ from d5ray.errors import ConfigurationError
 Sound = npt.NDArray[np.floating[Any]]
 FLOOR = 1e-6  # added to an energy, so that silence has a logarithm
 
+LONGEST_WINDOW = 2**20  # samples, for which the table of all bands takes memory
+
 
 @final
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class LogMel:
 
     def __post_init__(self) -> None:
         for name in ("rate", "bands", "window", "hop"):
-            check_count(name, getattr(self, name))
+            check_count(name, getattr(self, name), high=LONGEST_WINDOW)
         check_number("lowest", self.lowest, low=0.0, low_included=True, high=self.rate / 2)
         empty = np.flatnonzero(self._triangles.sum(axis=1) == 0)
         if len(empty):

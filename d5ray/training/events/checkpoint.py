@@ -3,7 +3,7 @@
 from os import PathLike
 from typing import Any, final
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_path
 from d5ray.errors import ConfigurationError
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
@@ -36,6 +36,8 @@ class Checkpoint(Event):
         if every_steps is not None:
             check_count("every_steps", every_steps)
         check_count("keep", keep, low=0)
+        if path is not None and "://" not in str(path):
+            check_path("path", path)
         self.path = None if path is None else str(path)
         self.every_epochs = every_epochs
         self.every_steps = every_steps

@@ -11,6 +11,8 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.training.samplers.sampler import Indices, Sampler, generator
 
+MOST_BUCKETS = 1_000_000  # each of which is counted
+
 
 @final
 class BucketSampler(Sampler):
@@ -35,7 +37,7 @@ class BucketSampler(Sampler):
         buckets: int = 30,
         max_length: int | None = None,
     ) -> None:
-        check_count("buckets", buckets)
+        check_count("buckets", buckets, high=MOST_BUCKETS)
         if max_length is not None:
             check_count("max_length", max_length)
         self.lengths = _checked(lengths)

@@ -83,7 +83,8 @@ class BlockShuffleSampler(Sampler):
     def order(self, samples: int, *, epoch: int, seed: int) -> Indices:
         rng = generator(seed, epoch)
         blocks = rng.permutation(-(-samples // self.block))
-        starts = (blocks * self.block)[:, None] + np.arange(self.block)  # (blocks, block)
+        within = np.arange(min(self.block, samples))
+        starts = (blocks * self.block)[:, None] + within  # (blocks, block)
         found = starts.reshape(-1).astype(np.int64, copy=False)
         found = found[found < samples]
         for begin in range(0, samples, self.block * self.window):

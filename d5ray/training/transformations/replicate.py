@@ -9,6 +9,8 @@ from d5ray.checks import check_count
 from d5ray.training import chance
 from d5ray.training.transformations.transformation import Sampled, Shape, Transformation
 
+MOST_COPIES = 1000  # of one sample in a batch
+
 
 @final
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class ReplicateBatch(Transformation):
     copies: int = 2
 
     def __post_init__(self) -> None:
-        check_count("copies", self.copies)
+        check_count("copies", self.copies, high=MOST_COPIES)
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
