@@ -79,7 +79,9 @@ PARTS: dict[str, d5.Experiment] = {
     "samplers": experiment(train_sampler=d5.ChoiceSampler(weights=np.linspace(0.1, 1.0, len(DIGITS.train)))),
     "another framework": experiment(executor="numpy", executor_kwargs={"device": d5.CPUDevice()}),
     "a graph": experiment(topology=d5.Tree(6), distributed=d5.DPSGD()),
-    "odd numbers": experiment(optimizer=d5.SGD(1e-310), timeout_seconds=1e300, model_kwargs={1: (1, 2.0)}),
+    "odd numbers": experiment(
+        optimizer=d5.SGD(1e-310), timeout_seconds=1e300, model_kwargs={"hidden": {1: (1, 2.0)}}
+    ),
 }  # fmt: skip
 
 

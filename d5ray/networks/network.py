@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
-from d5ray.checks import check_kind
+from d5ray.checks import check_kind, check_text
 from d5ray.errors import ConfigurationError
 from d5ray.networks.frameworks import framework_of
 from d5ray.networks.graph import edits, inference, parts
@@ -62,6 +62,7 @@ class Network:
 
     def __init__(self, name: str = "network") -> None:
         check_kind("name", name, str, "a text")
+        check_text("name", name)
         self._state = Inferred(Graph(name))
         self._pending: Graph | None = None
         self._holder: Holder | None = None

@@ -1,13 +1,13 @@
 """Is an operator right: its outputs against a reference, its gradient against differences, run against run"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from d5ray.checks import check_choice, check_count, check_items, check_kind, check_path, check_rate, shown
-from d5ray.errors import ConfigurationError, ValidationError
+from d5ray.errors import ConfigurationError, D5Error, OperatorError, ValidationError, first_line
 from d5ray.operators.at_site import OperatorAtSite
 from d5ray.operators.custom_operator import CustomOp
 from d5ray.operators.directions import Directions
@@ -221,23 +221,37 @@ def _given(operator: Any, inputs: Any) -> tuple[Any, ...]:
         raise ConfigurationError(
             f"operator is {shown(operator)}: it must be a function of arrays, or have forward(inputs)"
         )
-    return check_items("inputs", inputs, "a list of arrays")
+    check_kind("inputs", inputs, list | tuple, "a list of arrays")
+    return tuple(inputs)
 
 
 def _unchanging(framework: Framework, operator: Any, inputs: Inputs, name: str) -> tuple[Numbers, ...]:
     """The outputs; `ValidationError` where the operator changes an input."""
     before = [None if each is None else framework.numbers(each) for each in inputs]
-    outputs = framework.outputs(operator, inputs)
+    outputs = _told(name, lambda: framework.outputs(operator, inputs))
     for at, (each, was) in enumerate(zip(inputs, before, strict=True)):
         if was is not None and framework.numbers(each).tobytes() != was.tobytes():
             raise ValidationError(f"{name} changed its input {at}: it must stay as it is")
     return outputs
 
 
+def _told(name: str, call: Callable[[], tuple[Numbers, ...]]) -> tuple[Numbers, ...]:
+    """What the user's own function gives; `OperatorError` says what it raises."""
+    try:
+        found: tuple[Numbers, ...] = call()
+        return found
+    except D5Error:
+        raise
+    except Exception as error:
+        raise OperatorError(
+            f"{name} failed ({type(error).__name__}: {first_line(error)}): it must take the inputs"
+        ) from error
+
+
 def _expected(reference: Any, inputs: Sequence[Numbers | None]) -> tuple[Numbers, ...]:
     """The reference's arrays in the memory of the host."""
     if callable(reference):
-        outputs = as_tuple(reference(*inputs))
+        outputs = _told("reference", lambda: as_tuple(reference(*inputs)))
     elif isinstance(reference, CustomOp):
         outputs = tuple(map(_numbers, reference.run_forward(np, inputs)))
     elif hasattr(reference, "forward"):

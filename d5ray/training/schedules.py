@@ -141,7 +141,7 @@ class OneCycle(Schedule):
     def value(self, time: int) -> float:
         start, top, last = self.peak / self.start_divisor, self.rise * self.length - 1, self.length - 1
         if time <= top:
-            return _half_cosine(start, self.peak, time / top)
+            return _half_cosine(start, self.peak, time / top if top else 1.0)
         return _half_cosine(self.peak, start / self.final_divisor, min(1.0, (time - top) / (last - top)))
 
     @property

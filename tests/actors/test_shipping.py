@@ -107,8 +107,8 @@ SHIPPED: dict[str, tuple[Callable[[Any], Experiment], str, str]] = {
         "e.executor_kwargs['device'].width", "4",
     ),
     "a class in a list in options": (
-        lambda mine: experiment(model_kwargs={"layers": [{"kind": mine.Device}]}),
-        "e.model_kwargs['layers'][0]['kind'].width", "4",
+        lambda mine: experiment(model_kwargs={"hidden": [{"kind": mine.Device}]}),
+        "e.model_kwargs['hidden'][0]['kind'].width", "4",
     ),
 }  # fmt: skip
 
@@ -187,7 +187,7 @@ def test_only_what_lies_beside_the_users_module_is_sent(modules: Path) -> None:
 def test_a_part_that_cannot_be_pickled_is_refused_with_the_remedy(tmp_path: Path) -> None:
     """An open file in a model's options: before anything is sent."""
     with (tmp_path / "log").open("w") as log, pytest.raises(ConfigurationError) as caught:
-        ship(experiment(model_kwargs={"log": log}))
+        ship(experiment(model_kwargs={"hidden": log}))
     for words in (
         "cannot be sent to the agents",
         "files that are not opened for reading",

@@ -111,6 +111,7 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
     cpp = {"name": "same", "source": SAME, "inputs": [vector], "outputs": [vector], "flags": ("-O0",)}
     return {
         "Allreduce": {"compressor": d5.RandomK(0.5)},
+        "ChocoSGD": {"compressor": d5.TopK(0.5), "gamma": 0.5},
         "Chain": {"sparsifier": d5.TopK(0.5), "quantizer": d5.Float16()},
         "Scheduled": {"rule": d5.SGD(0.1), "learning_rate": d5.Cosine(0.1, 10)},
         "SparseAllreduce": {"compressor": d5.TopK(0.5)},

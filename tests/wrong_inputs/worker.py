@@ -88,10 +88,9 @@ def _experiment_with(made: Any, folder: Path) -> dict[str, Any] | None:
         return {"distributed": made}
     if isinstance(made, d5.Topology):
         return {"distributed": d5.DPSGD, "topology": made, "agents": None}
-    if isinstance(made, d5.Compressor) and not made.unbiased:
-        return {"distributed": d5.CompressedSGD(d5.ErrorFeedback(made))}
     if isinstance(made, (d5.Compressor, d5.Reduction)):
-        return {"distributed": d5.CompressedSGD(made)}
+        unbiased = getattr(getattr(made, "compressor", made), "unbiased", True)
+        return {"distributed": d5.CompressedSGD(made if unbiased else d5.ErrorFeedback(made))}
     if isinstance(made, d5.Servers):
         return {"servers": made, "distributed": d5.ASGD}
     if isinstance(made, (d5.Slowdown, d5.ExponentialSlowdown, d5.HeavyTailedSlowdown)):

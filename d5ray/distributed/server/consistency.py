@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import MOST_RANKS, check_count
 from d5ray.distributed.server.requests import Request
 from d5ray.errors import ConfigurationError
 
@@ -129,7 +129,7 @@ class Synchronous(Consistency):
     backups: int = 0
 
     def __post_init__(self) -> None:
-        check_count("backups", self.backups, low=0)
+        check_count("backups", self.backups, 0, MOST_RANKS)
 
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
         return _Rounds(members, apply, self.backups)

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import check_kind, check_names, check_text, shown
 from d5ray.errors import ConfigurationError, OperatorError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.compiled import on_device

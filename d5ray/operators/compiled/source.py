@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from d5ray.checks import check_text
 from d5ray.errors import ConfigurationError, DataError
 
 

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.datasets.cifar import load_cifar10, load_cifar100
 from d5ray.training.datasets.clicks import load_clicks
@@ -62,6 +63,7 @@ def dataset_names() -> tuple[str, ...]:
 
 def check_dataset_name(name: str) -> None:
     """Raise the ConfigurationError that `load_dataset` would, without loading anything."""
+    check_kind("the name of a data set", name, str, "a text")
     if name not in dataset_names():
         raise ConfigurationError(f"unknown data set {name!r}: {nearest(name, dataset_names())}")
 

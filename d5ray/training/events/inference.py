@@ -13,6 +13,7 @@ from d5ray.training.loader import pieces_to_test
 
 INFERENCE_TIME = "inference_time"
 WARM_UP = 10  # calls that are not recorded
+MOST_CALLS = 1_000_000  # one after the other, at every evaluation
 
 
 @final
@@ -31,7 +32,7 @@ class MeasureInference(Event):
 
     def __init__(self, batch_size: int = 1, calls: int = 1000) -> None:
         check_count("batch_size", batch_size)
-        check_count("calls", calls)
+        check_count("calls", calls, high=MOST_CALLS)
         self.batch_size = batch_size
         self.calls = calls
 

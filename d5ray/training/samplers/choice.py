@@ -11,6 +11,8 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.training.samplers.sampler import Indices, Sampler, generator
 
+MOST_DRAWN = 100_000_000  # in an epoch, whose order is in memory
+
 
 @final
 class ChoiceSampler(Sampler):
@@ -40,7 +42,7 @@ class ChoiceSampler(Sampler):
         if not isinstance(replacement, bool):
             raise ConfigurationError(f"replacement is {replacement!r}: it must be True or False")
         if samples is not None:
-            check_count("samples", samples)
+            check_count("samples", samples, high=MOST_DRAWN)
         self.replacement = replacement
         self.samples = samples
         self.weights = None if weights is None else _checked(weights)
