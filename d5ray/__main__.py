@@ -9,7 +9,7 @@ try:
 
     import typer
 
-    from d5ray.checks import check_source, check_target
+    from d5ray import options
     from d5ray.dashboards import command as dashboard
     from d5ray.dashboards import sql_command
     from d5ray.metrics import failures
@@ -167,7 +167,9 @@ def check(
     key: Annotated[
         Path | None,
         typer.Option(
-            metavar="PUBLIC", callback=check_source, help="Also: is every file as the key's owner signed it?"
+            metavar="PUBLIC",
+            callback=options.source,
+            help="Also: is every file as the key's owner signed it?",
         ),
     ] = None,
     json: command.Json = False,
@@ -247,7 +249,7 @@ def keygen(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", callback=check_target, help="The private key; PATH.pub is the public one."
+            metavar="PATH", callback=options.target, help="The private key; PATH.pub is the public one."
         ),
     ],
     json: command.Json = False,
@@ -266,7 +268,7 @@ def export(
     run: NameOfAny,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="csv, json, benchmarker, tensorboard or mlflow.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="PATH", callback=check_target, help="Where; by default here.")
+        Path | None, typer.Option(metavar="PATH", callback=options.target, help="Where; by default here.")
     ] = None,
     json: command.Json = False,
 ) -> None:
@@ -296,7 +298,7 @@ def report(
         typer.Option(
             "--output",
             metavar="PATH",
-            callback=check_target,
+            callback=options.target,
             help="A .html page, a .md text, or a folder for all.",
         ),
     ] = Path("report.html"),
@@ -323,7 +325,7 @@ def timeline(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", metavar="FILE", callback=check_target, help="Where; compressed if it ends in .gz."
+            "--output", metavar="FILE", callback=options.target, help="Where; compressed if it ends in .gz."
         ),
     ] = Path("trace.json"),
     first: Annotated[int, typer.Option("--from", metavar="STEP", help="The first step.")] = 0,
@@ -347,15 +349,17 @@ def timeline(
 
 @app.command()
 def network(
-    file: Annotated[Path, typer.Argument(metavar="FILE", callback=check_source, help="An ONNX file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", callback=options.source, help="An ONNX file.")],
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", callback=check_target, help="Also draw it there, as an SVG."),
+        typer.Option(metavar="PATH", callback=options.target, help="Also draw it there, as an SVG."),
     ] = None,
     compare: Annotated[
         Path | None,
         typer.Option(
-            metavar="OTHER", callback=check_source, help="Instead say where another ONNX file parts from it."
+            metavar="OTHER",
+            callback=options.source,
+            help="Instead say where another ONNX file parts from it.",
         ),
     ] = None,
     stages: Annotated[

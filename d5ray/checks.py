@@ -141,32 +141,37 @@ def check_text(name: str, value: str) -> None:
         raise ConfigurationError(told) from error
 
 
-def check_source(path: Path | None) -> Path | None:
-    """A path to read from. Raises `ConfigurationError` for a folder, a device, or a pipe that has a name.
+def check_source(name: str, path: Path | None) -> Path | None:
+    """A path to read from, said under this name.
 
-    Nobody may ever write into such a pipe; those of a shell, <(…), have none.
+    Raises `ConfigurationError` for a folder, a device, or a pipe that has a name: nobody may ever write into
+    it; those of a shell, <(…), have none.
     """
     if path is None or path.parent in (Path("/dev/fd"), Path("/proc/self/fd")) or path == Path("/dev/stdin"):
         return path
-    check_path("the file", path)
+    check_path(name, path)
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
-        raise ConfigurationError(f"{str(path)!r} {what}: give the path of a file that can be read")
+        raise ConfigurationError(f"{name} {str(path)!r} {what}: give the path of a file that can be read")
     return path
 
 
-def check_target(path: Path | None) -> Path | None:
-    """A path to write to. Raises `ConfigurationError` for an address, a device, a pipe, odd characters."""
+def check_target(name: str, path: Path | None) -> Path | None:
+    """A path to write to, said under this name.
+
+    Raises `ConfigurationError` for an address, a device, a pipe, odd characters.
+    """
     if path is not None:
-        check_path("the path", path)
+        check_path(name, path)
         if path.parts[:1] and path.parts[0].endswith(":"):
             raise ConfigurationError(
-                f"{str(path)!r} is an address: give a path of this machine, and copy what is written there"
+                f"{name} {str(path)!r} is an address: give a path of this machine, and copy what is "
+                "written there"
             )
         if not str(path).isprintable():
-            raise ConfigurationError(f"{str(path)!r} has characters that nobody sees: leave them out")
+            raise ConfigurationError(f"{name} {str(path)!r} has characters that nobody sees: leave them out")
         if path.exists() and not (path.is_file() or path.is_dir()):  # which root would replace by a file
-            raise ConfigurationError(f"{str(path)!r} is a device or a pipe: give the path of a file")
+            raise ConfigurationError(f"{name} {str(path)!r} is a device or a pipe: give the path of a file")
     return path
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from d5ray.checks import check_address, check_source, check_target
+from d5ray import options
+from d5ray.checks import check_address
 
 PAGE = "page"
 
@@ -39,7 +40,7 @@ def page(
         Path | None,
         typer.Option(
             metavar="FILE",
-            callback=check_source,
+            callback=options.source,
             help="What a browser must know, in a file of mode 600; by default D5RAY_TOKEN, or a random one.",
         ),
     ] = None,
@@ -58,7 +59,7 @@ def grafana(
         Path | None,
         typer.Option(
             metavar="DIR",
-            callback=check_target,
+            callback=options.target,
             help="Where; by default where the Grafana of the Ray that runs looks.",
         ),
     ] = None,

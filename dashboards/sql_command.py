@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from d5ray.checks import check_address, check_count, check_source, check_target
+from d5ray import options
+from d5ray.checks import check_address, check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics import series
 from d5ray.metrics.folders import runs_root
@@ -35,7 +36,7 @@ Query = Annotated[
 ]
 Format = Annotated[str, typer.Option("--format", help="table, csv, json, arrow or parquet.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", callback=check_target, help="Where to write it.")
+    Path | None, typer.Option("--output", metavar="FILE", callback=options.target, help="Where to write it.")
 ]
 Rows = Annotated[int | None, typer.Option("--rows", metavar="N", help="Show at most so many rows.")]
 TokenFile = Annotated[
@@ -43,7 +44,7 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        callback=check_source,
+        callback=options.source,
         help="With a server's token, such as flight.json; else D5RAY_TOKEN.",
     ),
 ]

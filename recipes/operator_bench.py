@@ -140,9 +140,8 @@ def seconds_of(text: str) -> float:
     except (ValueError, KeyError):
         seconds = 0.0
     if not 0 < seconds <= LONGEST_SECONDS:
-        raise ConfigurationError(
-            f"--budget {text!r} is no duration of at most 30 days: give one such as 60s, 5m or 1h"
-        )
+        what = "longer than 30 days" if seconds > 0 else "no duration"
+        raise ConfigurationError(f"--budget {text!r} is {what}: give one such as 60s, 5m or 1h")
     return seconds
 
 

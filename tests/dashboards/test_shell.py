@@ -170,8 +170,11 @@ def test_one_query_is_written_in_every_format(tmp_path: Path) -> None:
         (("first", "select 1", "--rows", "-1"), "at least 1"),
         (("frist", "select 1"), "did you mean 'first'"),
         (("grpc+tcp://127.0.0.1:1", "select 1"), "needs its token"),
-        (("grpc+tcp://127.0.0.1:1", "select 1", "--token-file", "/nowhere/x"), "no token can be read"),
-        (("first", "select 1", "--token-file", "x"), "is for a server"),
+        (
+            ("grpc+tcp://127.0.0.1:1", "select 1", "--token-file", "/nowhere/x"),
+            "--token-file '/nowhere/x' does not exist",
+        ),
+        (("first", "select 1", "--token-file", "pyproject.toml"), "is for a server"),
         (("first", "--serve", "here"), "give PORT"),
     ],
 )

@@ -46,12 +46,12 @@ def test_three_dots_leave_a_leaf_open_and_fix_the_class() -> None:
 
 def test_leaves_of_what_is_passed_on_are_entries_of_its_arguments() -> None:
     """A model of which one argument is fixed and another free."""
-    fixed = {"dataset": "digits", "model": "mlp", "model.hidden": (9,)}
-    mutable: dict[str, Any] = {"optimizer": d5.SGD(0.1), "model.other": 1}
-    assert recipe(fixed, mutable).made().model_kwargs == {"hidden": (9,), "other": 1}
-    assert recipe(fixed, mutable, model__other=2).made().model_kwargs == {"hidden": (9,), "other": 2}
-    with pytest.raises(ConfigurationError, match=r"'model\.hidden' is FIXED"):
-        recipe(fixed, mutable, model__hidden=(1,))
+    fixed = {"dataset": "digits", "model": "resnet", "model.depth": 8}
+    mutable: dict[str, Any] = {"optimizer": d5.SGD(0.1), "model.width": 1}
+    assert recipe(fixed, mutable).made().model_kwargs == {"depth": 8, "width": 1}
+    assert recipe(fixed, mutable, model__width=2).made().model_kwargs == {"depth": 8, "width": 2}
+    with pytest.raises(ConfigurationError, match=r"'model\.depth' is FIXED"):
+        recipe(fixed, mutable, model__depth=14)
 
 
 WHOLE = BASE | {"optimizer": d5.Momentum, "optimizer_args": (0.1, 0.9)}

@@ -69,7 +69,7 @@ def test_a_run_too_short_for_its_schedule_says_so() -> None:
         cifar10_resnet44,
         {"dataset": "synthetic", "epochs": 90, "model_kwargs": {"depth": 8, "width": 1},
          "dataset_kwargs": {"shape": (3, 8, 8), "classes": 2, "samples": 2}},
-        {"transformations": ()},
+        {"transformations": (), "batch_size": 2},
     )  # fmt: skip
     with (
         pytest.warns(UserWarning, match=r"plans something at epoch 123, but the run ends after 90 epochs"),
