@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 BEGINS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"  # the last four are the wide ones of East Asian texts
+NUMBERS = r"^[-+][0-9.,:eE +-]*$"  # a row of them: whatever it computes does no harm
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def disarmed(rows: Rows) -> Rows:
     """The rows, with an apostrophe before each text that begins with a sign of `BEGINS`; numbers stay.
 
-    >>> disarmed(pa.table({"text": ["=1+1", "a=1", None], "number": [-1.0, 2.0, 3.0]})).to_pydict()
-    {'text': ["'=1+1", 'a=1', None], 'number': [-1.0, 2.0, 3.0]}
+    >>> disarmed(pa.table({"text": ["=1+1", "a=1", "-1 100"], "number": [-1.0, 2.0, 3.0]})).to_pydict()
+    {'text': ["'=1+1", 'a=1', '-1 100'], 'number': [-1.0, 2.0, 3.0]}
     """
     for place, field in enumerate(rows.schema):
         if _is_text(field.type):
@@ -35,6 +36,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _disarmed(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     kind = texts.type
     first = pc.utf8_slice_codeunits(texts, 0, 1)
-    armed = pc.is_in(first, pa.array(list(BEGINS), kind))
+    numbers = pc.match_substring_regex(texts, NUMBERS)
+    armed = pc.and_not(pc.is_in(first, pa.array(list(BEGINS), kind)), numbers)
     quoted = pc.binary_join_element_wise(pa.scalar("'", kind), texts, pa.scalar("", kind))
     return pc.if_else(armed, quoted, texts)
