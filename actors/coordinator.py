@@ -31,7 +31,8 @@ class Coordinator:
     """Makes the members' descriptions of a group; an epoch is used once.
 
     It draws the run's secret, which members get with their group, and show nobody else.
-    here: the driver's own place. The rendezvous of the groups opens with the first of them.
+    here: the driver's own place. A rendezvous opens with the first group that needs it: one at the loopback
+        address for those on the driver's node, one at the node's own as soon as members are on others.
     mirror: what Ray's metrics show of the run as a whole. encrypted: as in `Group`.
     """
 
@@ -50,7 +51,7 @@ class Coordinator:
         self.epoch = -1
         self._secret = Secret.new()
         self._encrypted = encrypted
-        self._rendezvous: Rendezvous | None = None
+        self._rendezvous: dict[str, Rendezvous] = {}  # by the host at which it listens
         self._present: Callable[[], int] | None = None
         self._failures: Counter[str] = Counter()
         self._mirror = mirror or silent()
@@ -65,16 +66,16 @@ class Coordinator:
         self.epoch += 1
         nodes = tuple(place.node for place in places)
         together = len(set(nodes)) == 1
-        if self._rendezvous is None:
-            near = set(nodes) == {self.here.node}
-            self._rendezvous = Rendezvous(LOOPBACK if near else self.here.address, self._secret)
+        host = LOOPBACK if set(nodes) == {self.here.node} else self.here.address
+        if host not in self._rendezvous:
+            self._rendezvous[host] = Rendezvous(host, self._secret)
         return [
             Group(
                 name=self.name,
                 epoch=self.epoch,
                 rank=rank,
                 size=len(places),
-                store=self._rendezvous.address,
+                store=self._rendezvous[host].address,
                 host=LOOPBACK if together else place.address,
                 timeout_seconds=self.timeout_seconds,
                 nodes=nodes,
@@ -85,8 +86,9 @@ class Coordinator:
 
     def lose(self, group: Group) -> None:
         """The actor of this member is gone: the others shall not wait for it."""
-        if self._rendezvous is not None:
-            self._rendezvous.lose(group.label, group.rank, group.size)
+        for rendezvous in self._rendezvous.values():
+            if rendezvous.address == group.store:
+                rendezvous.lose(group.label, group.rank, group.size)
 
     def count(self, present: Callable[[], int]) -> None:
         """From now on the mirror asks this how many agents take part."""
@@ -106,6 +108,5 @@ class Coordinator:
     def close(self) -> None:
         """End the rendezvous: members that still wait for others get `PeerLost`."""
         self._mirror.close()
-        if self._rendezvous is not None:
-            self._rendezvous.close()
-            self._rendezvous = None
+        while self._rendezvous:
+            self._rendezvous.popitem()[1].close()

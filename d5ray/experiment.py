@@ -69,7 +69,8 @@ class Experiment:
     mirror_seconds   between two looks of Ray's metrics, for Prometheus, at each actor; 0: they show nothing
     servers        how many parameter servers, where the distributed optimizer uses them; see `Servers`
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
-    orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' from the next epoch on
+    orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' by the others: as soon as
+                   they form a group anew, and where they need none, from the next epoch on
     slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
     events         what happens around the training, such as `(StopAtAccuracy(0.98), Checkpoint())`
     late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`

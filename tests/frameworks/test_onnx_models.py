@@ -141,14 +141,14 @@ def test_layers_that_were_exported_give_what_they_gave(framework: str) -> None:
     assert check(framework, of_folder("pytorch-converted")) == 79
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @every_framework
 def test_famous_networks_give_what_onnx_computed(framework: str) -> None:
     """Nine of them."""
     assert check(framework, famous()) == 9
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @every_framework
 def test_what_functions_are_written_out_to_gives_what_they_give(framework: str) -> None:
     """Several hundred, attention and losses among them; random ones draw other numbers."""

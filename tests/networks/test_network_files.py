@@ -383,7 +383,7 @@ def test_nodes_are_put_in_order_in_linear_time_and_a_large_circle_is_told_briefl
     assert len(said) < 1000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_200_000_nodes_are_read_in_10_seconds() -> None:
     """Of an idle processor's time; half as much again of a busy one's. ONNX's own conversion takes longer."""
     for opset in (13, 28):

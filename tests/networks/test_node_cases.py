@@ -9,7 +9,7 @@ from d5ray.networks.network import Network
 from tests.networks.node_cases import FRAMEWORKS, PAGE, Verdict, _difference, operator_of, page, verdicts
 from tests.ops.onnx_cases import _collected
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 SHARE = {"numpy": 0.95, "torch": 0.95, "tensorflow": 0.93}  # that must be right
 
 

@@ -114,7 +114,7 @@ def test_a_case_of_every_type_passes_in_a_graph(case: Case, tf: Any, builders: A
     check(case, arrays(case, outputs))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("case", parameters("tensorflow", one_node()))
 def test_every_case_passes_in_a_graph(case: Case, tf: Any, builders: Any) -> None:
     """With the integers and booleans as the network's constants, and all shapes known."""

@@ -27,7 +27,7 @@ def test_a_hundred_wrong_arguments_are_refused_or_work(tmp_path: Path) -> None:
     assert in_words(100, 20, tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", range(4))
 def test_2000_wrong_arguments_are_refused_or_work(tmp_path: Path, seed: int) -> None:
