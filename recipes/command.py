@@ -180,7 +180,7 @@ def code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
     try:
         return _code_of(app, words)
     except D5Error as error:
-        return _failed(_readable(str(error), words))
+        return _failed(_readable(failures.without_traceback(error), words))
     except typer.TyperException as error:  # a wrong option; without any, the help was shown
         text = error.format_message()
         return _failed(_readable(f"{text} (--help shows what there is)", words)) if text else 0

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,6 +16,9 @@ _ODD = (  # what unforeseen values lead to
     StopIteration, pa.ArrowException,
 )  # fmt: skip
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BEGINS = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_PACKAGES = (str(Path(__file__).parents[1]), "site-packages")  # in which no user looks for his own mistake
 
 
 def foreseen(error: BaseException) -> bool:
@@ -45,6 +50,22 @@ def told(error: BaseException) -> str:
     file = keep(error)
     where = "the traceback cannot be written anywhere" if file is None else f"the traceback is in {file}"
     return f"{sentence(error)}; {where}"
+
+
+def without_traceback(error: D5Error) -> str:
+    """The text of an error; where that has the traceback of another process, such as an agent's, one line.
+
+    It names the user's own line, and the file that has the traceback.
+    """
+    head, begins, rest = str(error).partition(_BEGINS)
+    if not begins:
+        return head
+    last = rest.rpartition(_BEGINS)[2]
+    said = [line for line in last.splitlines() if line.strip() and not line.startswith(" ")]
+    frames = _FRAME.findall(last)
+    own = [frame for frame in frames if not any(package in frame[0] for package in _PACKAGES)] or frames
+    place = " ({}, line {}, in {})".format(*own[-1]) if own else ""
+    return f"{head.rstrip().removesuffix(':')}: {' '.join(said)}{place}; the traceback is in {keep(error)}"
 
 
 @contextlib.contextmanager

@@ -83,6 +83,31 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert len(list(old.iterdir())) == tracebacks.MOST_KEPT
 
 
+def test_what_the_users_own_code_raises_in_an_agent_is_one_line_that_names_it(tmp_path: Path) -> None:
+    """An optimizer with a mistake: the agent, the step, the user's line; the whole traceback in a file."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import d5ray as d5\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(d5.Optimizer):\n"
+        "    def update(self, x, gradient, state):\n"
+        "        raise ValueError('my rule has\\na mistake')\n"
+        "FIXED = {'model': 'mlp', 'dataset': 'digits', 'epochs': 1, 'agents': 1}\n"
+        "MUTABLE = {'optimizer': Mine()}\n"
+        "METRICS = [d5.TestAccuracy() >= 0.1]\n"
+    )
+    done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
+    assert done.code == 3, done
+    (line,) = [each for each in done.err.splitlines() if each.startswith("error: ")]
+    told, _, where = line.partition("; the traceback is in ")
+    assert told == (
+        "error: TrainingAgent(rank=0) failed at step 0: ValueError: my rule has a mistake "
+        f"({file}, line 6, in update)"
+    )
+    assert "Traceback" not in done.err and "Traceback (most" in Path(where).read_text()
+
+
 def test_a_traceback_goes_to_the_folder_of_the_run(tmp_path: Path) -> None:
     """Of an error within a run; once, also where it is asked for again; elsewhere where that is not there."""
     (tmp_path / "run").mkdir()
