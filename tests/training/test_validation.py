@@ -115,7 +115,7 @@ def test_what_is_no_rule_is_said() -> None:
         d5.check_optimizer(Spoils(), reference=d5.SGD(0.1))
     with pytest.raises(ValidationError, match="departs from the reference at step 1"):
         d5.check_optimizer(Explodes(), reference=d5.SGD(0.1))
-    with pytest.raises(ConfigurationError, match=r"gave 1 parameters: it must give .* each of 4 steps"):
+    with pytest.raises(ConfigurationError, match=r"gave 1 parameters: it must be a .* each of 4 steps"):
         d5.check_optimizer(d5.SGD(0.1), reference=lambda x, gradient, steps: [x], steps=4)
     with pytest.raises(ConfigurationError, match="it must be an Optimizer"):
         d5.check_optimizer(0.1, reference=d5.SGD(0.1))  # type: ignore[arg-type]
