@@ -88,6 +88,7 @@ def simulate(
             "for each other's steps"
         )
     check_kind("origin", origin, RunOrigin | None, "None, or a RunOrigin")
+    check_kind("order", order, Order | None, "None, or the Order of another run")
     root = store.runs_root() if root is None else check_path("root", root)
     checkpoint = None if resume is None else found_for(experiment, resume, root)
     store.check_writable(root)

@@ -11,6 +11,8 @@ import numpy as np
 from d5ray.checks import MOST_RANKS, check_count, is_number, shown
 from d5ray.errors import ConfigurationError
 
+SLOWEST = 1e6  # times as long: a step of a millisecond takes a quarter of an hour
+
 
 class Slowness(ABC):
     """Makes an agent's gradient computations take a multiple of the time."""
@@ -113,8 +115,8 @@ def check_slownesses(given: object, agents: int) -> tuple[Slowness, ...]:
 
 
 def _check_factor(name: str, value: object, low: float = 1.0) -> None:
-    if not is_number(value) or value < low:  # type: ignore[operator]
-        raise ConfigurationError(f"{name} is {shown(value)}: it must be a finite number of at least {low:g}")
+    if not is_number(value) or not low <= value <= SLOWEST:  # type: ignore[operator]
+        raise ConfigurationError(f"{name} is {shown(value)}: it must be from {low:g} to {SLOWEST:g}")
 
 
 def _check_agent(agent: object) -> None:

@@ -1,6 +1,7 @@
 """What a Network knows of its tensors before anything runs, against ONNX's own cases of every operator"""
 
 from d5ray.networks.network import Network
+from d5ray.operators.node import Node
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from tests.ops.onnx_cases import CHANGED, Case, one_node
 
@@ -39,3 +40,13 @@ def test_types_and_shapes_are_those_that_every_case_of_onnx_has() -> None:
             elif found.get(name) != expected:
                 wrong.append(f"{case.name}: {name} is {found.get(name)}, expected {expected}")
     assert wrong == []
+
+
+def test_parts_whose_sizes_a_pass_decides_have_the_axes_of_the_whole() -> None:
+    """ONNX's own inference forgets them; what cannot go on without, such as TensorFlow's graph, refuses."""
+    network = Network("parts")
+    network.add_input("x", TensorDescriptor("float32", ("batch", 6, 2)))
+    network.add_input("sizes", TensorDescriptor("int64", (2,)))
+    network.add_node(Node("Split", ("x", "sizes"), ("first", "last"), {"axis": -2}, name="split"))
+    for name in ("first", "last"):
+        assert network.descriptors[name] == TensorDescriptor("float32", ("batch", None, 2))

@@ -23,6 +23,9 @@ RIGHT = {  # what the user's own code does is his
 STARTS = {  # what is right, and would start a Ray
     ("launch", "root", wrong) for wrong in ("a folder's path", "a folder's path as a text", "no file", "text")
 }
+LATER = {  # whose bound is the size of the model, which an experiment alone knows
+    ("RandomK", "k"), ("TopK", "k"), ("UnbiasedRandomK", "k"), ("PowerSGD", "rank"),
+}  # fmt: skip
 SILENCE = 120.0  # seconds after which a process is taken to hang, on a machine that does other things too
 
 
@@ -35,7 +38,8 @@ class Became:
 
     @property
     def right(self) -> bool:
-        return self.what in ("accepted", "refused")
+        later = self.case[:2] in LATER and self.what in (BY_THE_EXPERIMENT, AT_THE_START)
+        return self.what in (ACCEPTED, REFUSED) or later
 
     def __str__(self) -> str:
         name, parameter, wrong = self.case

@@ -89,8 +89,8 @@ def _experiment_with(made: Any, folder: Path) -> dict[str, Any] | None:
     if isinstance(made, d5.Topology):
         return {"distributed": d5.DPSGD, "topology": made, "agents": None}
     if isinstance(made, (d5.Compressor, d5.Reduction)):
-        unbiased = getattr(getattr(made, "compressor", made), "unbiased", True)
-        return {"distributed": d5.CompressedSGD(made if unbiased else d5.ErrorFeedback(made))}
+        faithful = made.faithful if isinstance(made, d5.Reduction) else made.unbiased
+        return {"distributed": d5.CompressedSGD(made if faithful else d5.ErrorFeedback(made))}
     if isinstance(made, d5.Servers):
         return {"servers": made, "distributed": d5.ASGD}
     if isinstance(made, (d5.Slowdown, d5.ExponentialSlowdown, d5.HeavyTailedSlowdown)):

@@ -13,7 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph, Values
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_to, value_info
 from d5ray.networks.graph.schemas import check_node
-from d5ray.networks.graph.sizes import counted, simplified, unscaled
+from d5ray.networks.graph.sizes import counted, part_of, simplified, unscaled
 from d5ray.operators import collective_shapes  # noqa: F401 - registers its rules
 from d5ray.operators import inference as rules
 from d5ray.operators.node import Node
@@ -180,6 +180,9 @@ def _by_onnx(
             outputs[each.name] = _without_foreign(descriptor, symbols)
     if node.type == "Reshape" and (better := counted(node, constants, known)) is not None:
         outputs[node.outputs[0]] = better
+    if node.type == "Split" and (part := part_of(node, known)) is not None:
+        known_parts = {name: each for name, each in outputs.items() if each.shape is not None}
+        outputs = {name: part for name in node.outputs if name} | known_parts
     if node.type == "Resize" and node.outputs[0] in outputs:
         outputs[node.outputs[0]] = unscaled(node, constants, known, outputs[node.outputs[0]])
     return outputs

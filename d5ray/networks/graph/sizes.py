@@ -48,6 +48,17 @@ def counted(node: Node, constants: Values, known: Mapping[str, TensorDescriptor]
     return TensorDescriptor(given.dtype, [rest if size == -1 else size for size in wanted])
 
 
+def part_of(node: Node, known: Mapping[str, TensorDescriptor]) -> TensorDescriptor | None:
+    """What a Split makes of whose sizes ONNX's inference knows nothing, not even how many axes it has."""
+    given = known.get(node.inputs[0])
+    if given is None or given.shape is None:
+        return None
+    axis = int(node.attributes.get("axis", 0)) % len(given.shape)
+    return TensorDescriptor(
+        given.dtype, [None if at == axis else size for at, size in enumerate(given.shape)]
+    )
+
+
 def unscaled(
     node: Node, constants: Values, known: Mapping[str, TensorDescriptor], made: TensorDescriptor
 ) -> TensorDescriptor:
