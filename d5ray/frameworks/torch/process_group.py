@@ -56,7 +56,7 @@ class GlooGroup:
         connecting_seconds: float | None = None,
     ) -> None:
         """timeout_seconds: of a message. connecting_seconds: until all are connected; None: as long."""
-        self._seconds = timeout_seconds
+        self._timeout = timedelta(seconds=timeout_seconds)
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timedelta(seconds=connecting_seconds or timeout_seconds)
         options._threads = 1  # for gloo's own collectives, which are not used
@@ -74,7 +74,7 @@ class GlooGroup:
         """Begin to send; the bytes must stay as they are until the work is waited for."""
         group = self._open(to)
         try:
-            return Work(group.send([torch.from_numpy(message)], to, tag), to, self._seconds)
+            return Work(group.send([torch.from_numpy(message)], to, tag), to, self._timeout)
         except RuntimeError as error:
             text = str(error)
         raise _broken(to, text)
@@ -83,7 +83,7 @@ class GlooGroup:
         """Begin to receive into the bytes."""
         group = self._open(source)
         try:
-            return Work(group.recv([torch.from_numpy(message)], source, tag), source, self._seconds)
+            return Work(group.recv([torch.from_numpy(message)], source, tag), source, self._timeout)
         except RuntimeError as error:
             text = str(error)
         raise _broken(source, text)
@@ -108,10 +108,10 @@ class Work:
 
     __slots__ = ("_peer", "_timeout", "_work")
 
-    def __init__(self, work: Any, peer: int, seconds: float) -> None:
+    def __init__(self, work: Any, peer: int, timeout: timedelta) -> None:
         self._work = work
         self._peer = peer
-        self._timeout = timedelta(seconds=seconds)
+        self._timeout = timeout
 
     def wait(self, seconds: float | None = None) -> None:
         """Until it has arrived, or left, or raises `Broken`. seconds: instead of the group's time-out."""
