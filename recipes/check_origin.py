@@ -123,8 +123,14 @@ def machine(folder: Folder) -> Iterator[str]:
     if missing:
         yield f"the environment lacks {', '.join(missing)}"
         return
-    if odd := folder.facts("git_dirty") - {"yes", "no", None}:
-        yield f"git_dirty is {', '.join(map(short, odd))}: it must be yes or no, and d5ray never writes else"
+    without = any(commit.startswith("unavailable: ") for commit in folder.facts("git_commit"))
+    odd = {
+        dirty
+        for dirty in folder.facts("git_dirty") - {"yes", "no", None}
+        if not (without and dirty.startswith("unavailable: "))
+    }
+    if odd:
+        yield f"git_dirty is {', '.join(map(short, odd))}: it must be yes or no where there is a commit"
     dirty = "-dirty" if "yes" in folder.facts("git_dirty") else ""
     commits = {commit + dirty for commit in folder.facts("git_commit")}
     for column, facts in (

@@ -213,6 +213,7 @@ FORGED: dict[str, tuple[tuple[str, Change], str]] = {
     "another commit": (to("git", "0" * 40), "git is 0000.* in runs, the environment has"),
     "no commit": (to("git", None), "no git is recorded"),
     "a commit that was clean": (fact("git_dirty", "perhaps"), "it must be yes or no"),
+    "a commit of which nobody knew": (fact("git_dirty", "unavailable: git"), "it must be yes or no"),
     "another host": (to("host", "elsewhere"), "host is elsewhere in runs"),
     "another machine": (fact("hostname", "elsewhere"), "the environment has elsewhere"),
     "another hash of FIXED": (to("recipe_hash", "0" * 64), "FIXED has the hash"),
@@ -284,6 +285,17 @@ def test_a_run_as_it_was_keeps_the_rules(made: Path) -> None:
     assert done.code == 0
     assert "SUCCESS" in done.out
     assert "· this finds accidents and contradictions, not a careful liar" in done.out
+
+
+@pytest.mark.parametrize("git", [True, False])
+def test_a_run_outside_of_a_repository_keeps_the_rules(
+    git: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No commit is known there, nor where there is no git; none is missing."""
+    monkeypatch.chdir(tmp_path)
+    if not git:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    assert violations(Run(simulated())) == []
 
 
 @pytest.mark.parametrize("name", TAMPERED)
