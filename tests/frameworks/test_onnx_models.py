@@ -111,7 +111,7 @@ def listed(framework: str) -> Mapping[str, str]:
     """By pattern of the name, words of the error of what does not run."""
     with Path(exceptions.__file__).with_suffix(".toml").open("rb") as file:
         tables = tomllib.load(file)
-    return tables["models"] | tables.get(f"models_{framework}", {})
+    return {**tables["models"], **tables.get(f"models_{framework}", {})}
 
 
 def check(framework: str, models: Iterator[Model]) -> int:
