@@ -116,7 +116,7 @@ def check_slownesses(given: object, agents: int) -> tuple[Slowness, ...]:
 
 def _check_factor(name: str, value: object, low: float = 1.0) -> None:
     if not is_number(value) or not low <= value <= SLOWEST:  # type: ignore[operator]
-        raise ConfigurationError(f"{name} is {shown(value)}: it must be from {low:g} to {SLOWEST:g}")
+        raise ConfigurationError(f"{name} is {shown(value)}: it must be from {low:g} to {SLOWEST:,.0f}")
 
 
 def _check_agent(agent: object) -> None:

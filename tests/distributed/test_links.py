@@ -347,12 +347,12 @@ def test_a_random_slowdown_of_one_agent_leaves_the_others_alone() -> None:
 
 
 WRONG_SLOWNESSES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: d5.Slowdown(0, 0.5), "factor is 0.5: it must be from 1 to 1e+06"),
+    (lambda: d5.Slowdown(0, 0.5), "factor is 0.5: it must be from 1 to 1,000,000"),
     (lambda: d5.Slowdown(0, math.nan), "factor is nan"),
     (lambda: d5.Slowdown(0, math.inf), "factor is inf"),
     (lambda: d5.Slowdown(0, True), "factor is True"),
     (lambda: d5.Slowdown(0, "4"), "factor is '4'"),  # type: ignore[arg-type]
-    (lambda: d5.ExponentialSlowdown(-0.1), "mean is -0.1: it must be from 0 to 1e+06"),
+    (lambda: d5.ExponentialSlowdown(-0.1), "mean is -0.1: it must be from 0 to 1,000,000"),
     (lambda: d5.ExponentialSlowdown(math.nan), "mean is nan"),
     (lambda: d5.HeavyTailedSlowdown(1.0), "shape is 1.0: it must be a number greater than 1"),
     (lambda: d5.HeavyTailedSlowdown(math.nan), "shape is nan"),
