@@ -13,8 +13,9 @@ try:
     from d5ray.dashboards import command as dashboard
     from d5ray.dashboards import sql_command
     from d5ray.metrics import failures
-    from d5ray.recipes import bench, command, library
-    from d5ray.recipes.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
+    from d5ray.recipes.engine import command, library
+    from d5ray.recipes.engine.operators import command as bench
+    from d5ray.recipes.engine.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 except Exception as error:  # a package is broken, or a file of the user's has its name
     import sys
 
@@ -181,7 +182,8 @@ def check(
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics import series  # noqa: PLC0415
-    from d5ray.recipes import checker, series_checker, signatures  # noqa: PLC0415
+    from d5ray.recipes.engine import signatures  # noqa: PLC0415
+    from d5ray.recipes.engine.checking import checker, series_checker  # noqa: PLC0415
 
     found = series.find(run)
     signed = signatures.violations(found, key)
@@ -230,8 +232,8 @@ def rerun(
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.metrics.store import Run  # noqa: PLC0415
-    from d5ray.recipes.reruns import DIFFERS, OPEN  # noqa: PLC0415
-    from d5ray.recipes.reruns import rerun as rerun_it  # noqa: PLC0415
+    from d5ray.recipes.engine.reruns import DIFFERS, OPEN  # noqa: PLC0415
+    from d5ray.recipes.engine.reruns import rerun as rerun_it  # noqa: PLC0415
 
     result = rerun_it(Run.find(run), trust=trust, address=address, quiet=json)
     if json:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
+from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.console import Table
 from d5ray.dashboards.numbers import count, number, size
 from d5ray.metrics import rates, side_by_side, simulations
-from d5ray.metrics.executors import EXECUTOR_TIME
 from d5ray.metrics.statistics import Estimate
-from d5ray.metrics.updates import RULE_STEP_TIME, RULE_TIME
 
 Tables = Mapping[str, pa.Table]
 

@@ -9,8 +9,8 @@ gradients fall alike (Smith, Kindermans, Ying, Le, arXiv:1711.00489), in fewer u
 
 import d5ray as d5
 from d5ray.metrics.trainings import AccuracyDifference, TrainingTimeRatio, UpdatesRatio
-from d5ray.recipes.command import main
-from d5ray.recipes.trainings import Training, Trainings
+from d5ray.recipes.engine.command import main
+from d5ray.recipes.jobs.trainings import Training, Trainings
 
 RATE = d5.Piecewise(0.05, {20: 0.01, 30: 0.002})
 BATCH_SIZE = 16  # of an agent, at the start

@@ -12,7 +12,7 @@ import d5ray as d5
 
 # Using PyTorch as the framework
 import d5ray.frameworks.torch as d5fw
-from d5ray.recipes.command import main
+from d5ray.recipes.engine.command import main
 from d5ray.recipes.models import ActorCritic
 
 # Fixed components: whoever competes keeps them

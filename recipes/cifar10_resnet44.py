@@ -15,7 +15,7 @@ import d5ray as d5
 
 # Using PyTorch as the framework
 import d5ray.frameworks.torch as d5fw
-from d5ray.recipes.command import main
+from d5ray.recipes.engine.command import main
 
 # Fixed components: whoever competes keeps them
 FIXED = {

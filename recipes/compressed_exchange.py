@@ -19,8 +19,8 @@ from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.distributed.compression.top_k import TopK
 from d5ray.metrics.exchanges import GradientExchangeSpeedup
-from d5ray.recipes.command import main
-from d5ray.recipes.gradient_exchanges import MATRIX, Averaged, GradientExchanges
+from d5ray.recipes.engine.command import main
+from d5ray.recipes.jobs.gradient_exchanges import MATRIX, Averaged, GradientExchanges
 
 SPARCML = "top-16 of 512, 4 bit"
 COMPRESSIONS: dict[str, Compressor | Reduction] = {

@@ -16,7 +16,7 @@ import d5ray as d5
 
 # Using PyTorch as the framework
 import d5ray.frameworks.torch as d5fw
-from d5ray.recipes.command import main
+from d5ray.recipes.engine.command import main
 from d5ray.recipes.models import SingleShotDetector
 
 BOXES = d5.DefaultBoxes(grids=(8, 4), sizes=((0.2, 0.3), (0.42,)))

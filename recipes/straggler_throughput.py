@@ -16,8 +16,8 @@ processes, forwards and backwards in turn; a simulation gives the same in every 
 
 import d5ray as d5
 from d5ray.metrics.rates import SampleRateRatio
-from d5ray.recipes.command import main
-from d5ray.recipes.stragglers import OnCores, OnDevices, Simulated, StragglerRates
+from d5ray.recipes.engine.command import main
+from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
 
 ASYNCHRONOUS = (d5.ASGD(), d5.ADPSGD())
 SYNCHRONOUS = (d5.ParameterServerSGD(), d5.AllreduceSGD())

@@ -21,8 +21,8 @@ from d5ray.actors.group import TrainingGroup
 from d5ray.actors.launch import place_of
 from d5ray.actors.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.recipes.check_agreements import agreements
-from d5ray.recipes.check_folder import Folder
+from d5ray.recipes.engine.checking.agreements import agreements
+from d5ray.recipes.engine.checking.folder import Folder
 from tests.conftest import wait_until
 from tests.patience import patience
 

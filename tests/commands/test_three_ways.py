@@ -12,7 +12,7 @@ import pytest
 
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run
-from d5ray.recipes.recipe import EXIT_CODES
+from d5ray.recipes.engine.recipe import EXIT_CODES
 from tests.conftest import REPOSITORY, Finished, Head, d5ray
 from tests.patience import patience
 

@@ -14,7 +14,7 @@ from d5ray.metrics.definitions import Verdict
 from d5ray.metrics.differences import Difference
 from d5ray.metrics.queries.table import Table
 from d5ray.metrics.schema import table_of
-from d5ray.recipes.recipe import Recipe, Result
+from d5ray.recipes.engine.recipe import Recipe, Result
 from tests.metrics.small_runs import finished, written
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"

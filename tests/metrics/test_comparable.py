@@ -13,9 +13,9 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.comparable import DATA, data_of, incomparable
 from d5ray.metrics.comparison import compare
 from d5ray.metrics.store import Run
-from d5ray.recipes import library, seeds
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.series_checker import violations
+from d5ray.recipes.engine import library, seeds
+from d5ray.recipes.engine.checking.series_checker import violations
+from d5ray.recipes.engine.recipe import Recipe
 from tests.conftest import d5ray
 from tests.recipes.test_seeds import Simulated, only_series
 

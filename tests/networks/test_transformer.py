@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import d5ray as d5
+from benchmarks.simulation_speed.worker import inner_of
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.build import chain
@@ -18,7 +19,6 @@ from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.catalogue import network
 from d5ray.networks.layers import Dropout, Residual, chain_shape
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.recipes.simulated import inner_of
 from d5ray.training.datasets import Dataset, Split
 
 Array = np.ndarray[Any, Any]

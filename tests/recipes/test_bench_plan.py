@@ -4,8 +4,8 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.ops import deepbench
-from d5ray.recipes.bench_plan import Plan
-from d5ray.recipes.operator_bench import OperatorBench, seconds_of
+from d5ray.recipes.engine.operators.measurement import OperatorBench, seconds_of
+from d5ray.recipes.engine.operators.plan import Plan
 
 
 def plan(**changes: object) -> Plan:

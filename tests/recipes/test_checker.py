@@ -17,9 +17,9 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.metrics.reader import Run
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.signatures import make_keys, private_key
-from d5ray.recipes.checker import violations
-from d5ray.recipes.recipe import Recipe, judged, overall
-from d5ray.recipes.signatures import sign_all
+from d5ray.recipes.engine.checking.checker import violations
+from d5ray.recipes.engine.recipe import Recipe, judged, overall
+from d5ray.recipes.engine.signatures import sign_all
 from tests.conftest import d5ray
 
 FIXED: dict[str, Any] = {
@@ -421,7 +421,7 @@ from dataclasses import dataclass
 import d5ray as d5
 from d5ray.experiment import Experiment
 from d5ray.metrics.schema import table_of
-from d5ray.recipes.recipe import Result, judged, overall
+from d5ray.recipes.engine.recipe import Result, judged, overall
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.checkpoint_speed import recipe as checkpoint_speed
+from benchmarks.checkpoint_speed.job import CheckpointTimes, InTurn, SavedAndWritten
+from benchmarks.checkpoint_speed.metrics import CheckpointTimeRatio
 from d5ray.distributed.checkpoints import folder as folders
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.checkpoints import CheckpointTimeRatio
-from d5ray.recipes import checkpoint_speed
-from d5ray.recipes.checkpoint_times import CheckpointTimes, InTurn, SavedAndWritten
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.runner import run
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.engine.runner import run
 
 
 def test_everything_is_done_as_often_as_it_says(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_restore_that_gives_other_bits_measures_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As would one that restores nothing."""
-    monkeypatch.setattr("d5ray.recipes.checkpoint_times.restore", lambda *_: None)
+    monkeypatch.setattr("benchmarks.checkpoint_speed.job.restore", lambda *_: None)
     with pytest.raises(AgentError, match="is not what was saved: nothing is measured"):
         InTurn(("4 kB",), 1, str(tmp_path))(0)
 

@@ -16,11 +16,13 @@ from d5ray.metrics.criteria import Criterion
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run
 from d5ray.networks.executor import Evaluation
-from d5ray.recipes import library, optimizer_comparison, rounds
-from d5ray.recipes.attempts import Attempt, Curve
-from d5ray.recipes.contest import Contest, Tries, series_of
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.workloads import Workload, meets
+from d5ray.recipes import optimizer_comparison
+from d5ray.recipes.engine import library
+from d5ray.recipes.engine.comparisons import rounds
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.jobs.attempts import Attempt, Curve
+from d5ray.recipes.jobs.contest import Contest, Tries, series_of
+from d5ray.recipes.jobs.workloads import Workload, meets
 
 LINEAR = Workload(
     model="mlp", model_kwargs={"hidden": ()}, dataset="digits", target=d5.TestAccuracy() >= 0.9, steps=135,
@@ -201,8 +203,8 @@ def test_no_cluster_is_used() -> None:
 OWN = """
 import d5ray as d5
 from d5ray.metrics.profiles import PerformanceScore
-from d5ray.recipes.contest import Contest
-from d5ray.recipes.workloads import Workload
+from d5ray.recipes.jobs.contest import Contest
+from d5ray.recipes.jobs.workloads import Workload
 
 class Mine(d5.UpdateRuleOptimizer):
     def update_rule(self, grad, old_param, param_name):

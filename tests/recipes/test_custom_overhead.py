@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.custom_overhead import recipe as recipe
+from benchmarks.custom_overhead import worker as custom_times
+from benchmarks.custom_overhead.job import BOTH, FORWARD, CustomOperator, CustomOverheads
+from benchmarks.custom_overhead.worker import CustomTimes
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.operators import OPERATOR_TIME
 from d5ray.operators.compiled import compilers
-from d5ray.recipes import custom_overhead as recipe
-from d5ray.recipes import custom_times
-from d5ray.recipes.custom_overheads import BOTH, FORWARD, CustomOperator, CustomOverheads
-from d5ray.recipes.custom_times import CustomTimes
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 
 languages = pytest.mark.parametrize("language", ["Python", "C++"])
 

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.executor_overhead import recipe as executor_overhead
+from benchmarks.executor_overhead.job import ExecutorOverheads, HandWrittenNetwork
+from benchmarks.executor_overhead.metrics import EXECUTOR_TIME, ExecutorTimeRatio
+from benchmarks.executor_overhead.worker import ExecutorTimes
+from benchmarks.executor_overhead_tensorflow import recipe as executor_overhead_tensorflow
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.executors import EXECUTOR_TIME, ExecutorTimeRatio
 from d5ray.metrics.recorder import Recorder
-from d5ray.recipes import executor_overhead, executor_overhead_tensorflow
-from d5ray.recipes.executor_overheads import ExecutorOverheads, HandWrittenNetwork
-from d5ray.recipes.executor_times import ExecutorTimes
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 
 SMALL: Mapping[str, dict[str, Any]] = {
     "lenet": {"sample_shape": (2, 12, 8), "classes": 5},

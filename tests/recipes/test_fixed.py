@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 
 BASE: dict[str, Any] = {"model": "mlp", "dataset": "digits"}
 OPEN: dict[str, Any] = BASE | {"optimizer": d5.Momentum, "optimizer.momentum": 0.9}

@@ -12,7 +12,7 @@ import d5ray as d5
 from d5ray.errors import DataError
 from d5ray.experiment import Experiment
 from d5ray.recipes import cifar10_resnet44, imagenet_resnet50
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 
 
 def made(module: Any, fixed: dict[str, Any], mutable: dict[str, Any]) -> Experiment:

@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 import d5ray as d5
+from benchmarks.overhead_lenet import recipe as overhead_lenet
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.asynchrony import Pushes, ServerQueue, WindowWaitTime
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.metrics.stopping import Looks
-from d5ray.recipes import digits_lenet, library, overhead_lenet, rounds
-from d5ray.recipes.contenders import Contender, Series
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.side_by_side import SideBySide
+from d5ray.recipes import digits_lenet
+from d5ray.recipes.engine import library
+from d5ray.recipes.engine.comparisons import rounds
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.engine.recipe import Recipe
 
 
 def made(metrics: list[Any], **changes: Any) -> Any:
@@ -133,7 +136,7 @@ class PlannedRounds(SideBySide):
     def check(self) -> None: ...
 
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> Any:
-        from d5ray.recipes import processes  # noqa: PLC0415
+        from d5ray.recipes.engine.comparisons import processes  # noqa: PLC0415
 
         return processes.without_ray(address)
 

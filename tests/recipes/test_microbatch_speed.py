@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.microbatch_speed import recipe as recipe
+from benchmarks.microbatch_speed.job import InMicroBatches, MicrobatchSteps, WholeBatches, chosen_size
+from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY, PeakMemoryRatio
+from benchmarks.microbatch_speed.worker import check, network_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions import StepTime
-from d5ray.metrics.microbatches import STEP_PEAK_MEMORY, PeakMemoryRatio
 from d5ray.metrics.recorder import Recorder
 from d5ray.networks.graph_executor import GraphExecutor
 from d5ray.networks.microbatch.measuring import StepCost
-from d5ray.recipes import microbatch_speed as recipe
-from d5ray.recipes.microbatch_steps import InMicroBatches, MicrobatchSteps, WholeBatches, chosen_size
-from d5ray.recipes.microbatch_work import check, network_of
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 
 
 def job(**changes: Any) -> MicrobatchSteps:
@@ -51,7 +51,7 @@ def test_both_sides_are_measured_in_processes_of_their_own(tmp_path: Path) -> No
 def test_the_quickest_size_clearly_within_the_share_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what was measured, not so near to the limit that the next process passes it; or an error."""
     found = {96: StepCost(1.0, 400), 16: StepCost(0.9, 98), 8: StepCost(1.05, 90), 4: StepCost(1.2, 60)}
-    monkeypatch.setattr("d5ray.recipes.microbatch_work.costs", lambda _: dict(found))
+    monkeypatch.setattr("benchmarks.microbatch_speed.worker.costs", lambda _: dict(found))
     assert chosen_size(small(sizes=(4, 8, 16), share=0.26)) == 16
     assert chosen_size(small(sizes=(4, 8, 16), share=0.25)) == 8
     assert chosen_size(small(sizes=(4, 8, 16), share=0.2)) == 4

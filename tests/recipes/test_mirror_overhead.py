@@ -8,12 +8,19 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from d5ray.metrics.mirror_cost import MIRROR_SHARE, TURN_TIME, WITH, WITHOUT, MirrorShare, MirrorTimeRatio
+from benchmarks.mirror_overhead import recipe as mirror_overhead
+from benchmarks.mirror_overhead.job import MirroredAgents, _of_turns
+from benchmarks.mirror_overhead.metrics import (
+    MIRROR_SHARE,
+    TURN_TIME,
+    WITH,
+    WITHOUT,
+    MirrorShare,
+    MirrorTimeRatio,
+)
 from d5ray.metrics.recorder import Recorder
-from d5ray.recipes import mirror_overhead
-from d5ray.recipes.mirrored_agents import MirroredAgents, _of_turns
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.step_times import StepTimes
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.jobs.step_times import StepTimes
 from tests.metrics.test_metrics_estimates import steps_of, tables
 
 JOB = StepTimes(

@@ -9,6 +9,11 @@ import pyarrow as pa
 import pytest
 import torch
 
+from benchmarks.operator_overhead import recipe as operator_overhead
+from benchmarks.operator_overhead.job import OperatorOverheads, UnderFramework
+from benchmarks.operator_overhead.rivals import NATIVES, native
+from benchmarks.operator_overhead.worker import OperatorTimes
+from benchmarks.operator_overhead_tensorflow import recipe as operator_overhead_tensorflow
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import operators as of_torch
 from d5ray.metrics.operators import OPERATOR_TIME, AddedTime, OperatorTimeRatio
@@ -16,12 +21,8 @@ from d5ray.metrics.recorder import Recorder
 from d5ray.operators.framework import class_named
 from d5ray.ops import deepbench
 from d5ray.ops.problem import Problem
-from d5ray.recipes import operator_overhead, operator_overhead_tensorflow
-from d5ray.recipes.native_operators import NATIVES, native
-from d5ray.recipes.operator_overheads import OperatorOverheads, UnderFramework
-from d5ray.recipes.operator_times import OperatorTimes
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.timing import Times
+from d5ray.recipes.engine.comparisons.timing import Times
+from d5ray.recipes.engine.recipe import Recipe
 from tests.operators import stand_ins
 
 GEMM = deepbench.gemm(6, 5, 4, "TN")
@@ -130,7 +131,7 @@ def test_every_problem_of_a_recipe_is_judged_once(recipe: Any) -> None:
 
 def test_a_process_of_its_own_measures_a_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of both sides, the first value of each as warm-up."""
-    from d5ray.recipes import processes  # noqa: PLC0415
+    from d5ray.recipes.engine.comparisons import processes  # noqa: PLC0415
 
     asked: list[OperatorTimes] = []
 

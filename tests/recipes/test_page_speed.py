@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.page_speed import recipe as recipe
+from benchmarks.page_speed.job import NAME, VIEWS, WIDTH, Chromium, PageViews, browser, made
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run
-from d5ray.recipes import page_speed as recipe
-from d5ray.recipes.page_views import NAME, VIEWS, WIDTH, Chromium, PageViews, browser, made
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.reducers import ThroughTorch
+from d5ray.recipes.engine.recipe import Recipe
 
 
 def job(**changes: Any) -> PageViews:

@@ -14,18 +14,22 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
+from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
+from benchmarks.pipeline_bubble import recipe as pipeline_bubble
+from benchmarks.pipeline_bubble.job import OnDevices, PipelineBubbles
+from benchmarks.pipeline_bubble.metrics import BubbleShareOf
+from benchmarks.pipeline_memory import recipe as pipeline_memory
+from benchmarks.pipeline_memory.job import LimitedStages, LimitedTrainings, WholeNetwork
+from benchmarks.pipeline_memory.metrics import OUT_OF_MEMORY, LossDeviation, OutOfMemory, PeakMemoryOf
+from benchmarks.pipeline_speed import recipe as pipeline_speed
+from benchmarks.trainers import Stages
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial import network_by_name
-from d5ray.metrics.bubbles import BubbleShareOf
-from d5ray.metrics.limits import OUT_OF_MEMORY, LossDeviation, OutOfMemory, PeakMemoryOf
-from d5ray.metrics.microbatches import STEP_PEAK_MEMORY
 from d5ray.metrics.recorder import Recorder
-from d5ray.recipes import devices, hybrid_lenet, pipeline_bubble, pipeline_memory, pipeline_speed
-from d5ray.recipes.contenders import Series
-from d5ray.recipes.limited_trainings import LimitedStages, LimitedTrainings, WholeNetwork
-from d5ray.recipes.pipeline_bubbles import OnDevices, PipelineBubbles
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.trainers import Stages
+from d5ray.recipes import hybrid_lenet
+from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.jobs import devices
 from d5ray.training.datasets import load_dataset
 from tests.metrics.test_metrics_estimates import tables
 
@@ -173,7 +177,7 @@ def test_the_peak_of_a_contender_is_its_largest_ranks() -> None:
 HOLDING = """
 import sys, time
 import numpy as np
-from d5ray.recipes.memory_limits import Watch
+from benchmarks.pipeline_memory.memory_limits import Watch
 watch = Watch()
 watch.begin(int(sys.argv[1]), sys.argv[2], 1_000_000)
 held = np.ones(100_000_000, np.uint8)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.recipes import processes
+from d5ray.recipes.engine.comparisons import processes
 from tests.patience import patience
 
 
@@ -61,7 +61,11 @@ def test_a_rank_that_fails_is_told_with_its_error_and_the_others_are_ended(tmp_p
 def test_a_rank_that_is_late_is_ended(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="not done within 2 s"):
         processes.measured(sleeps, tmp_path, 1, seconds=2)
-    assert not [child for child in psutil.Process().children() if "d5ray.recipes.member" in child.cmdline()]
+    assert not [
+        child
+        for child in psutil.Process().children()
+        if "d5ray.recipes.engine.comparisons.member" in child.cmdline()
+    ]
 
 
 def test_a_member_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.definitions import Verdict
 from d5ray.metrics.schema import TABLES, table_of
-from d5ray.recipes import digits_lenet, library, settings
-from d5ray.recipes.recipe import Recipe, judged, overall
+from d5ray.recipes import digits_lenet
+from d5ray.recipes.engine import library, settings
+from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.training.batch import Batch
 
 REPOSITORY = Path(__file__).parents[2]
@@ -371,7 +372,7 @@ MUTABLE = {{"optimizer": d5.SGD(0.1)}}
 METRICS = [d5.TestAccuracy() >= 0.5]
 
 if __name__ == "__main__":
-    from d5ray.recipes.recipe import Recipe
+    from d5ray.recipes.engine.recipe import Recipe
     print(Recipe.of(FIXED, MUTABLE, METRICS, name="x").hash)
 '''
 
@@ -414,8 +415,8 @@ def test_a_file_has_one_hash_however_it_is_run(tmp_path: Path) -> None:
 def test_a_shipped_recipe_has_one_hash_as_a_module_and_as_a_program() -> None:
     """`python -m d5ray.recipes.digits_lenet` and `d5ray run digits_lenet` are comparable."""
     program = (
-        "import runpy, d5ray.recipes.command as command\n"
-        "from d5ray.recipes.recipe import Recipe\n"
+        "import runpy, d5ray.recipes.engine.command as command\n"
+        "from d5ray.recipes.engine.recipe import Recipe\n"
         "command.main = lambda *parts: print(Recipe.of(*parts, name='x').hash)\n"
         "runpy.run_module('d5ray.recipes.digits_lenet', run_name='__main__')"
     )

@@ -7,15 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.recording_speed import job as recordings
+from benchmarks.recording_speed import recipe as recipe
+from benchmarks.recording_speed.job import (
+    NAME,
+    WIDTH,
+    Asked,
+    Query,
+    Recorded,
+    Recordings,
+    Store,
+    Stored,
+    Values,
+)
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.query import sql
 from d5ray.metrics.stopping import StoppingRule
 from d5ray.metrics.store import Run, list_runs
-from d5ray.recipes import recording_speed as recipe
-from d5ray.recipes import recordings, timing
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.recordings import NAME, WIDTH, Asked, Query, Recorded, Recordings, Store, Stored, Values
-from d5ray.recipes.reducers import ThroughTorch
+from d5ray.recipes.engine.comparisons import timing
+from d5ray.recipes.engine.recipe import Recipe
 from tests.conftest import d5ray
 
 ONCE = StoppingRule(most=6, seconds=30)
@@ -95,7 +106,7 @@ def test_the_recipe_in_a_reduced_form_gives_rows_reasons_and_a_summary(
     made = Recipe.of(
         changed, recipe.MUTABLE | {"steps": 40, "seconds": 0.05, "pairs": 1}, recipe.METRICS, name="x"
     )
-    from d5ray.recipes.runner import run  # noqa: PLC0415 - imports Ray
+    from d5ray.recipes.engine.runner import run  # noqa: PLC0415 - imports Ray
 
     result = run(made, address=None, quiet=True)
     assert result.verdict == "INCONCLUSIVE"

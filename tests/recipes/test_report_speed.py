@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.report_speed import recipe as recipe
+from benchmarks.report_speed.job import EVALUATIONS, Reported, Reports, check, rows_of, written
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.query import sql
-from d5ray.recipes import report_speed as recipe
-from d5ray.recipes.checker import violations
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.reports import EVALUATIONS, Reported, Reports, check, rows_of, written
+from d5ray.recipes.engine.checking.checker import violations
+from d5ray.recipes.engine.recipe import Recipe
 
 
 def test_what_is_reported_on_is_a_run_as_agents_write_it(tmp_path: Path) -> None:

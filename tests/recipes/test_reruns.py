@@ -14,9 +14,9 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.keepsakes import EXPERIMENT
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.store import Run
-from d5ray.recipes.checker import violations
-from d5ray.recipes.recipe import Recipe, judged, overall
-from d5ray.recipes.reruns import rerun
+from d5ray.recipes.engine.checking.checker import violations
+from d5ray.recipes.engine.recipe import Recipe, judged, overall
+from d5ray.recipes.engine.reruns import rerun
 from tests.conftest import d5ray
 
 METRICS = [d5.TestAccuracy() >= 0.3, d5.BytesSent() <= 1e9]

@@ -12,12 +12,12 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import list_runs
 from d5ray.recipes import scale_study as recipe
-from d5ray.recipes.contenders import Series
-from d5ray.recipes.predictions import AllreduceExchange, ServerExchange
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.scaled import ALGORITHMS
-from d5ray.recipes.scaled_runs import RealExchange, Scaled
-from d5ray.recipes.scaling import ScaleStudy
+from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.jobs.predictions import AllreduceExchange, ServerExchange
+from d5ray.recipes.jobs.scaled import ALGORITHMS
+from d5ray.recipes.jobs.scaled_runs import RealExchange, Scaled
+from d5ray.recipes.jobs.scaling import ScaleStudy
 from tests.conftest import d5ray
 
 BYTES = 4 * 76_810  # of the perceptron's gradient

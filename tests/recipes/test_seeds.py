@@ -23,8 +23,9 @@ from d5ray.metrics.reader import Run
 from d5ray.metrics.schema import table_of
 from d5ray.metrics.series import Series
 from d5ray.metrics.statistics import median_interval
-from d5ray.recipes import seeds, series_checker
-from d5ray.recipes.recipe import Recipe, Result, judged, overall, run_recipe
+from d5ray.recipes.engine import seeds
+from d5ray.recipes.engine.checking import series_checker
+from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall, run_recipe
 from tests.conftest import d5ray
 
 

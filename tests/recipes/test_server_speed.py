@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from benchmarks.server_speed import recipe as server_speed
+from benchmarks.server_speed.job import ServerUpdates, check_parameters
+from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
+from benchmarks.server_speed.service import ServiceTimes, alternately
 from d5ray.actors.server_peers import (
     FEWEST,
     LEARNING_RATE,
@@ -26,13 +30,9 @@ from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.query import sql
 from d5ray.metrics.rates import UPDATE_RATE
 from d5ray.metrics.store import list_runs
-from d5ray.recipes import server_speed
-from d5ray.recipes.contenders import AnyContender
-from d5ray.recipes.pushers import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.server_updates import ServerUpdates, check_parameters
-from d5ray.recipes.service import ServiceTimes, alternately
-from d5ray.recipes.timing import FEWEST as FEWEST_VALUES
+from d5ray.recipes.engine.comparisons.contenders import AnyContender
+from d5ray.recipes.engine.comparisons.timing import FEWEST as FEWEST_VALUES
+from d5ray.recipes.engine.recipe import Recipe
 from tests.conftest import d5ray
 from tests.together import together
 

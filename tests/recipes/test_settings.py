@@ -9,7 +9,7 @@ from d5ray.canonical import digest
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.topology import Topology
 from d5ray.errors import ConfigurationError
-from d5ray.recipes import settings
+from d5ray.recipes.engine import settings
 from d5ray.training.transformations import Transformation
 
 

@@ -8,15 +8,19 @@ from typing import Any, final
 
 import pytest
 
+from benchmarks.allreduce_speed import recipe as allreduce_speed
+from benchmarks.step_lenet import recipe as step_lenet
+from benchmarks.step_resnet8 import recipe as step_resnet8
 from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.session import Session
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.metrics.store import Run, list_runs
-from d5ray.recipes import allreduce_speed, compressed_exchange, rounds, step_lenet, step_resnet8
-from d5ray.recipes.contenders import Contender, Series
-from d5ray.recipes.recipe import Recipe, Result
-from d5ray.recipes.side_by_side import Comparison, SideBySide
+from d5ray.recipes import compressed_exchange
+from d5ray.recipes.engine.comparisons import rounds
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
+from d5ray.recipes.engine.recipe import Recipe, Result
 from tests.conftest import d5ray
 
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.simulation_speed import recipe as recipe
+from benchmarks.simulation_speed.job import BesideGradients, OfMany, Simulations
+from benchmarks.simulation_speed.worker import Whole, WithGradients
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run, list_runs
 from d5ray.networks.executor import Executor
-from d5ray.recipes import simulation_speed as recipe
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.reducers import ThroughTorch
-from d5ray.recipes.simulated import Whole, WithGradients
-from d5ray.recipes.simulations import BesideGradients, OfMany, Simulations
+from d5ray.recipes.engine.recipe import Recipe
 from d5ray.simulator import simulate
 from tests.conftest import d5ray
 

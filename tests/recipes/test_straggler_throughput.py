@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
+from benchmarks.allreduce_speed.rivals import ThroughTorch
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import list_runs
-from d5ray.recipes import devices
 from d5ray.recipes import straggler_throughput as recipe
-from d5ray.recipes.agent_rates import rates
-from d5ray.recipes.contenders import Series
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.reducers import ThroughTorch
-from d5ray.recipes.stragglers import OnCores, OnDevices, Simulated, StragglerRates
+from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.jobs import devices
+from d5ray.recipes.jobs.agent_rates import rates
+from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
 from tests.conftest import d5ray
 
 LENET_BYTES = 4 * 21_386  # of LeNet's parameters on the digits

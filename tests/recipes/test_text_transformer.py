@@ -11,7 +11,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.recipes import text_transformer
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 from tests.recipes.fixed_data import with_data
 
 

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
+from benchmarks.update_speed import recipe as recipe
+from benchmarks.update_speed.job import OnNetwork, Peers, RuleSpeeds
+from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, UpdateTimeRatio
+from benchmarks.update_speed.worker import RuleTimes
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.updates import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, UpdateTimeRatio
-from d5ray.recipes import update_speed as recipe
-from d5ray.recipes.recipe import Recipe
-from d5ray.recipes.rule_speeds import OnNetwork, Peers, RuleSpeeds
-from d5ray.recipes.rule_times import RuleTimes
-from d5ray.recipes.turns import in_turn
+from d5ray.recipes.engine.comparisons.turns import in_turn
+from d5ray.recipes.engine.recipe import Recipe
 
 
 def work(*peers: Peers, model: str = "lenet") -> RuleTimes:

@@ -18,7 +18,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.criteria import Metric, RunTables
 from d5ray.metrics.store import Run
 from d5ray.recipes import cartpole, click_ranking, keyword_spotting, shapes_detection, text_transformer
-from d5ray.recipes.recipe import Recipe
+from d5ray.recipes.engine.recipe import Recipe
 from d5ray.training.datasets.catalogue import SHIPPED
 from tests.agents import agents_in_threads
 from tests.recipes.fixed_data import with_data

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.recipes import settings
+from d5ray.recipes.engine import settings
 from d5ray.training.epochs import Epochs, size_at
 from d5ray.training.samplers import Shards, ShuffleSampler
 

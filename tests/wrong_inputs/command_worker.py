@@ -18,7 +18,7 @@ import psutil
 import typer
 
 from d5ray.__main__ import app
-from d5ray.recipes import command
+from d5ray.recipes.engine import command
 from d5ray.visible import one_line
 from tests.patience import patience
 from tests.wrong_inputs.commands import Parameter, commands, texts, words

@@ -1,0 +1,1 @@
+"""How quickly agents sum arrays: d5ray's shared memory and gloo against torch.distributed and OpenMPI."""

@@ -1,0 +1,81 @@
+"""The job that compares allreduces: sums of float32 arrays of several sizes, with no training around them"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from d5ray.checks import check_number
+from d5ray.errors import AgentError
+from d5ray.metrics.exchanges import ALLREDUCE_TIME
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.engine.comparisons.sizes import check_sizes, elements_of
+from d5ray.recipes.engine.comparisons.timing import Times, timed
+from d5ray.recipes.jobs.worlds import World
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+GROUP_SECONDS = 120.0  # for one group to start, reduce everything and end
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AllreduceTimes(SideBySide):
+    """Contenders that reduce arrays. Wrong values raise `ConfigurationError`.
+
+    sizes     of the arrays, such as "4 kB"; whole numbers of float32 values
+    seconds   about so long every group repeats each size
+    """
+
+    sizes: tuple[str, ...]
+    seconds: float = 0.15
+
+    def check(self) -> None:
+        check_sizes(self.sizes)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+
+    def series(self, found: list[dict[str, Times]]) -> list[Series]:
+        """What the members of a group measured, by rank, as rows."""
+        return [
+            Series(ALLREDUCE_TIME, "s", rank, times.seconds, phase="run", at=size, loops=times.loops)
+            for rank, own in enumerate(found)
+            for size, times in own.items()
+        ]
+
+    def work(self, world: Callable[[int], World], size: int) -> "Reductions":
+        """What the members of a group of this size do."""
+        return Reductions(world, size, self.sizes, self.seconds)
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)
+
+
+@final
+@dataclass(frozen=True)
+class Reductions:
+    """The work of every member of a group: each size in turn."""
+
+    world: Callable[[int], World]  # by rank
+    size: int
+    sizes: tuple[str, ...]
+    seconds: float
+
+    def __call__(self, rank: int) -> dict[str, Times]:
+        world = self.world(rank)
+        found = {size: self.of(world, rank, elements_of(size)) for size in self.sizes}
+        world.barrier()
+        world.close()
+        return found
+
+    def of(self, world: World, rank: int, elements: int) -> Times:
+        """The times of one size, after a check that the sum is right."""
+        array, reduce = world.reduction(elements)
+        array[:] = rank + 1
+        reduce()
+        expected = self.size * (self.size + 1) / 2
+        if not (array == expected).all():
+            raise AgentError(f"the sum over ranks is {array} instead of {expected}: nothing is measured")
+        array[:] = 0  # repeated sums of anything else would overflow
+        return timed(reduce, world, self.seconds)

@@ -1,0 +1,59 @@
+"""How quickly agents sum arrays: d5ray's shared memory and gloo against torch.distributed and OpenMPI.
+
+    d5ray run allreduce_speed        or        python -m benchmarks.allreduce_speed.recipe
+
+Allreduces of float32 arrays, from one value to 100 MB, between two and four processes of this machine with
+one thread each. d5ray's arrays come from `communicator.allocate`, as in training; `torch.distributed` and
+OpenMPI (`apt-get install openmpi-bin libopenmpi-dev`, `pip install 'd5ray[mpi]'`) get arrays of their own.
+The time of an allreduce is that of its slowest rank; the unit is a round of fresh process groups, forwards
+and backwards in turn.
+"""
+
+from benchmarks.allreduce_speed.job import AllreduceTimes
+from benchmarks.allreduce_speed.rivals import ThroughD5ray, ThroughMPI, ThroughTorch
+from d5ray.metrics.exchanges import AllreduceSpeedup, AllreduceTime, AllreduceTimeRatio
+from d5ray.recipes.engine.command import main
+
+SIZES = ("4 B", "4 kB", "64 kB", "256 kB", "1 MB", "10 MB", "100 MB")
+LARGE = SIZES[3:]
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "job": AllreduceTimes,
+    "comparisons": (
+        (ThroughMPI(2), ThroughD5ray("shared_memory", 2), ThroughTorch(2), ThroughD5ray("gloo", 2)),
+        (ThroughMPI(4), ThroughD5ray("shared_memory", 4), ThroughTorch(4), ThroughD5ray("gloo", 4)),
+    ),
+}
+
+# Mutable components: how much is measured
+MUTABLE = {
+    "sizes": SIZES,
+    "seconds": 0.15,  # of every size in every group
+    "pairs": 10,
+    "seed": 1,
+}
+
+# Acceptable metrics
+FAR_AHEAD = {"1 MB": 20, "10 MB": 10, "100 MB": 4}  # times as fast as gloo, between two agents
+METRICS = [
+    *(
+        AllreduceSpeedup("d5ray shared_memory[2]", "torch gloo[2]", size) >= FAR_AHEAD.get(size, 1)
+        for size in SIZES
+    ),
+    *(AllreduceSpeedup("d5ray shared_memory[4]", "torch gloo[4]", size) >= 1 for size in SIZES),
+    *(
+        AllreduceSpeedup("d5ray shared_memory[2]", "openmpi[2]", size) >= (2 if size in FAR_AHEAD else 1)
+        for size in LARGE
+    ),
+    *(AllreduceSpeedup("d5ray shared_memory[4]", "openmpi[4]", size) >= 1 for size in LARGE),
+    AllreduceTime("d5ray shared_memory[2]", "4 kB") <= 50e-6,
+    *(
+        AllreduceTimeRatio(f"d5ray gloo[{agents}]", f"torch gloo[{agents}]", size) <= 1.05
+        for agents in (2, 4)
+        for size in SIZES
+    ),
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

@@ -1,0 +1,84 @@
+"""Contenders that reduce arrays: groups of d5ray, of torch.distributed and of OpenMPI, on one machine"""
+
+import importlib.util
+import shutil
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import final
+
+from benchmarks.allreduce_speed.job import GROUP_SECONDS, AllreduceTimes
+from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.jobs import worlds
+from d5ray.recipes.jobs.worlds import WAIT_SECONDS, MPIWorld
+
+
+@final
+@dataclass(frozen=True)
+class ThroughD5ray(Contender[AllreduceTimes]):
+    """A communicator of d5ray, on arrays from its `allocate`, as training has them."""
+
+    backend: str
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"d5ray {self.backend}[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
+        with closing(Rendezvous()) as rendezvous:
+            world = partial(worlds.join, self.backend, size=self.processes, store=rendezvous.address)
+            work = job.work(world, self.processes)
+            return job.series(processes.measured(work, folder, self.processes, GROUP_SECONDS))
+
+
+@final
+@dataclass(frozen=True)
+class ThroughTorch(Contender[AllreduceTimes]):
+    """`ProcessGroupGloo.allreduce` of torch.distributed, called directly."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"torch gloo[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
+        from d5ray.frameworks.torch.peer_group import TorchWorld  # noqa: PLC0415 - imports torch
+
+        world = partial(TorchWorld, size=self.processes, file=folder / "store", timeout_seconds=WAIT_SECONDS)
+        work = job.work(world, self.processes)
+        return job.series(processes.measured(work, folder, self.processes, GROUP_SECONDS))
+
+
+@final
+@dataclass(frozen=True)
+class ThroughMPI(Contender[AllreduceTimes]):
+    """OpenMPI's `Allreduce` in place, through mpi4py, with the defaults of `mpirun`."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"openmpi[{self.processes}]"
+
+    def missing(self) -> str:
+        if shutil.which("mpirun") is None:
+            return "there is no mpirun: install OpenMPI (apt-get install openmpi-bin libopenmpi-dev)"
+        if importlib.util.find_spec("mpi4py") is None:
+            return "mpi4py is not installed: pip install 'd5ray[mpi]'"
+        return ""
+
+    def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
+        work = job.work(MPIWorld, self.processes)
+        found = processes.measured(work, folder, self.processes, GROUP_SECONDS, processes.by_mpirun)
+        return job.series(found)

@@ -1,0 +1,59 @@
+"""The job that times executors beside models written by hand, and the contender: one fresh process"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
+from d5ray.operators.framework import not_installed
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.timed_in_turn import TimedInTurn
+
+PROCESS_SECONDS: Final = 1800.0  # for one process to time both passes
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExecutorOverheads(TimedInTurn):
+    """Networks whose passes are timed. Wrong values raise `ConfigurationError`.
+
+    seconds   about so long each kind of pass is timed in each process
+    """
+
+    seconds: float = 2.0
+
+
+@final
+@dataclass(frozen=True)
+class HandWrittenNetwork(Contender[ExecutorOverheads]):
+    """One process of its own that times a network of which there is a model written by hand.
+
+    network: "lenet", "resnet18" or "transformer", with these options of the catalogue's; the last takes
+    sequences of tokens, as many as there are classes.
+    """
+
+    framework: str
+    network: str
+    sample_shape: tuple[int, ...]
+    classes: int
+    batch_size: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework} {self.network}[1]"
+
+    def missing(self) -> str:
+        return not_installed(self.framework)
+
+    def measure(self, job: ExecutorOverheads, folder: Path) -> list[Series]:
+        from benchmarks.executor_overhead.worker import ExecutorTimes  # noqa: PLC0415 - only what is measured
+
+        work = ExecutorTimes(self, job.threads, job.seconds, job.seed)
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        return [
+            Series.in_turn(EXECUTOR_TIME, f"{kind} {side}", times) for (kind, side), times in found.items()
+        ]

@@ -1,0 +1,1 @@
+"""What d5ray costs: its agents against the same training in plain PyTorch, side by side."""

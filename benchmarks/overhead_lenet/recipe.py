@@ -1,0 +1,61 @@
+"""What d5ray costs: its agents against the same training in plain PyTorch, side by side.
+
+    d5ray run overhead_lenet        or        python -m benchmarks.overhead_lenet.recipe
+
+LeNet on the digits. One agent, without events and with all ready ones that go with it, runs against a loop
+written by hand, two agents against two processes of `DistributedDataParallel`; all read the loss at every
+step and use gloo and the same number of threads. What an event does after an epoch, such as a checkpoint,
+belongs to no step. The unit is a pair of fresh processes, alternately first; ten pairs take some minutes.
+"""
+
+import d5ray as d5
+from benchmarks.trainers import Agents, DataParallel, HandWritten
+from d5ray.metrics.side_by_side import RecordingShare, StepTimeRatio
+from d5ray.recipes.engine.command import main
+from d5ray.recipes.jobs.step_times import StepTimes
+
+EVENTS = (  # none of which ends the run
+    d5.StopAfterSeconds(1e6),
+    d5.StopAfterSteps(10**9),
+    d5.StopAtPlateau("loss", patience=10**6),
+    d5.StopAtNaN(every_steps=100),
+    d5.LearningCurves(),
+    d5.SaveWrongSamples(),
+    d5.Checkpoint(),
+)
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "job": StepTimes,
+    "comparisons": (
+        (Agents(1), HandWritten(), Agents(1, events=EVENTS)),
+        (Agents(2, "gloo"), DataParallel(2)),
+    ),
+    "model": "lenet",
+    "dataset": "digits",
+    "train_sampler": d5.ShuffleSampler,
+    "optimizer": d5.Momentum,
+    "optimizer_args": (0.05, 0.9),
+}
+
+# Mutable components: how much is measured
+MUTABLE = {
+    "batch_size": 64,  # of one process
+    "threads": 1,
+    "steps": 630,  # measured, of every process
+    "warmup_steps": 50,
+    "pairs": 10,
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    StepTimeRatio(ours="d5ray[1]", base="pytorch[1]") <= 1.02,
+    StepTimeRatio(ours="d5ray with events[1]", base="pytorch[1]") <= 1.01,
+    StepTimeRatio(ours="d5ray gloo[2]", base="ddp[2]") <= 1.00,
+    RecordingShare("d5ray[1]") <= 0.01,
+    RecordingShare("d5ray gloo[2]") <= 0.01,
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

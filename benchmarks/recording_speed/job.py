@@ -1,0 +1,244 @@
+"""The job that times recording: a recorder as an agent has it, the store's writer, queries on many rows"""
+
+from abc import ABC
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from benchmarks.recording_speed.metrics import QUERY_TIME, RECORDING_TIME, STORING_RATE
+from d5ray.actors.agent_records import STEP_METRICS
+from d5ray.checks import check_count, check_number
+from d5ray.errors import AgentError, ConfigurationError
+from d5ray.metrics.columns import expand
+from d5ray.metrics.query import sql
+from d5ray.metrics.recorder import Frame, Recorder
+from d5ray.metrics.stopping import StoppingRule
+from d5ray.metrics.store import Run, RunWriter
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.engine.comparisons.timing import Times, repeated
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+PROCESS_SECONDS = 600.0  # for one process to do everything it is to
+WIDTH = len(STEP_METRICS)  # values a step
+MEDIANS = "select metric, median(value) from samples group by metric"
+NAME = "recorded"
+BLOCK = 50_000  # steps whose values are drawn at once
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Recordings(SideBySide):
+    """Contenders that record, store and ask. Wrong values raise `ConfigurationError`.
+
+    steps       recorded for one repetition, each of so many values as a training step has
+    rows        of the run that is asked, at least
+    seconds     about so long a process repeats what it does, at most
+    """
+
+    steps: int = 20_000
+    rows: int = 10_000_000
+    seconds: float = 5.0
+
+    def check(self) -> None:
+        for name in ("steps", "rows"):
+            check_count(name, getattr(self, name), 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+        for contender in self.contenders():
+            if not isinstance(contender, Recording):
+                raise ConfigurationError(
+                    f"comparisons has {contender!r}: it must be Values(), Store() or Query()"
+                )
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)
+
+    @property
+    def rule(self) -> StoppingRule:
+        """When a process stops repeating; the unit of the verdict is the process."""
+        return StoppingRule(precision=0.02, most=68, seconds=self.seconds)
+
+
+@dataclass(frozen=True)
+class Recording(Contender[Recordings], ABC):
+    """One part of the way of a value, in a process of its own."""
+
+    processes: int = 1
+
+    def missing(self) -> str:
+        return ""
+
+    def times(self, work: Callable[[int], Times], folder: Path) -> Times:
+        """What the one process measured."""
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        assert isinstance(found, Times)
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class Values(Recording):
+    """A training step's values into the recorder's frame, and batches of them made of that, but not sent."""
+
+    @property
+    def name(self) -> str:
+        return "recorder[1]"
+
+    def measure(self, job: Recordings, folder: Path) -> list[Series]:
+        times = self.times(Recorded(job.steps, job.rule), folder)
+        each = [seconds / (job.steps * WIDTH) for seconds in times.seconds]
+        loops = times.loops * job.steps * WIDTH
+        reason = times.stop_reason
+        return [Series(RECORDING_TIME, "s", 0, each, phase="run", loops=loops, stop_reason=reason)]
+
+
+@final
+@dataclass(frozen=True)
+class Store(Recording):
+    """An agent's batches into a run's folder: expanded to rows, checked, and handed to the file system."""
+
+    @property
+    def name(self) -> str:
+        return "store[1]"
+
+    def measure(self, job: Recordings, folder: Path) -> list[Series]:
+        times = self.times(Stored(job.steps, folder, job.rule), folder)
+        rates = [job.steps * WIDTH / seconds for seconds in times.seconds]
+        reason = times.stop_reason
+        return [Series(STORING_RATE, "1/s", 0, rates, phase="run", loops=times.loops, stop_reason=reason)]
+
+
+@final
+@dataclass(frozen=True)
+class Query(Recording):
+    """A median for each metric over the rows of a finished run."""
+
+    @property
+    def name(self) -> str:
+        return "sql[1]"
+
+    def measure(self, job: Recordings, folder: Path) -> list[Series]:
+        times = self.times(Asked(job.rows, folder, job.rule), folder)
+        reason = times.stop_reason
+        return [Series(QUERY_TIME, "s", 0, times.seconds, phase="run", loops=times.loops, stop_reason=reason)]
+
+
+@final
+@dataclass(frozen=True)
+class Recorded:
+    """The work of the one process: so many steps into a recorder, again and again."""
+
+    steps: int
+    rule: StoppingRule
+
+    def __call__(self, rank: int) -> Times:
+        values = drawn(self.steps)
+        kept: list[Any] = []
+
+        def record() -> None:
+            kept.clear()
+            recorder = recorder_to(kept.append)
+            recorded(recorder, recorder.frame(tuple(STEP_METRICS)), self.steps, values)
+            if recorder.rows != self.steps * WIDTH or sum(b.num_rows for b in kept) != self.steps:
+                raise AgentError(f"{recorder.rows} rows were recorded, not {self.steps * WIDTH}")
+
+        return repeated(record, self.rule)
+
+
+@final
+@dataclass(frozen=True)
+class Stored:
+    """The work of the one process: the same batches into the same run, numbered on."""
+
+    steps: int
+    folder: Path
+    rule: StoppingRule
+
+    def __call__(self, rank: int) -> Times:
+        writer = RunWriter(self.folder, NAME)
+        writer.open({})
+        batches: list[Any] = []
+        recorder, values = recorder_to(batches.append), drawn(self.steps)
+        frame = recorder.frame(tuple(STEP_METRICS))
+        expected = self.steps * WIDTH
+
+        def once() -> float:
+            batches.clear()
+            recorded(recorder, frame, self.steps, values)
+            begin = perf_counter()
+            stored = sum(writer.append(expand(batch)) for batch in batches)
+            seconds = perf_counter() - begin
+            if stored != expected:
+                raise AgentError(f"{stored} rows were stored, not {expected}: nothing is measured")
+            return seconds
+
+        once()  # a warm-up
+        found: list[float] = []
+        begin = perf_counter()
+        while not (reason := self.rule.reason(found, perf_counter() - begin)):
+            found.append(once())
+        writer.leave()
+        return Times(found, 1, reason)
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """The work of the one process: a run with so many rows, complete on disk, and the query on it."""
+
+    rows: int
+    folder: Path
+    rule: StoppingRule
+
+    def __call__(self, rank: int) -> Times:
+        writer = RunWriter(self.folder, NAME)
+        writer.open({})
+        steps = -(-self.rows // WIDTH)
+        recorder = recorder_to(lambda batch: writer.append(expand(batch)))
+        frame, blocks = recorder.frame(tuple(STEP_METRICS)), []
+        for number, first in enumerate(range(0, steps, BLOCK)):
+            values = drawn(min(BLOCK, steps - first), seed=number)
+            recorded(recorder, frame, len(values), values)
+            blocks.append(np.array(values))
+        writer.close()
+        run = Run(self.folder / NAME)
+        self.check(run, np.concatenate(blocks))
+        return repeated(lambda: sql(run, MEDIANS), self.rule)
+
+    def check(self, run: Run, values: "np.ndarray[Any, Any]") -> None:
+        """The medians are NumPy's of these values (steps, metrics)."""
+        found = dict(zip(*sql(run, MEDIANS).to_pydict().values(), strict=True))
+        for at, name in enumerate(STEP_METRICS):
+            expected = np.median(values[:, at])
+            if not np.isclose(found[name], expected, rtol=1e-12):
+                raise AgentError(f"SQL's median of {name} is {found[name]}, NumPy's {expected}")
+
+
+def recorder_to(send: Callable[[Any], object]) -> Recorder:
+    """A recorder as an agent has it, that sends frames in their compact form."""
+    return Recorder(
+        run_id=NAME, agent="TrainingAgent(rank=0)", rank=0, node="here", send=send, send_frames=send
+    )
+
+
+def recorded(recorder: Recorder, frame: Frame, steps: int, values: list[tuple[float, ...]]) -> None:
+    """So many steps, as the loop of an agent records them, and everything sent."""
+    clock = perf_counter_ns
+    for step in range(steps):
+        now = clock()
+        frame.append(step, 0, "train", values[step], now)
+        recorder.poll(now)
+    recorder.flush()
+
+
+def drawn(rows: int, seed: int = 0) -> list[tuple[float, ...]]:
+    """Values of so many steps, all different: equal ones would be stored for nothing."""
+    generator = np.random.default_rng(seed)
+    return [tuple(row) for row in generator.lognormal(size=(rows, WIDTH)).tolist()]

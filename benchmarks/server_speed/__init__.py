@@ -1,0 +1,1 @@
+"""How quickly agents push and pull: d5ray's parameter server against two that Ray users write."""

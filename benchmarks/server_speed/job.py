@@ -1,0 +1,58 @@
+"""The job that compares parameter servers: agents push and pull arrays of several sizes"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from d5ray.checks import check_number
+from d5ray.errors import AgentError
+from d5ray.metrics.rates import UPDATE_RATE
+from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.engine.comparisons.sizes import check_sizes
+
+if TYPE_CHECKING:
+    from d5ray.actors.server_peers import Pushed
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ServerUpdates(SideBySide):
+    """Contenders that push and pull. Wrong values raise `ConfigurationError`.
+
+    sizes     of the parameters, such as "1 MB"; whole numbers of float32 values
+    seconds   about so long every group repeats each size
+    """
+
+    sizes: tuple[str, ...]
+    seconds: float = 1.0
+
+    def check(self) -> None:
+        check_sizes(self.sizes)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+
+
+def rates(size: str, done: "Sequence[Pushed]") -> list[Series]:
+    """What each agent did in a second, as rows."""
+    return [
+        Series(UPDATE_RATE, "1/s", rank, [own.updates / own.seconds], phase="run", at=size, loops=own.updates)
+        for rank, own in enumerate(done)
+    ]
+
+
+def check_parameters(
+    name: str, found: Sequence[tuple[float, float]], done: "Sequence[Sequence[Pushed]]", learning_rate: float
+) -> None:
+    """Raise `AgentError` unless every push of every agent entered the parameters exactly once.
+
+    found: smallest and largest of them. done: for each turn what each agent pushed, by rank.
+    """
+    expected = -learning_rate * sum(
+        (rank + 1) * own.updates for turn in done for rank, own in enumerate(turn)
+    )
+    for low, high in found:
+        if not low == high == expected:
+            raise AgentError(
+                f"{name} ends with parameters between {low:g} and {high:g} instead of {expected:g}: nothing "
+                "is measured"
+            )

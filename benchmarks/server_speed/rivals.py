@@ -1,0 +1,181 @@
+"""Contenders that push and pull: d5ray's parameter server, Ray's documented one, snapshots in Ray's store"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from benchmarks.server_speed.job import ServerUpdates, check_parameters, rates
+from benchmarks.server_speed.service import ServiceTimes
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.server.consistency import Asynchronous
+from d5ray.distributed.server.rules import Descend
+from d5ray.distributed.server.servers import Servers, Settled
+from d5ray.metrics.rates import BARE, IN_THE_SHARD, SERVICE_TIME
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.sizes import elements_of
+from d5ray.training.optimizers.gradient_descent import SGD
+
+if TYPE_CHECKING:
+    from d5ray.actors.server_peers import Pushed
+
+Turn = Callable[[float], "list[Pushed]"]
+PART_SECONDS = 600.0  # for all of a group's updates of one size
+WARM_UP = 0.0  # seconds: the fewest updates
+SERVICE_SECONDS = 300.0
+
+
+@final
+@dataclass(frozen=True)
+class ThroughD5ray(Contender[ServerUpdates]):
+    """d5ray's `ParameterServer`, every shard in an actor, and agents that speak to them past Ray."""
+
+    processes: int
+    shards: int = 2
+
+    @property
+    def name(self) -> str:
+        return f"d5ray[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+        from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.parameter_server import ParameterServer  # noqa: PLC0415 - as above
+        from d5ray.actors.server_peers import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
+
+        settled = Settled(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
+        given = [(shard, settled, self.processes) for shard in range(self.shards)]
+        with (
+            spawned(ParameterServer, given, cpus=0.0) as servers,
+            spawned(Pusher, [(rank,) for rank in range(self.processes)]) as agents,
+        ):
+            return [row for size in job.sizes for row in self._at(job, size, servers, agents)]
+
+    def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[Series]:
+        from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.launch import SETUP_SECONDS, place_of  # noqa: PLC0415 - as above
+        from d5ray.actors.server_peers import LEARNING_RATE  # noqa: PLC0415 - as above
+
+        secret, elements = Secret.new(), elements_of(size)
+        asking = [actor.__ray_call__.remote(place_of) for actor in (*servers, *agents)]
+        places = get(asking, SETUP_SECONDS, "answer")
+        serving = [
+            server.serve.remote(secret, place.node, place.address, PART_SECONDS)
+            for server, place in zip(servers, places, strict=False)
+        ]
+        addresses = get(serving, CALL_SECONDS, "serve its shard")
+        joining = [
+            agent.join.remote(addresses, place.node, secret, elements)
+            for agent, place in zip(agents, places[self.shards :], strict=True)
+        ]
+        get(joining, SETUP_SECONDS, "join the server")
+        done = [
+            get([agent.update.remote(seconds) for agent in agents], PART_SECONDS, "push and pull")
+            for seconds in (WARM_UP, job.seconds)
+        ]
+        found = get([agent.leave.remote() for agent in agents], CALL_SECONDS, "leave the server")
+        get([server.close.remote() for server in servers], CALL_SECONDS, "end its server")
+        check_parameters(self.name, found, done, LEARNING_RATE)
+        return rates(size, done[-1])
+
+
+@final
+@dataclass(frozen=True)
+class AsDocumented(Contender[ServerUpdates]):
+    """The parameter server of Ray's documentation: the driver passes every gradient and every weight on."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"ray docs[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+        from d5ray.actors import server_peers as peers  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
+
+        with (
+            spawned(peers.DocumentedServer, [()], cpus=0.0) as (server,),
+            spawned(peers.DocumentedWorker, [(rank,) for rank in range(self.processes)]) as workers,
+        ):
+            turn = partial(peers.drive, server, workers)
+            return measured(self.name, job, server, workers, turn)
+
+
+@final
+@dataclass(frozen=True)
+class ThroughSnapshots(Contender[ServerUpdates]):
+    """An actor that puts every version into Ray's object store once; agents loop, and pull by reference."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"ray snapshots[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+        from d5ray.actors import server_peers as peers  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.calls import get  # noqa: PLC0415 - as above
+        from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
+
+        with (
+            spawned(peers.SnapshotServer, [()], cpus=0.0) as (server,),
+            spawned(peers.SnapshotAgent, [(rank,) for rank in range(self.processes)]) as agents,
+        ):
+
+            def turn(seconds: float) -> "list[Pushed]":
+                updating = [agent.update.remote(server, seconds) for agent in agents]
+                return get(updating, PART_SECONDS, "push and pull")
+
+            return measured(self.name, job, server, agents, turn)
+
+
+@final
+@dataclass(frozen=True)
+class ServiceAndUpdate(Contender[ServerUpdates]):
+    """Pushes to a shard of this very process, and the bare update x ← x − η g, in turn."""
+
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return "one push[1]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+        work = ServiceTimes({size: elements_of(size) for size in job.sizes}, job.seconds)
+        (found,) = processes.measured(work, folder, 1, SERVICE_SECONDS)
+        return [
+            Series(SERVICE_TIME, "s", 0, times.seconds, phase="run", at=f"{side} {size}", loops=times.loops)
+            for size, both in found.items()
+            for side, times in zip((IN_THE_SHARD, BARE), both, strict=True)
+        ]
+
+
+def measured(name: str, job: ServerUpdates, server: Any, agents: list[Any], turn: Turn) -> list[Series]:
+    """The rates of a server in an actor, size by size. turn(seconds): lets the agents push and pull."""
+    from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
+    from d5ray.actors.launch import SETUP_SECONDS  # noqa: PLC0415 - as above
+    from d5ray.actors.server_peers import LEARNING_RATE  # noqa: PLC0415 - as above
+
+    found = []
+    for size in job.sizes:
+        beginning = [actor.begin.remote(elements_of(size)) for actor in (server, *agents)]
+        get(beginning, SETUP_SECONDS, "make its arrays")
+        done = [turn(seconds) for seconds in (WARM_UP, job.seconds)]
+        weights = get([server.get_weights.remote()], CALL_SECONDS, "give its weights")[0]
+        check_parameters(name, [(float(weights.min()), float(weights.max()))], done, LEARNING_RATE)
+        found += rates(size, done[-1])
+    return found

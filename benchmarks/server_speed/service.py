@@ -1,0 +1,100 @@
+"""What a shard's work for one push costs beside the update itself: both in one process, in turn"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.server.consistency import Asynchronous
+from d5ray.distributed.server.remote import RemoteServer
+from d5ray.distributed.server.rules import Descend
+from d5ray.distributed.server.servers import Servers, Settled
+from d5ray.distributed.server.serving import ShardServer
+from d5ray.errors import AgentError
+from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
+from d5ray.training.optimizers.gradient_descent import SGD
+from d5ray.training.optimizers.optimizer import BLOCK
+
+LEARNING_RATE = 2.0**-10
+WAIT_SECONDS = 60.0
+NODE = "here"
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Turn = Callable[[int], float]  # does so many, and gives the mean of their seconds
+
+
+@final
+@dataclass(frozen=True)
+class ServiceTimes:
+    """The work of the one process: for each size its (elements,), pushes and bare updates for `seconds`."""
+
+    elements: dict[str, int]
+    seconds: float
+
+    def __call__(self, rank: int) -> dict[str, tuple[Times, Times]]:
+        return {size: self.of(elements) for size, elements in self.elements.items()}
+
+    def of(self, elements: int) -> tuple[Times, Times]:
+        """Seconds of one push in the shard and of one bare update, in turn, after a check of the update."""
+        settled = Settled(Servers(), Asynchronous(), Descend(), SGD(LEARNING_RATE))
+        secret = Secret.new()
+        server = ShardServer(settled, range(1), secret=secret, node=NODE, host="127.0.0.1")
+        client = RemoteServer(
+            [server.address], rank=0, elements=elements, dtype="float32", node=NODE, secret=secret,
+            seconds=WAIT_SECONDS,
+        )  # fmt: skip
+        try:
+            gradient = client.allocate(elements, "float32")
+            gradient[:] = 1
+            client.begin(np.zeros(elements, np.float32))
+            x, own = np.zeros(elements, np.float32), np.ones(elements, np.float32)
+            pushes = 0
+
+            def push(loops: int) -> float:
+                nonlocal pushes
+                pushes += loops
+                before = server.service_ns
+                for _ in range(loops):
+                    client.push(gradient)
+                return (server.service_ns - before) * 1e-9 / loops
+
+            def bare(loops: int) -> float:
+                begin = perf_counter_ns()
+                for _ in range(loops):
+                    descend(x, own)
+                return (perf_counter_ns() - begin) * 1e-9 / loops
+
+            times = alternately(push, bare, self.seconds)
+            client.pull(into=gradient)
+            if not (gradient == -LEARNING_RATE * pushes).all():
+                raise AgentError(f"{pushes} pushes made {gradient} of zeros: nothing is measured")
+            return times
+        finally:
+            client.close()
+            server.close()
+
+
+def descend(x: Array, gradient: Array) -> None:
+    """x ← x − η g, block by block: g and x come from memory once, and x goes there once."""
+    for begin in range(0, len(x), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        x[block] -= LEARNING_RATE * gradient[block]
+
+
+def alternately(first: Turn, second: Turn, seconds: float) -> tuple[Times, Times]:
+    """Both in turn, each value the mean of as many as fill `SAMPLE_SECONDS`, for about so many seconds.
+
+    Who begins alternates. The repetitions by which their number is decided are not counted.
+    """
+    first(1)
+    once = second(1)
+    loops = max(1, round(SAMPLE_SECONDS / once))
+    found: tuple[list[float], list[float]] = ([], [])
+    begin = perf_counter()
+    while len(found[0]) < FEWEST or (len(found[0]) < MOST and perf_counter() - begin < seconds):
+        sides = [(first, found[0]), (second, found[1])]
+        for side, values in sides if len(found[0]) % 2 == 0 else reversed(sides):
+            values.append(side(loops))
+    return Times(found[0], loops), Times(found[1], loops)

@@ -1,0 +1,153 @@
+"""The job that times simulations: beside the gradients that they compute, and of very many agents"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from benchmarks.simulation_speed.worker import Whole, WithGradients
+from d5ray.checks import check_count, check_number
+from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.server.servers import Servers
+from d5ray.distributed.topology import Complete, Topology
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.metrics.simulations import (
+    BARE,
+    PEAK_MEMORY,
+    PROCESSOR_TIME,
+    SIMULATED,
+    TRAINING_TIME,
+    WALL_TIME,
+)
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.jobs.step_times import whole_batches
+from d5ray.training.datasets import load_dataset
+from d5ray.training.optimizers.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+PROCESS_SECONDS = 1800.0  # for one process to simulate everything it is to
+WHOLE = ((WALL_TIME, "s"), (PROCESSOR_TIME, "s"), (PEAK_MEMORY, "B"))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Simulations(SideBySide):
+    """Contenders that simulate. Wrong values raise `ConfigurationError`.
+
+    model, dataset, optimizer, batch_size, seed: as in an `Experiment`
+    steps              of every training that is timed beside its gradients
+    seconds            about so long a process repeats them, at least five times
+    many_model, many_model_kwargs, many_batch_size, many_steps: of the simulation of very many agents
+    many_rounds        in how many of the rounds very many agents are simulated
+    """
+
+    model: str
+    dataset: str
+    optimizer: Optimizer
+    many_model: str
+    many_model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = 32
+    steps: int = 50
+    seconds: float = 10.0
+    many_batch_size: int = 1
+    many_steps: int = 100
+    many_rounds: int = 1
+
+    def check(self) -> None:
+        for name in ("steps", "many_steps", "batch_size", "many_batch_size"):
+            check_count(name, getattr(self, name), 1)
+        check_count("many_rounds", self.many_rounds, 0)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+        for contender in self.contenders():
+            if not isinstance(contender, Simulating):
+                raise ConfigurationError(
+                    f"comparisons has {contender!r}: it must be BesideGradients(...) or OfMany(...)"
+                )
+            contender.experiment(self)
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)
+
+    def turns(self) -> Iterator[tuple[int, AnyContender]]:
+        """Very many agents take minutes: they are simulated in the first rounds alone."""
+        for pair, contender in super().turns():
+            if not isinstance(contender, OfMany) or pair < self.many_rounds:
+                yield pair, contender
+
+
+@dataclass(frozen=True)
+class Simulating(Contender[Simulations], ABC):
+    """So many agents of one training, all in one process. shards: of its parameter server, if it has one."""
+
+    rule: DistributedOptimizer
+    processes: int
+    topology: Callable[[int], Topology] = Complete
+    shards: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{type(self.rule).__name__}[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    @abstractmethod
+    def experiment(self, job: Simulations) -> Experiment:
+        """What is simulated."""
+
+    def _experiment(self, job: Simulations, batch_size: int, **values: Any) -> Experiment:
+        return Experiment(
+            dataset=whole_batches(load_dataset(job.dataset), self.processes * batch_size),
+            optimizer=job.optimizer,
+            distributed=self.rule,
+            topology=self.topology(self.processes),
+            batch_size=batch_size,
+            seed=job.seed,
+            evaluate=False,
+            servers=Servers(shards=self.shards) if self.rule.uses_server else None,
+            **values,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class BesideGradients(Simulating):
+    """The simulation and the gradients in it by themselves, in turn: the same executors, the same batches."""
+
+    def experiment(self, job: Simulations) -> Experiment:
+        """What is simulated."""
+        return self._experiment(job, job.batch_size, model=job.model)
+
+    def measure(self, job: Simulations, folder: Path) -> list[Series]:
+        work = WithGradients(self.experiment(job), job.steps, job.seconds, folder)
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        return [
+            Series(TRAINING_TIME, "s", 0, times.seconds, phase="run", at=side, loops=times.loops)
+            for side, times in zip((SIMULATED, BARE), found, strict=True)
+        ]
+
+
+@final
+@dataclass(frozen=True)
+class OfMany(Simulating):
+    """A whole simulation of very many agents, from nothing to its complete tables."""
+
+    def experiment(self, job: Simulations) -> Experiment:
+        """What is simulated."""
+        return self._experiment(
+            job, job.many_batch_size, model=job.many_model, model_kwargs=job.many_model_kwargs
+        )
+
+    def measure(self, job: Simulations, folder: Path) -> list[Series]:
+        work = Whole(self.experiment(job), job.many_steps, folder)
+        (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
+        return [
+            Series(metric, unit, 0, [value], phase="run")
+            for (metric, unit), value in zip(WHOLE, found, strict=True)
+        ]

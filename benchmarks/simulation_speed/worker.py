@@ -1,0 +1,95 @@
+"""What a process does that times a simulation: all of it, or in turn with its gradients by themselves"""
+
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, final
+
+import numpy as np
+
+from benchmarks.server_speed.service import alternately
+from d5ray.experiment import Experiment
+from d5ray.networks.executor import Executor
+from d5ray.networks.paced import PacedExecutor
+from d5ray.recipes.engine.comparisons.timing import Times
+from d5ray.simulator import SimulatedGroup, simulate
+
+Array = np.ndarray[Any, Any]
+RSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of the system's peak memory
+
+
+@final
+@dataclass(frozen=True)
+class WithGradients:
+    """The work of the one process: `steps` of the simulation, the same gradients without it, and so on."""
+
+    experiment: Experiment
+    steps: int
+    seconds: float
+    folder: Path
+
+    def __call__(self, rank: int) -> tuple[Times, Times]:
+        with simulate(self.experiment, root=self.folder) as group:
+            batches = self.batches(group)
+
+            def simulated(loops: int) -> float:
+                begin = perf_counter()
+                for _ in range(loops):
+                    group.train(self.steps, progress=False)
+                return (perf_counter() - begin) / loops
+
+            def bare(loops: int) -> float:
+                due = [next(batches) for _ in range(loops * self.steps * len(group.agents))]
+                begin = perf_counter()
+                for executor, inputs, labels in due:
+                    executor.inference_and_backprop(inputs, labels)
+                return (perf_counter() - begin) / loops
+
+            return alternately(simulated, bare, self.seconds)
+
+    def batches(self, group: SimulatedGroup) -> Iterator[tuple[Executor, Array, Array]]:
+        """The agents' own executors with the batches of the training, step by step, rank by rank."""
+        executors = [inner_of(agent._executor) for agent in group.agents]
+        draws = [agent._shards.draws(agent.rank) for agent in group.agents]
+        split = group.agents[0]._dataset.train
+        while True:
+            for executor, own in zip(executors, draws, strict=True):
+                indices = next(own).indices
+                yield executor, split.inputs[indices], split.labels[indices]
+
+
+@final
+@dataclass(frozen=True)
+class Whole:
+    """The work of the one process: a simulation, and what it took."""
+
+    experiment: Experiment
+    steps: int
+    folder: Path
+
+    def __call__(self, rank: int) -> tuple[float, float, float]:
+        wall, processor = perf_counter(), process_time()
+        with simulate(self.experiment, root=self.folder) as group:
+            group.train(self.steps, progress=False)
+        return perf_counter() - wall, process_time() - processor, peak_memory()
+
+
+def peak_memory() -> float:
+    """The most bytes that this process had in memory.
+
+    What `getrusage` says may be the peak of the process that started this one, so Linux is asked itself.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return float(lines["VmHWM"].removesuffix("kB")) * 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_BYTES)
+
+
+def inner_of(executor: Executor) -> Executor:
+    """The executor that computes, within the one that lets virtual time pass."""
+    assert isinstance(executor, PacedExecutor)
+    return executor._inner

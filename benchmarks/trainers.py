@@ -1,0 +1,209 @@
+"""Contenders that train: d5ray's agents, a loop by hand, DistributedDataParallel, Ray Train's TorchTrainer"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from d5ray.distributed.mesh import Mesh
+from d5ray.distributed.optimizers.local_sgd import LocalSGD
+from d5ray.distributed.pipeline.schedule import PipelineSchedule
+from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.metrics.definitions import Loss, StepTime, TestAccuracy, Throughput
+from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.jobs.step_times import StepTimes
+from d5ray.training.events.event import Event
+
+if TYPE_CHECKING:
+    from d5ray.actors.training_agent import TrainingAgent
+    from d5ray.frameworks.torch.peers import Trained
+
+TRAINING_SECONDS = 3600.0  # for a loop in plain PyTorch, which shows no sign of life while it runs
+
+
+@final
+@dataclass(frozen=True)
+class Agents(Contender[StepTimes]):
+    """d5ray's agents, launched and recorded as every experiment is.
+
+    apart   each trains a model of its own and hears nothing of the others: what computing side by side costs
+    events  what happens around the training
+    """
+
+    processes: int
+    communicator: str = "auto"
+    apart: bool = False
+    events: tuple[Event, ...] = ()
+
+    @property
+    def name(self) -> str:
+        by = "" if self.communicator == "auto" else f" {self.communicator}"
+        how = " apart" * self.apart + " with events" * bool(self.events)
+        return f"d5ray{by}{how}[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
+
+        experiment = job.experiment(job.data, self.processes, self.communicator)
+        if self.events:
+            experiment = replace(experiment, events=self.events)
+        if self.apart:
+            experiment = replace(experiment, distributed=LocalSGD(period=job.all_steps + 1))
+        with launch(experiment, quiet=True, root=folder) as group:
+            group.train(job.all_steps, progress=False)
+            evaluating = [agent.__ray_call__.remote(_accuracy) for agent in group.agents]
+            accuracies = get(evaluating, CALL_SECONDS, "evaluate")
+            samples = group.metrics()
+        return of_steps(samples, job.warmup_steps) + _of_evaluations(accuracies)
+
+
+@final
+@dataclass(frozen=True)
+class Stages(Contender[StepTimes]):
+    """One network in as many stages as processes, which pass on micro-batches."""
+
+    processes: int
+    micro_batches: int = 8
+    schedule: PipelineSchedule = OneForwardOneBackward()  # noqa: RUF009 - frozen data
+
+    @property
+    def name(self) -> str:
+        return f"stages[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
+
+        mesh = Mesh(1, self.processes, schedule=self.schedule, micro_batches=self.micro_batches)
+        experiment = job.experiment(job.data, 1, "auto").with_values(mesh=mesh)
+        with launch(experiment, quiet=True, root=folder) as group:
+            group.train(job.all_steps, progress=False)
+            return of_steps(group.metrics(), job.warmup_steps)
+
+
+@final
+@dataclass(frozen=True)
+class HandWritten(Contender[StepTimes]):
+    """A loop in plain PyTorch, in one process."""
+
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return "pytorch[1]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.launch import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.frameworks.torch.peers import HandWrittenLoop  # noqa: PLC0415 - imports torch
+
+        with spawned(HandWrittenLoop, [(job.task,)]) as loops:
+            get([loops[0].parameters.remote()], SETUP_SECONDS, "build the model")
+            training = loops[0].train.remote(job.all_steps)
+            return _of_loops(get([training], TRAINING_SECONDS, "train"), job)
+
+
+@final
+@dataclass(frozen=True)
+class DataParallel(Contender[StepTimes]):
+    """Processes of PyTorch's own `DistributedDataParallel`, over gloo."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"ddp[{self.processes}]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.launch import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.frameworks.torch.peers import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
+
+        members = [(job.task, rank, self.processes) for rank in range(self.processes)]
+        with spawned(DistributedDataParallelLoop, members) as loops:
+            port = get([loops[0].host_store.remote()], SETUP_SECONDS, "open the store")[0]
+            get([loop.join.remote(port) for loop in loops], SETUP_SECONDS, "join the group")
+            training = [loop.train.remote(job.all_steps) for loop in loops]
+            trained = get(training, TRAINING_SECONDS, "train")
+            get([loop.close.remote() for loop in loops], CALL_SECONDS, "leave the group")
+            return _of_loops(trained, job)
+
+
+@final
+@dataclass(frozen=True)
+class RayTrain(Contender[StepTimes]):
+    """Workers of Ray Train's `TorchTrainer`, over gloo: `prepare_model` makes a DistributedDataParallel."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"ray.train[{self.processes}]"
+
+    def missing(self) -> str:
+        from d5ray.actors import torch_trainer  # noqa: PLC0415 - imports Ray
+
+        return torch_trainer.missing()
+
+    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.torch_trainer import TorchTrainerHost  # noqa: PLC0415 - imports Ray
+
+        with spawned(TorchTrainerHost, [()], cpus=0.0) as hosts:
+            training = hosts[0].train.remote(job.task, self.processes, job.all_steps, str(folder))
+            return _of_loops(get([training], TRAINING_SECONDS, "train")[0], job)
+
+
+def _accuracy(agent: "TrainingAgent") -> float:
+    """On the test split, with the agent's own parameters as they are now."""
+    test = agent._dataset.test
+    return float(agent._executor.evaluate(test.inputs, test.labels).accuracy)
+
+
+def of_steps(samples: pa.Table, warmup: int) -> list[Series]:
+    """What agents recorded at every step, by metric and rank."""
+    of_steps = samples.filter(pc.is_in(samples["phase"], pa.array(["warmup", "train"]))).sort_by("seq")
+    columns = (of_steps[name].to_pylist() for name in ("metric", "unit", "rank", "value"))
+    values: dict[tuple[str, str, int], list[float | None]] = {}
+    for metric, unit, rank, value in zip(*columns, strict=True):
+        values.setdefault((metric, unit, rank), []).append(value)
+    return [Series(*key, values=found, warmup=warmup) for key, found in values.items()]
+
+
+def _of_evaluations(accuracies: Sequence[float]) -> list[Series]:
+    return [
+        Series(TestAccuracy.name, "1", rank, [accuracy], phase="test")
+        for rank, accuracy in enumerate(accuracies)
+    ]
+
+
+def _of_loops(trained: "Sequence[Trained]", job: StepTimes) -> list[Series]:
+    """What the loops in plain PyTorch noted, by rank."""
+    seconds = [np.diff(own.marks) * 1e-9 for own in trained]
+    derived: dict[tuple[str, str], Callable[[int], Any]] = {
+        (StepTime.name, StepTime.unit): lambda rank: seconds[rank],
+        (Throughput.name, Throughput.unit): lambda rank: job.batch_size / seconds[rank],
+        (Loss.name, Loss.unit): lambda rank: np.array(trained[rank].losses),
+    }
+    return [
+        Series(*key, rank, values(rank).tolist(), warmup=job.warmup_steps)
+        for rank in range(len(trained))
+        for key, values in derived.items()
+    ] + _of_evaluations([own.accuracy for own in trained])

@@ -1,0 +1,63 @@
+"""What an update costs: d5ray's rules on the flat buffer beside torch.optim's own on the tensors.
+
+    d5ray run update_speed        or        python -m benchmarks.update_speed.recipe
+
+LeNet on samples of 8 × 8 pixels and ResNet-18 on 32 × 32, random ones. In every fresh process each rule does
+its updates, and whole training steps, in turn with torch.optim's class with PyTorch's defaults, which is
+what a ratio is over; torch.optim's foreach and fused variants stand beside them in the times. Before anything
+counts, both must have led the network to the same parameters. Rules that PyTorch has not (LARS, LAMB, Lion,
+AcceleGrad, Shampoo), or not for all tensors of a network (Muon), have nobody to be compared with. L-BFGS
+and Adafactor are no element-wise rules: theirs are whole steps alone.
+"""
+
+import d5ray as d5
+from benchmarks.update_speed.job import OnNetwork, Peers, RuleSpeeds
+from benchmarks.update_speed.metrics import RuleStepTimeRatio, UpdateTimeRatio
+from d5ray.recipes.engine.command import main
+
+NETWORKS = (OnNetwork("lenet", (1, 8, 8)), OnNetwork("resnet18", (3, 32, 32)))
+LR = {"lr": 1e-3}
+RULES = (
+    Peers(d5.SGD(1e-3), "SGD", LR),
+    Peers(d5.Momentum(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9}),
+    Peers(d5.Nesterov(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9, "nesterov": True}),
+    Peers(d5.AdaGrad(1e-3), "Adagrad", LR),
+    Peers(d5.RMSProp(1e-3), "RMSprop", LR),
+    Peers(d5.Adam(1e-3), "Adam", LR),
+    Peers(d5.AdamW(1e-3), "AdamW", LR),
+    Peers(d5.AMSGrad(1e-3), "Adam", {**LR, "amsgrad": True}),
+    Peers(d5.NAdam(1e-3), "NAdam", LR),
+    Peers(d5.AdaMax(1e-3), "Adamax", LR),
+    Peers(d5.Adafactor(1e-3), "Adafactor", {**LR, "eps": (2e-19, 1e-3)}),  # almost the paper's first ε
+    Peers(d5.LBFGS(1.0, 10), "LBFGS", {"lr": 1.0, "max_iter": 1, "history_size": 10}),
+)
+
+# Fixed components: whoever competes keeps them
+FIXED = {
+    "job": RuleSpeeds,
+    "comparisons": (NETWORKS,),
+    "rules": RULES,
+}
+
+# Mutable components: how much is measured
+MUTABLE = {
+    "batch_size": 32,
+    "threads": 1,
+    "seconds": 1.0,  # of every rule's updates, and of its steps
+    "pairs": 6,
+    "seed": 1,
+}
+
+# Acceptable metrics
+METRICS = [
+    *(
+        UpdateTimeRatio(network.name, peers.name) <= 1.0
+        for network in NETWORKS
+        for peers in RULES
+        if peers.rule.elementwise
+    ),
+    *(RuleStepTimeRatio(network.name, peers.name) <= 1.01 for network in NETWORKS for peers in RULES),
+]
+
+if __name__ == "__main__":
+    main(FIXED, MUTABLE, METRICS)

@@ -1,0 +1,154 @@
+"""What a process does that times update rules: d5ray's on the flat buffer, torch.optim's beside them"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from benchmarks.update_speed.job import Peers
+from benchmarks.update_speed.metrics import NATIVE, OURS
+from d5ray.errors import AgentError
+from d5ray.frameworks.torch import build
+from d5ray.networks.device import CPUDevice
+from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.recipes.engine.comparisons.timing import Times
+from d5ray.recipes.engine.comparisons.turns import Turn, in_turn, repeated
+
+VARIANTS = ("foreach", "fused")  # of torch.optim, where it has them
+UPDATE, STEP = "update", "step"
+CLASSES = 10
+CHECKED_STEPS = 3
+TOLERANCE = 1e-2  # of the parameters after them, relative to how far they moved; L-BFGS divides noise
+Found = dict[tuple[str, str, str], Times]  # by what was timed, rule and side
+
+
+@final
+@dataclass(frozen=True)
+class RuleTimes:
+    """The work of the one process: every rule on one network, updates and whole steps for `seconds` each."""
+
+    model: str
+    sample_shape: tuple[int, ...]
+    peers: tuple[Peers, ...]
+    batch_size: int
+    threads: int
+    seconds: float
+    seed: int
+
+    def __call__(self, rank: int) -> Found:
+        found: Found = {}
+        for peers in self.peers:
+            self.check(peers)
+            if peers.rule.elementwise:
+                updates = dict(self._updates(peers))
+                found |= {(UPDATE, peers.name, side): t for side, t in in_turn(updates, self.seconds).items()}
+            steps = dict(self._steps(peers))
+            found |= {(STEP, peers.name, side): t for side, t in in_turn(steps, self.seconds).items()}
+        return found
+
+    def check(self, peers: Peers) -> None:
+        """Raise `AgentError` unless both make the same of the network in a few steps."""
+        (_, ours), (_, theirs) = self.sides(peers)
+        start = ours.parameters()
+        for _ in range(CHECKED_STEPS):
+            ours.step()
+            theirs.step()
+        apart = np.linalg.norm(ours.parameters() - theirs.parameters())
+        if not apart <= TOLERANCE * np.linalg.norm(theirs.parameters() - start):
+            raise AgentError(f"{peers.rule!r} and torch.optim.{peers.native} disagree: nothing is measured")
+
+    def sides(self, peers: Peers) -> Iterator[tuple[str, "Side"]]:
+        """d5ray's and torch.optim's, on networks with the same parameters."""
+        yield OURS, Ours(self, peers)
+        yield NATIVE, Theirs(self, peers)
+
+    def module(self) -> nn.Module:
+        return build.module(
+            self.model,
+            {},
+            self.sample_shape,
+            CLASSES,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+    def batch(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Inputs (batch, *shape) and labels (batch,), random."""
+        rng = np.random.default_rng(self.seed)
+        inputs = rng.standard_normal((self.batch_size, *self.sample_shape), dtype=np.float32)
+        return inputs, rng.integers(0, CLASSES, self.batch_size)
+
+    def _steps(self, peers: Peers) -> Iterator[tuple[str, Turn]]:
+        for name, side in self.sides(peers):
+            yield name, repeated(side.step)
+
+    def _updates(self, peers: Peers) -> Iterator[tuple[str, Turn]]:
+        """With the variants of torch.optim that there are for this rule."""
+        for name, side in self.sides(peers):
+            side.step()  # from here on there is a gradient
+            yield name, repeated(side.update)
+        for variant in VARIANTS:
+            try:
+                side = Theirs(self, peers, **{variant: True})
+                side.step()
+            except (TypeError, RuntimeError):
+                continue  # this rule has it not, or not on this device
+            yield variant, repeated(side.update)
+
+
+@final
+class Ours:
+    """d5ray's executor and rule, on flat buffers."""
+
+    def __init__(self, work: RuleTimes, peers: Peers) -> None:
+        self._rule, self._batch = peers.rule, work.batch()
+        self._executor = build.executor(
+            work.module(), work.sample_shape, CLASSES, SoftmaxCrossEntropyLoss(), CPUDevice()
+        )
+        self._state = peers.rule.state_for(self._executor.parameters, self._executor.slots)
+
+    def step(self) -> None:
+        self._executor.inference_and_backprop(*self._batch)
+        self.update()
+
+    def update(self) -> None:
+        self._rule.step(self._executor.parameters, self._executor.gradients, self._state)
+
+    def parameters(self) -> np.ndarray[Any, Any]:
+        return self._executor.numpy_parameters()
+
+
+@final
+class Theirs:
+    """The loop that a user of PyTorch writes."""
+
+    def __init__(self, work: RuleTimes, peers: Peers, **variant: bool) -> None:
+        self._module = work.module()
+        kind: Any = getattr(torch.optim, peers.native)
+        self._optimizer: torch.optim.Optimizer = kind(self._module.parameters(), **peers.settings, **variant)
+        inputs, labels = work.batch()
+        self._inputs, self._labels = torch.from_numpy(inputs), torch.from_numpy(labels)
+
+    def step(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = cross_entropy(self._module(self._inputs), self._labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.update()
+        loss.item()
+
+    def update(self) -> None:
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            self._optimizer.step(lambda: 0.0)  # type: ignore[no-untyped-call]  # the gradient is there
+        else:
+            self._optimizer.step()
+
+    def parameters(self) -> np.ndarray[Any, Any]:
+        with torch.no_grad():
+            return torch.cat([tensor.reshape(-1) for tensor in self._module.parameters()]).numpy()
+
+
+Side = Ours | Theirs

@@ -1,0 +1,1 @@
+"""What runs recipes: from FIXED, MUTABLE and METRICS to a run's folder with a verdict."""

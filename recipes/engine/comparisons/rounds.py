@@ -1,0 +1,184 @@
+"""Runs a job's contenders in rounds of fresh processes, keeps what they measured, and judges it"""
+
+import math
+import platform
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
+from d5ray.dashboards import terminal
+from d5ray.metrics import store
+from d5ray.metrics.comparable import DATA
+from d5ray.metrics.criteria import Criterion, Metric
+from d5ray.metrics.definitions import catalogue_rows
+from d5ray.metrics.environment import capture
+from d5ray.metrics.files import storing
+from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.schema import table_of
+from d5ray.metrics.side_by_side import UNAVAILABLE, scope_of
+from d5ray.metrics.stopping import Looks
+from d5ray.metrics.summary import STOPPED
+from d5ray.recipes.engine.comparisons.contenders import AnyContender, Series
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
+from d5ray.training.datasets import load_dataset
+
+
+def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
+    """The job to its verdict; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
+    root = store.runs_root()
+    store.check_writable(root)
+    run_id = new_run_id(recipe.name)
+    started = datetime.now(UTC)
+    metadata = {"recipe": origin.recipe, "recipe_hash": origin.recipe_hash, "run": run_id}
+    session = job.connect(address, metadata, quiet)
+    environment = capture() | {
+        f"{DATA} {name}".rstrip(): load_dataset(dataset, **options).fingerprint
+        for name, (dataset, options) in job.datasets().items()
+    }
+    row = run_row(
+        run_id=run_id,
+        origin=origin,
+        job=job.describe(),
+        seed=job.seed,
+        status="running",
+        started=started,
+        ray_address=session.address,
+        dashboard=session.dashboard,
+        agents=max(contender.processes for contender in job.contenders()),
+        environment=environment,
+    )
+    writer = store.RunWriter(root, run_id)
+    writer.open(row, _metric_rows(recipe))
+    facts = [
+        {"run_id": run_id, "node": platform.node(), "key": key, "value": value}
+        for key, value in environment.items()
+    ]
+    writer.write_table("environment", table_of("environment", facts))
+    status, reason = "failed", ""
+    try:
+        status, reason = _measure(job, writer, recipe.criteria, quiet)
+    except BaseException as error:
+        reason = str(error)
+        raise
+    finally:
+        tables = store.Run(writer.folder).tables()
+        verdicts = judged(recipe.criteria, tables, status)
+        verdict = overall(verdicts, status)
+        writer.write_table("verdicts", table_of("verdicts", [v.row for v in verdicts]))
+        writer.update_run(
+            status=status,
+            stop_reason=reason or None,
+            verdict=verdict,
+            ended=datetime.now(UTC),
+            rows=tables["samples"].num_rows,
+        )
+        writer.close()
+        for name, picture in job.pictures(tables).items():
+            with storing(writer.folder):
+                (writer.folder / name).write_text(picture, encoding="utf-8")
+    return Result(
+        recipe=recipe,
+        run_id=run_id,
+        folder=writer.folder,
+        verdict=verdict,
+        verdicts=verdicts,
+        status=status,
+        reason=reason,
+        startup_seconds={"ray.init": session.seconds},
+    )
+
+
+def _measure(
+    job: SideBySide, writer: store.RunWriter, criteria: tuple[Criterion, ...], quiet: bool
+) -> tuple[str, str]:
+    """Measures all turns; the run's status and the reason why it ended, if that was not fixed before."""
+    reasons = {contender.name: contender.missing() for contender in job.contenders()}
+    for name, reason in reasons.items():
+        if reason:
+            record_missing(writer, name, reason)
+    turns = [(pair, contender) for pair, contender in job.turns() if not reasons[contender.name]]
+    # Within the run's folder, so that even a killed driver leaves nothing elsewhere.
+    kept = tempfile.TemporaryDirectory(prefix="measured-", dir=writer.folder, ignore_cleanup_errors=True)
+    try:
+        with kept as folder, terminal.rounds(job.name, len(turns), show=not quiet) as begin:
+            for number, (pair, contender) in enumerate(turns):
+                if (
+                    number
+                    and pair != turns[number - 1][0]
+                    and (reason := _enough(job, writer, criteria, pair))
+                ):
+                    return "completed", reason
+                begin(f"round {pair + 1} of {job.most_pairs}: {contender.name}")
+                own = Path(folder) / str(number)
+                own.mkdir()
+                record(writer, contender, pair, contender.measure(job, own))
+    except KeyboardInterrupt:
+        return "interrupted", "interrupted by the user"
+    return "completed", _enough(job, writer, criteria, job.most_pairs)
+
+
+def _enough(job: SideBySide, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
+    """Why to stop after so many rounds; empty to go on. What cannot be measured here holds up nobody."""
+    if not isinstance(job.pairs, Looks) or pairs not in job.pairs.pairs:
+        return ""
+    tables = store.Run(writer.folder).tables()
+    found = [criterion.metric.estimate(tables) for criterion in criteria]
+    widths = [
+        math.inf if each.low is None or each.high is None else (each.high - each.low) / 2 / each.value
+        for each in found
+        if each.value and not each.exact
+    ]
+    return job.pairs.reason(pairs, widths)
+
+
+def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured: list[Series]) -> None:
+    """The rows of one turn: the contender as scope, the round as repetition."""
+    recorders: dict[int, Recorder] = {}
+    for series in measured:
+        if series.rank not in recorders:
+            recorders[series.rank] = _recorder(writer, contender.name, series.rank, pair)
+        recorder = recorders[series.rank]
+        recorder.declare(series.metric, series.unit)
+        scope = scope_of(contender.name, series.at)
+        if series.stop_reason:
+            recorder.event(STOPPED, metric=series.metric, scope=scope, stop_reason=series.stop_reason)
+        for step, value in enumerate(series.values):
+            phase = "warmup" if step < series.warmup else series.phase
+            recorder.record(
+                series.metric, value, step=step, phase=phase, scope=scope, rep=pair, loops=series.loops
+            )
+    for recorder in recorders.values():
+        recorder.flush()
+
+
+def record_missing(writer: store.RunWriter, contender: str, reason: str) -> None:
+    """A row without a value that says why there are no others of this contender."""
+    recorder = _recorder(writer, contender, rank=0, pair=0)
+    recorder.record("step_time", None, scope=contender, status=f"{UNAVAILABLE}: {reason}", source=UNAVAILABLE)
+    recorder.flush()
+
+
+def _recorder(writer: store.RunWriter, contender: str, rank: int, pair: int) -> Recorder:
+    return Recorder(
+        run_id=writer.run_id,
+        agent=f"{contender}/{rank}",
+        rank=rank,
+        node=platform.node(),
+        attempt=pair,
+        send=writer.append,
+        send_events=writer.append_events,
+    )
+
+
+def _metric_rows(recipe: Recipe) -> list[dict[str, Any]]:
+    """The catalogue, and the metrics that this recipe judges."""
+    known = catalogue_rows()
+    return known + [_metric_row(criterion.metric) for criterion in recipe.criteria]
+
+
+def _metric_row(metric: Metric) -> dict[str, Any]:
+    columns = ("unit", "direction", "kind", "aggregation", "description")
+    return {"name": metric.label} | {column: getattr(metric, column) for column in columns}

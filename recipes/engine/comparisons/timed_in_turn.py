@@ -1,0 +1,26 @@
+"""What jobs have in common whose contenders are processes outside Ray that time several sides in turn"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from d5ray.checks import check_count, check_number
+from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+
+if TYPE_CHECKING:
+    from d5ray.actors.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedInTurn(SideBySide):
+    """seconds: about so long everything is timed in each process; threads: of its numerical libraries."""
+
+    seconds: float = 1.0
+    threads: int = 1
+
+    def check(self) -> None:
+        check_count("threads", self.threads, 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
+
+    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
+        return processes.without_ray(address)

@@ -1,0 +1,107 @@
+"""Whether what a recipe's criteria are about will be measured at all: asked before anything starts"""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from d5ray.actors.agent_records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS
+from d5ray.distributed.server.client import SERVER_METRICS
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.experiment import Experiment
+from d5ray.metrics import resources
+from d5ray.metrics.asynchrony import ConsensusDistance
+from d5ray.metrics.criteria import Criterion, Metric
+from d5ray.metrics.definitions import CATALOGUE
+from d5ray.metrics.pipelines import OF_A_REPLICA, OF_A_STAGE
+from d5ray.metrics.qualities import AREA, PRECISION, PRECISION_50, RETURN
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.training.events.inference import INFERENCE_TIME
+
+CONTENDERS = ("ours", "base", "contender")  # fields of a metric that name one
+OF_NODES = (
+    resources.ProcessorUtilisation, resources.ProcessUtilisation, resources.DeviceUtilisation,
+    resources.ProcessPeakMemory, resources.DevicePeakMemory, resources.ControlGroupPeakMemory,
+    resources.NodeTime, resources.ProcessorEnergy, resources.MemoryEnergy, resources.DeviceEnergy,
+)  # fmt: skip
+
+
+def check_measured(criteria: Iterable[Criterion], job: object) -> None:
+    """Raise `ConfigurationError` for a criterion that no row of this job could decide.
+
+    The original gives such a metric a silent failure after the training. A metric of the user's own is asked
+    for its rows by `reads()`; one that does not say is let pass.
+    """
+    for criterion in criteria:
+        if isinstance(job, Experiment):
+            _of_experiment(criterion, job)
+        elif isinstance(job, SideBySide):
+            _of_contenders(criterion, job)
+
+
+def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
+    metric = criterion.metric
+    if (named := _named(metric)) and type(metric).__module__.startswith("d5ray."):
+        raise ConfigurationError(
+            f"METRICS has {metric.label}, which compares contenders ({', '.join(named)}), but the recipe "
+            "trains one experiment: take a metric such as StepTime(), or a job such as StepTimes"
+        )
+    assert isinstance(experiment.events, tuple)
+    known = {name for event in experiment.events for name in event.records}
+    known |= set(STEP_METRICS) | set(PREDICTED)  # the prediction where the network was measured once
+    lacking = {
+        EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
+        SERVER_METRICS: (experiment.rule.uses_server, "take an optimizer with servers, such as ASGD()"),
+        PEER_METRICS: (experiment.rule.uses_peers, "take an optimizer with peers, such as ADPSGD()"),
+        (*OF_A_REPLICA, *OF_A_STAGE): (
+            experiment.mesh is not None and experiment.mesh.shares_networks,
+            "set a mesh in which agents share a network, such as mesh=Mesh(1, stages=2)",
+        ),
+        (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
+        (PRECISION, PRECISION_50): (PRECISION in known, "add DetectionQuality(boxes) to the events"),
+        (AREA,): (AREA in known, "add RankingQuality() to the events"),
+        (RETURN,): (RETURN in known, "add Play(name) to the events"),
+        tuple(kind.name for kind in OF_NODES): (experiment.monitor_seconds > 0, "set monitor_seconds=1"),
+    }
+    for names, (recorded, _) in lacking.items():
+        if recorded:
+            known |= set(names)
+    if not experiment.loss.classifies:
+        known.discard("test_accuracy")
+        lacking["test_accuracy",] = (False, f"{experiment.loss!r} has no accuracy, take another metric")
+    if isinstance(metric, ConsensusDistance) and not experiment.rule.asynchronous:
+        raise ConfigurationError(
+            f"METRICS has {metric.label}, but the agents of {experiment.distributed!r} wait for each other "
+            "at every step, and nobody looks how far apart they are: take an optimizer such as ADPSGD()"
+        )
+    for name in metric.reads():
+        if name not in known:
+            remedies = [what for names, (recorded, what) in lacking.items() if name in names and not recorded]
+            remedy = next(iter(remedies), "")
+            raise ConfigurationError(
+                f"METRICS has {metric.label}, but this experiment records no {name}: "
+                + (remedy or nearest(name, known))
+            )
+
+
+def _of_contenders(criterion: Criterion, job: SideBySide) -> None:
+    names = [contender.name for contender in job.contenders()]
+    if CATALOGUE.get(criterion.metric.name) is type(criterion.metric):
+        raise ConfigurationError(
+            f"METRICS has {criterion.metric.label}, which does not say which contender it is about, but the "
+            f"recipe measures several side by side, {', '.join(names)}: take a metric that names one, such "
+            "as StepTimeOf(contender)"
+        )
+    for wanted in _named(criterion.metric).values():
+        if not any(
+            name == wanted or name.startswith((f"{wanted}, ", f"{wanted}[", f"{wanted} ")) for name in names
+        ):
+            raise ConfigurationError(
+                f"METRICS has {criterion.metric.label}, but no contender is called {wanted!r}: "
+                f"{nearest(wanted, names)}"
+            )
+
+
+def _named(metric: Metric) -> dict[str, str]:
+    """The contenders that a metric names, by field."""
+    values: dict[str, Any] = {field.name: getattr(metric, field.name) for field in fields(metric)}
+    return {name: value for name, value in values.items() if name in CONTENDERS and isinstance(value, str)}

@@ -1,0 +1,310 @@
+"""Measures operators to the end of a budget, in rounds of fresh processes, and keeps the run"""
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, final
+
+import psutil
+import pyarrow as pa
+
+from d5ray.actors import session
+from d5ray.actors.calls import get
+from d5ray.actors.launch import SETUP_SECONDS, spawned
+from d5ray.actors.mirror import Mirror
+from d5ray.actors.operator_executor import OperatorExecutor, Outcome
+from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
+from d5ray.dashboards import operators, roofline_picture, terminal
+from d5ray.errors import AgentError, first_line
+from d5ray.metrics import store
+from d5ray.metrics.definitions import catalogue_rows
+from d5ray.metrics.environment import capture
+from d5ray.metrics.files import storing
+from d5ray.metrics.mirrored import EXECUTOR
+from d5ray.metrics.operators import (
+    OF_OPERATORS,
+    OPERATOR_TIME,
+    PEAK_BYTE_RATE,
+    PEAK_FLOP_RATE,
+    SHARE_OF_PEAK,
+    operator_rows,
+    peak,
+)
+from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.schema import table_of
+from d5ray.metrics.side_by_side import times_by_pair
+from d5ray.recipes.engine.operators.measurement import OperatorBench
+from d5ray.recipes.engine.operators.plan import MEMORY_SHARE, Plan, fitting, what_was_short
+
+PICTURE: Final = "roofline.svg"
+RECIPE: Final = "bench_operators"
+GRACE_SECONDS: Final = 300.0  # beyond what is planned, until a call is given up
+LEAST_ROUND_SECONDS: Final = 1.0
+FIRST_SHARE: Final = 0.9  # of an even share of the budget
+CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
+
+
+def run(bench: OperatorBench, address: str | None, quiet: bool) -> store.Run:
+    """The finished run; Ctrl-C ends it and keeps what was measured.
+
+    Raises `ConfigurationError` where a framework is not there, before a run is kept.
+    """
+    root = store.runs_root()
+    store.check_writable(root)
+    origin, started = _origin(bench), datetime.now(UTC)
+    run_id = new_run_id(RECIPE)
+    metadata = {"recipe": origin.recipe, "recipe_hash": origin.recipe_hash, "run": run_id}
+    connected = session.connect(address, cpus=1, metadata=metadata, quiet=True)
+    environment = capture()
+    row = run_row(
+        run_id=run_id,
+        origin=origin,
+        job=bench.describe(),
+        seed=bench.seed,
+        status="running",
+        started=started,
+        ray_address=connected.address,
+        dashboard=connected.dashboard,
+        agents=len(bench.frameworks),
+        environment=environment,
+    )
+    writer = store.RunWriter(root, run_id)
+    measuring = Measuring(bench, writer, row, environment, quiet)
+    try:
+        measuring.rounds()
+    finally:
+        measuring.close()
+    return store.Run(writer.folder)
+
+
+def _origin(bench: OperatorBench) -> RunOrigin:
+    text = json.dumps(bench.fixed, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return RunOrigin(RECIPE, digest, text, json.dumps(bench.mutable, sort_keys=True))
+
+
+@final
+@dataclass
+class Round:
+    """One fresh process of every framework, and until when it measures."""
+
+    number: int
+    executors: dict[str, Any]
+    until: float
+    seconds: float  # that were left for measuring when the processes were ready
+
+
+class Measuring:
+    """A run that is being measured."""
+
+    def __init__(
+        self,
+        bench: OperatorBench,
+        writer: store.RunWriter,
+        row: dict[str, Any],
+        environment: dict[str, str],
+        quiet: bool,
+    ) -> None:
+        self._bench, self._writer, self._quiet = bench, writer, quiet
+        self._row, self._environment = row, environment
+        free = MEMORY_SHARE * psutil.virtual_memory().available
+        self._plan = Plan(bench.problems(), bench.frameworks, free, bench.seed)
+        self._status, self._reason = "failed", ""
+        self._opened = False
+        self._processes = bench.processes
+        self._starting_seconds = 0.0
+
+    def rounds(self) -> None:
+        """Measure all rounds; the run is opened when the first processes are ready."""
+        try:
+            self._rounds(time.monotonic() + self._bench.budget_seconds)
+            self._status = "completed"
+        except KeyboardInterrupt:
+            if not self._opened:
+                raise
+            self._status, self._reason = "interrupted", "interrupted by the user"
+        except BaseException as error:
+            self._reason = first_line(error)
+            raise
+
+    def close(self) -> None:
+        """Write what follows from the rows, and the end of the run; nothing where it was not opened."""
+        if not self._opened:
+            return
+        self._derive()
+        tables = store.Run(self._writer.folder).tables()
+        self._writer.write_table("verdicts", table_of("verdicts"))
+        self._writer.update_run(
+            status=self._status,
+            stop_reason=self._reason or None,
+            ended=datetime.now(UTC),
+            rows=tables["samples"].num_rows,
+        )
+        self._writer.close()
+        self._draw()
+
+    def _draw(self) -> None:
+        """The roofline, where there is one to be drawn."""
+        run = store.Run(self._writer.folder)
+        tables, bench = run.tables(), self._bench
+        flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
+        found = operators.measured(run)
+        if flops is None or moved is None or not found:
+            return
+        title = f"{bench.suite}, {bench.mode}, {bench.dtype} on {bench.device}"
+        with storing(run.folder):
+            drawn = roofline_picture.picture(found, flops[0], moved[0], title)
+            (run.folder / PICTURE).write_text(drawn, encoding="utf-8")
+
+    def _open(self, facts: Mapping[str, str]) -> None:
+        """Begin the run's folder. facts: of the frameworks."""
+        self._writer.open(self._row, catalogue_rows() + operator_rows())
+        known = [
+            {"run_id": self._writer.run_id, "node": platform.node(), "key": key, "value": value}
+            for key, value in {**self._environment, **facts}.items()
+        ]
+        self._writer.write_table("environment", table_of("environment", known))
+        self._opened = True
+
+    def _rounds(self, end: float) -> None:
+        title, number = f"bench {self._bench.suite}", 0
+        with terminal.rounds(title, self._bench.processes, show=not self._quiet) as show:
+            while number < self._processes and time.monotonic() < end:
+                show(f"round {number + 1} of {self._processes}")
+                left = (end - time.monotonic()) / (self._processes - number)
+                self._round(number, time.monotonic() + left)
+                number += 1
+        bench = self._bench
+        self._reason = what_was_short(
+            number, bench.processes, len(bench.frameworks), self._starting_seconds, bench.budget_seconds
+        )
+
+    def _round(self, number: int, until: float) -> None:
+        bench, began = self._bench, time.monotonic()
+        run = self._writer.run_id
+
+        def mirror(name: str) -> Mirror:
+            return Mirror(run, f"bench {bench.suite}", EXECUTOR, name)
+
+        arguments = [
+            (name, bench.device, bench.threads, run, number, rank, bench.seed + number, mirror(name))
+            for rank, name in enumerate(bench.frameworks)
+        ]
+        with spawned(OperatorExecutor, arguments, cpus=CPUS) as actors:
+            facts = get([actor.prepare.remote() for actor in actors], SETUP_SECONDS, "import its framework")
+            self._starting_seconds += time.monotonic() - began
+            if not self._opened:
+                self._open({key: value for each in facts for key, value in each.items()})
+            executors = dict(zip(bench.frameworks, actors, strict=True))
+            if number == 0:
+                until = began + self._first_seconds(time.monotonic() - began)
+            for name in self._plan.turns(number):
+                self._kept(self._asked(executors, name, "peaks", bench.dtype))
+            if number == 0:
+                self._learn_peaks()
+            self._measure(Round(number, executors, until, until - time.monotonic()))
+
+    def _first_seconds(self, startup: float) -> float:
+        """How long the first round lasts; fewer follow where starting them would take most of the budget.
+
+        It is a little shorter than the others, which measure what it has reached.
+        """
+        self._processes = fitting(self._bench.processes, self._bench.budget_seconds, startup)
+        return FIRST_SHARE * self._bench.budget_seconds / self._processes
+
+    def _learn_peaks(self) -> None:
+        tables = store.Run(self._writer.folder).tables()
+        flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
+        if flops is not None and moved is not None:
+            self._plan.flops_per_second, self._plan.bytes_per_second = flops[0], moved[0]
+
+    def _measure(self, now: Round) -> None:
+        plan = self._plan
+        seconds = max(now.seconds, LEAST_ROUND_SECONDS)
+        enough, most = plan.slice_seconds(seconds), plan.most_seconds(seconds)
+        # The least problem of each group is measured once, however long the processes took to start.
+        certain = len(self._bench.groups) if now.number == 0 else 0
+        for place, problem in enumerate(plan.order(now.number)):
+            if place >= certain and time.monotonic() >= now.until:
+                return
+            for name in plan.turns(now.number):
+                if name not in now.executors:
+                    continue
+                known = (name, problem.name)
+                if now.number == 0:
+                    if reason := plan.why_not(name, problem, most):
+                        plan.skipped[known] = reason
+                        continue
+                elif known not in plan.reached:
+                    continue
+                found = self._asked(now.executors, name, "measure", problem, enough, 2 * most)
+                self._kept(found)
+                if found.call_seconds is not None:
+                    plan.learn(name, problem, found.call_seconds)
+                if found.seconds is not None:
+                    plan.reached.add(known)
+                elif now.number == 0:
+                    plan.skipped[known] = found.reason
+
+    def _asked(self, executors: dict[str, Any], name: str, method: str, *arguments: Any) -> Outcome:
+        """What an executor answers; one whose process died is asked no more in this round."""
+        call = getattr(executors[name], method).remote(*arguments)
+        try:
+            (found,) = get([call], GRACE_SECONDS + self._bench.budget_seconds, "measure an operator")
+        except AgentError as error:
+            executors.pop(name)
+            return Outcome((), reason=f"failed: {first_line(error)}")
+        assert isinstance(found, Outcome)
+        return found
+
+    def _kept(self, outcome: Outcome) -> None:
+        for batch in outcome.rows:
+            self._writer.append(batch)
+
+    def _derive(self) -> None:
+        """The share of the peak in every process, and a row for everything that was not measured."""
+        recorder = self._recorder()
+        run = store.Run(self._writer.folder).tables()
+        recorded = _scopes_without_value(run)
+        flops, moved = peak(run, PEAK_FLOP_RATE), peak(run, PEAK_BYTE_RATE)
+        for problem in self._plan.problems:
+            for name in self._bench.frameworks:
+                scope, known = f"{name} {problem.name}", (name, problem.name)
+                if known in self._plan.reached:
+                    if flops is not None and moved is not None:
+                        least = problem.bound_seconds(flops[0], moved[0])
+                        for rep, seconds in times_by_pair(run, OPERATOR_TIME, scope).items():
+                            recorder.record(
+                                SHARE_OF_PEAK, least / seconds, step=0, scope=scope, rep=rep, level=0
+                            )
+                elif scope not in recorded:
+                    reason = self._plan.skipped.get(known) or (
+                        f"budget: not reached within {self._bench.budget_seconds:g} s"
+                    )
+                    status = f"unavailable: {reason}"
+                    recorder.record(
+                        OPERATOR_TIME, None, scope=scope, level=0, status=status, source="unavailable"
+                    )
+        recorder.flush()
+
+    def _recorder(self) -> Recorder:
+        recorder = Recorder(
+            run_id=self._writer.run_id,
+            agent="OperatorBench",
+            rank=0,
+            node=platform.node(),
+            send=self._writer.append,
+        )
+        for metric, kind in OF_OPERATORS.items():
+            recorder.declare(metric, kind.unit)
+        return recorder
+
+
+def _scopes_without_value(run: Mapping[str, pa.Table]) -> set[str]:
+    """Of the problems that an executor could not measure and has said so."""
+    rows = run["samples"].select(["scope", "value", "metric"]).to_pylist()
+    return {row["scope"] for row in rows if row["value"] is None and row["metric"] == OPERATOR_TIME}

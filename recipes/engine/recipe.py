@@ -1,0 +1,253 @@
+"""A recipe: what is fixed, what may change, what must be reached; and how it is run to its verdict."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from d5ray import markup
+from d5ray.canonical import canonical, digest
+from d5ray.checks import check_count, check_kind
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.experiment import Experiment
+from d5ray.metrics import shown
+from d5ray.metrics.definitions import Criterion, RunTables, Verdict, as_criterion
+from d5ray.recipes.engine import settings
+from d5ray.recipes.engine.fixed import Fixed
+
+PASS: Final = "PASS"
+FAIL: Final = "FAIL"
+INCONCLUSIVE: Final = "INCONCLUSIVE"
+EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
+ERROR_EXIT_CODE = 3
+INTERRUPTED = 130  # by Ctrl-C or SIGTERM, as a shell has it
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """FIXED, MUTABLE and METRICS, checked; wrong ones raise `ConfigurationError`. Nothing given is changed.
+
+    fixed    what everyone who competes must keep; its hash tells which runs are comparable
+    mutable  what a competitor may change
+    criteria what must be reached
+    """
+
+    name: str
+    fixed: Mapping[str, Any]
+    mutable: Mapping[str, Any]
+    criteria: tuple[Criterion, ...]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = settings.allowed_keys({f.name for f in fields(self.job())} - {"name"}) | {"job"}
+        for part, keys in (("FIXED", self.fixed), ("MUTABLE", self.mutable)):
+            for key in keys:
+                if not settings.is_known(key, known):
+                    word = str(key).partition(".")[0]
+                    raise ConfigurationError(f"{part} has the unknown key {key!r}: {nearest(word, known)}")
+        self.held.check()
+        both = sorted(key for key in self.mutable if self.held.sets(key))
+        if both:
+            raise ConfigurationError(
+                f"{', '.join(map(repr, both))} is set in FIXED and in MUTABLE: keep it in one of them"
+            )
+        for key in self.mutable:
+            self.held.refuse(key, "MUTABLE")
+        for key in self.overrides:
+            self._check_override(key, known)
+
+    @classmethod
+    def of(
+        cls,
+        fixed: object,
+        mutable: object,
+        metrics: object,
+        *,
+        name: str,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> "Recipe":
+        """A recipe of the three parts as a file has them."""
+        for part, value in (("FIXED", fixed), ("MUTABLE", mutable)):
+            if not isinstance(value, Mapping):
+                raise ConfigurationError(f"{part} is a {type(value).__name__}: it must be a dictionary")
+        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+            raise ConfigurationError(f"METRICS is {metrics!r}: it must be a list of criteria")
+        assert isinstance(fixed, Mapping) and isinstance(mutable, Mapping)
+        criteria = tuple(as_criterion(item) for item in metrics)
+        return cls(name, dict(fixed), dict(mutable), criteria, dict(overrides or {}))
+
+    @property
+    def held(self) -> Fixed:
+        """What FIXED fixes, and what it leaves open."""
+        return Fixed(self.name, self.fixed)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of FIXED, however it is written: two runs are comparable exactly when it is equal."""
+        return digest(self.held.normal())
+
+    def job(self) -> type:
+        """What the recipe runs: a dataclass whose fields are its keys; `Experiment` unless it says so."""
+        job = self.fixed.get("job", Experiment)
+        if not isinstance(job, type) or not hasattr(job, "__dataclass_fields__"):
+            raise ConfigurationError(f"FIXED has the job {job!r}: it must be a dataclass such as Experiment")
+        return job
+
+    def made(self) -> Any:
+        """The job with all values: an `Experiment`, unless the recipe says otherwise."""
+        values = settings.built(self._settled())
+        values.pop("job", None)
+        missing = [
+            f.name for f in fields(self.job())
+            if f.name not in values and f.default is f.default_factory  # both MISSING: no default
+        ]  # fmt: skip
+        if missing:
+            raise ConfigurationError(
+                f"the recipe {self.name} lacks {', '.join(missing)}: set it in FIXED or MUTABLE"
+            )
+        made = self.job()(**values, name=self.name)
+        from d5ray.recipes.engine.measured import check_measured  # noqa: PLC0415 - imports the agents
+
+        check_measured(self.criteria, made)
+        return made
+
+    def described(self) -> dict[str, str]:
+        """FIXED, MUTABLE (with the overrides) and METRICS as JSON, and the hash, for the `runs` table."""
+        changed = {**self.mutable, **self.overrides}
+        return {
+            "recipe": self.name,
+            "recipe_hash": self.hash,
+            "fixed": json.dumps(canonical(self.held.normal()), sort_keys=True),
+            "mutable": json.dumps(canonical(changed), sort_keys=True),
+            "criteria": json.dumps([criterion.described() for criterion in self.criteria]),
+        }
+
+    def _settled(self) -> dict[str, Any]:
+        """All keys with their values: the overrides, what they leave of MUTABLE, and FIXED."""
+        mutable = {key: value for key, value in self.mutable.items() if not self._replaced(key)}
+        values = {**mutable, **self.overrides}
+        if self._sets("mesh") and "agents" in mutable and "agents" not in self.overrides:
+            values["agents"] = None  # as many as the mesh has
+        sizes = "agents" in self.overrides or self._sets("mesh")
+        if sizes and "topology" in mutable and not self._sets("topology"):
+            values |= {"topology": None, "topology_args": (), "topology_kwargs": {}}  # complete, of that size
+        return {**values, **self.held.values()}
+
+    def _replaced(self, key: str) -> bool:
+        """Whether an override replaces what this key of MUTABLE belongs to.
+
+        A component that is replaced does not keep the old one's arguments, nor do new arguments keep leaves.
+        """
+        component = settings.owner(key)
+        if component in settings.COMPONENTS and component in self.overrides:
+            return True
+        return "." in key and any(f"{component}_{what}" in self.overrides for what in ("args", "kwargs"))
+
+    def _sets(self, component: str) -> bool:
+        """Whether an override replaces this component or changes something of it."""
+        return any(component in (key, settings.owner(key)) for key in self.overrides)
+
+    def _check_override(self, key: str, known: set[str]) -> None:
+        name = key.partition(".")[0]
+        if name not in known:
+            dotted = self._dotted(key)
+            raise ConfigurationError(
+                f"--set {key}: the recipe {self.name} has no such key: "
+                + (f"did you mean {dotted!r}?" if dotted else nearest(name, known))
+            )
+        self.held.refuse(key, "--set")
+
+    def _dotted(self, key: str) -> str | None:
+        """`optimizer.learning_rate` for `learning_rate`."""
+        for component in settings.COMPONENTS:
+            value = {**self.fixed, **self.mutable}.get(component)
+            if isinstance(value, str):
+                value = settings.named(component, settings.COMPONENTS[component], value)
+            if value is not None and key in settings.hyperparameters(value, settings.COMPONENTS[component]):
+                return f"{component}.{key}"
+        return None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a recipe came to. True exactly when it passed, so that `run_recipe(…) or exit(1)` works.
+
+    Of several seeds, run_id and folder are those of the series, and runs are its runs.
+    """
+
+    recipe: Recipe
+    run_id: str
+    folder: Path
+    verdict: str
+    verdicts: tuple[Verdict, ...]
+    status: str  # of the run: completed, nan_loss, interrupted
+    reason: str
+    startup_seconds: Mapping[str, float]
+    runs: "tuple[Result, ...]" = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 2 inconclusive, 130 interrupted."""
+        return INTERRUPTED if self.status == "interrupted" else EXIT_CODES[self.verdict]
+
+    def __bool__(self) -> bool:
+        return self.verdict == PASS
+
+    def _repr_html_(self) -> str:
+        reasons = dict.fromkeys(verdict.reason for verdict in self.verdicts if verdict.reason)
+        return markup.block(
+            markup.title(self.recipe.name, self.run_id, markup.word(self.verdict)),
+            markup.small(f"{self.status}: {self.reason}" if self.reason else ""),
+            shown.criteria([verdict.row for verdict in self.verdicts]),
+            *map(markup.small, reasons),
+            markup.small(self.folder),
+        )
+
+
+def judged(criteria: Iterable[Criterion], tables: RunTables, status: str) -> tuple[Verdict, ...]:
+    """The verdict of each criterion; of a run that was interrupted none is final."""
+    verdicts = tuple(criterion.judge(tables) for criterion in criteria)
+    if status != "interrupted":
+        return verdicts
+    return tuple(replace(v, verdict=INCONCLUSIVE, reason="the run was interrupted") for v in verdicts)
+
+
+def overall(verdicts: Iterable[Verdict], status: str) -> str:
+    """FAIL if a criterion fails or the loss was NaN; PASS if all, at least one, pass in a complete run."""
+    found = {verdict.verdict for verdict in verdicts}
+    if FAIL in found or status == "nan_loss":
+        return FAIL
+    return PASS if found == {PASS} and status == "completed" else INCONCLUSIVE
+
+
+def run_recipe(
+    fixed: Mapping[str, Any],
+    mutable: Mapping[str, Any],
+    metrics: Iterable[Any],
+    *,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    address: str | None = None,
+    quiet: bool = False,
+    seeds: int = 1,
+) -> Result:
+    """Run a recipe to its verdict. Raises `D5Error` where it cannot run; nothing passed in is changed.
+
+    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`; seeds: so many
+    runs, with the recipe's seed and those that follow it, are judged together.
+    """
+    from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray
+    from d5ray.recipes.engine import seeds as several  # noqa: PLC0415
+
+    check_count("seeds", seeds)
+    check_kind("name", name, str | None, "a text")
+    check_kind("overrides", overrides, Mapping | None, "a dictionary of values by keys")
+    caller = sys._getframe(1).f_globals
+    recipe = Recipe.of(
+        fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides
+    )
+    if seeds != 1:
+        return several.run(recipe, seeds, address=address, quiet=quiet)
+    return runner.run(recipe, address=address, quiet=quiet)

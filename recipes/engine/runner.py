@@ -1,0 +1,82 @@
+"""Runs a recipe's job: launches the experiment, trains, judges, and completes the run's folder."""
+
+import contextlib
+from typing import Protocol
+
+from d5ray.actors.launch import launch
+from d5ray.actors.run_row import RunOrigin
+from d5ray.dashboards import terminal
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.metrics.schema import table_of
+from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
+
+
+class Job(Protocol):
+    """A recipe's job other than a training: a dataclass with this method."""
+
+    def run(self, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result: ...
+
+
+def run(
+    recipe: Recipe,
+    *,
+    address: str | None,
+    quiet: bool,
+    series: str = "",
+    resume: str | None = None,
+    flight: str | None = None,
+) -> Result:
+    """Run the recipe's job to its verdict.
+
+    series: the name of that which the run is a part of; resume: the checkpoint that it goes on from;
+    flight: [HOST:]PORT where the run answers queries.
+    """
+    job: Experiment | Job = recipe.made()
+    origin = RunOrigin(**recipe.described(), series=series)
+    if isinstance(job, Experiment):
+        return train(recipe, job, origin, address, quiet, resume, flight)
+    if resume is not None:
+        raise ConfigurationError(
+            f"--resume {resume}: the recipe {recipe.name} is no training that could go on: leave it out"
+        )
+    if flight is not None:
+        raise ConfigurationError(
+            f"--flight {flight}: the recipe {recipe.name} is no training of agents: leave it out, and ask "
+            "its folder: d5ray sql last"
+        )
+    return job.run(recipe, origin, address, quiet)
+
+
+def train(
+    recipe: Recipe,
+    experiment: Experiment,
+    origin: RunOrigin,
+    address: str | None,
+    quiet: bool,
+    resume: str | None = None,
+    flight: str | None = None,
+) -> Result:
+    """A training on Ray agents; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
+    with launch(
+        experiment, address=address, origin=origin, quiet=quiet, resume=resume, flight=flight
+    ) as group:
+        if not quiet:
+            terminal.announce(group)
+        with contextlib.suppress(KeyboardInterrupt):
+            group.train(progress=not quiet)
+        tables = group.tables()
+        outcome = group.outcome
+        verdicts = judged(recipe.criteria, tables, outcome.status)
+        verdict = overall(verdicts, outcome.status)
+        group.close(verdict=verdict, verdicts=table_of("verdicts", [v.row for v in verdicts]))
+    return Result(
+        recipe=recipe,
+        run_id=group.run_id,
+        folder=group.folder,
+        verdict=verdict,
+        verdicts=verdicts,
+        status=outcome.status,
+        reason=outcome.reason,
+        startup_seconds=group.startup_seconds,
+    )

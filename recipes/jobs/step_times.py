@@ -1,0 +1,115 @@
+"""The job that compares training steps: the same network, data and batches by every contender"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, final
+
+from d5ray.checks import check_count
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.training.datasets import Dataset, Split, load_dataset
+from d5ray.training.optimizers.gradient_descent import Momentum
+from d5ray.training.samplers import Sampler, ShuffleSampler
+
+if TYPE_CHECKING:
+    from d5ray.frameworks.torch.peers import Task
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StepTimes(SideBySide):
+    """Contenders that train. Wrong values raise `ConfigurationError`.
+
+    model, dataset, their kwargs, optimizer, batch_size, train_sampler, threads, seed: as in an `Experiment`
+    steps         measured steps of every process
+    warmup_steps  steps before them
+    """
+
+    model: str
+    dataset: str
+    optimizer: Momentum
+    batch_size: int = 64
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dataset_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    train_sampler: Sampler = field(default_factory=ShuffleSampler)
+    steps: int = 630
+    warmup_steps: int = 50
+    threads: int = 1
+
+    def check(self) -> None:
+        check_count("steps", self.steps, 1)
+        check_count("batch_size", self.batch_size, 1)
+        for name in ("model", "dataset"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}: it must be a name, such as 'lenet' or 'digits'"
+                )
+        if not isinstance(self.optimizer, Momentum):
+            raise ConfigurationError(
+                f"optimizer is {self.optimizer!r}: it must be a Momentum, which is what the loops in plain "
+                "PyTorch use (torch.optim.SGD)"
+            )
+        self.experiment(self.dataset, 1, "auto")  # checks the rest
+
+    def experiment(self, dataset: str | Dataset, agents: int, communicator: str) -> Experiment:
+        """What d5ray's side runs."""
+        return Experiment(
+            model=self.model,
+            model_kwargs=self.model_kwargs,
+            dataset=dataset,
+            dataset_kwargs=self.dataset_kwargs if isinstance(dataset, str) else {},
+            optimizer=self.optimizer,
+            agents=agents,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            train_sampler=self.train_sampler,
+            communicator=communicator,
+            threads=self.threads,
+            warmup_steps=self.warmup_steps,
+            evaluate=False,
+            name=f"d5ray[{agents}]",
+        )
+
+    @property
+    def task(self) -> "Task":
+        """What the loops in plain PyTorch run."""
+        from d5ray.frameworks.torch.peers import Task  # noqa: PLC0415 - imports torch
+
+        return Task(
+            model=self.model,
+            dataset=self.data,
+            batch_size=self.batch_size,
+            learning_rate=self.optimizer.learning_rate,
+            momentum=self.optimizer.momentum,
+            sampler=self.train_sampler,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The data set, cut so that an epoch has whole batches for every number of processes."""
+        sizes = {contender.processes for contender in self.contenders()}
+        return whole_batches(
+            load_dataset(self.dataset, **self.dataset_kwargs), math.lcm(*sizes) * self.batch_size
+        )
+
+    @property
+    def all_steps(self) -> int:
+        """The steps of every process, with those for warming up."""
+        return self.warmup_steps + self.steps
+
+
+def whole_batches(dataset: Dataset, batch: int) -> Dataset:
+    """The data set with as many training samples as fill whole batches, so that all steps are equal."""
+    samples = len(dataset.train) // batch * batch
+    if samples == 0:
+        raise ConfigurationError(
+            f"the data set {dataset.name!r} has {len(dataset.train)} training samples, one step of all "
+            f"agents takes {batch}: choose a smaller batch_size"
+        )
+    train = Split(dataset.train.inputs[:samples], dataset.train.labels[:samples])
+    return Dataset(dataset.name, train, dataset.test, dataset.classes)
