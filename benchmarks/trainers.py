@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from d5ray.actors.training_agent import TrainingAgent
     from d5ray.frameworks.torch.peers import Trained
 
+HASHED_AS = "d5ray.recipes.trainers"  # where the first runs knew it
+
 TRAINING_SECONDS = 3600.0  # for a loop in plain PyTorch, which shows no sign of life while it runs
 
 

@@ -61,14 +61,17 @@ Trust = Annotated[
 
 @app.command("list")
 def list_recipes(json: command.Json = False) -> None:
-    """The recipes that ship with d5ray."""
-    from d5ray.dashboards import terminal  # noqa: PLC0415 - quick for those who only want help
+    """The recipes that ship with d5ray, by what they are for, with the time they take on two cores.
 
-    found = library.shipped()
+    From a checkout also its benchmarks, which measure d5ray itself.
+    """
+    from d5ray.dashboards import listing, terminal  # noqa: PLC0415 - quick for those who only want help
+
+    found = library.shipped() | library.benchmarks()
     if json:
-        terminal.as_json(found)
+        terminal.as_json({name: dataclasses.asdict(listed) for name, listed in found.items()})
     else:
-        terminal.pairs(found)
+        listing.show(found)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from d5ray import sources
+from d5ray.checkout import is_benchmark
 
 
 def canonical(value: Any) -> Any:
@@ -63,8 +65,16 @@ def _name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
     """`module.name` of what is installed; `name#hash of the sources` of what is the user's own."""
     told = None if isinstance(thing, types.BuiltinFunctionType) else sources.told(thing)
     if told is None:  # installed, or typed into an interpreter that keeps no source
-        return f"{thing.__module__ or 'builtins'}.{thing.__qualname__}"
+        return f"{_module(thing)}.{thing.__qualname__}"
     return f"{thing.__qualname__}#{hashlib.sha256(_told(told).encode()).hexdigest()[:16]}"
+
+
+def _module(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
+    """The name of its module. One of d5ray that has moved says by HASHED_AS where its runs knew it first."""
+    name = thing.__module__ or "builtins"
+    if name.startswith("d5ray.") or is_benchmark(name):
+        return str(getattr(sys.modules.get(name), "HASHED_AS", name))
+    return name
 
 
 def _told(told: sources.Told) -> str:

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from d5ray.checkout import is_benchmark
+
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 Code = type | types.FunctionType
 
@@ -26,7 +28,8 @@ class Told:
 def is_own(thing: Any) -> bool:
     """Whether a class or function is the user's own: neither d5ray's, nor Python's, nor an installed one's.
 
-    A shipped recipe counts as the user's: the same file runs as a program and as a module of d5ray.
+    A shipped recipe counts as the user's, as a benchmark does: the same file runs as a program and as a
+    module.
     """
     if not isinstance(thing, Code):
         return False
@@ -89,7 +92,8 @@ def _follows(thing: Code, other: Any) -> bool:
     """Whether the other one's source belongs to that of `thing`: what recipes share is d5ray's own."""
     if not is_own(other):
         return False
-    return bool(other.__module__ == thing.__module__) or not other.__module__.startswith("d5ray.")
+    module = other.__module__
+    return bool(module == thing.__module__) or not (module.startswith("d5ray.") or is_benchmark(module))
 
 
 def _functions(thing: Code) -> Iterator[types.FunctionType]:

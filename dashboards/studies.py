@@ -6,15 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
-from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.console import Table
 from d5ray.dashboards.numbers import count, number, size
+from d5ray.metrics import exchanges as of_exchanges
 from d5ray.metrics import rates, side_by_side, simulations
+from d5ray.metrics.operators import OPERATOR_TIME
 from d5ray.metrics.statistics import Estimate
 
 Tables = Mapping[str, pa.Table]
+
+# Times that other tables show, or none since there are too many of them.
+ELSEWHERE = {
+    of_exchanges.ALLREDUCE_TIME, of_exchanges.GRADIENT_TIME, OPERATOR_TIME, rates.SERVICE_TIME,
+    simulations.TRAINING_TIME,
+}  # fmt: skip
 
 
 class Scope(NamedTuple):
@@ -39,9 +46,7 @@ class Scope(NamedTuple):
 def of(run: Tables) -> list[Table]:
     """The tables of whatever the run is a study of; none for any other run."""
     made = (
-        updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run),
-        rules(run, "an update (ms)", RULE_TIME), rules(run, "a training step (ms)", RULE_STEP_TIME),
-        rules(run, "a pass (ms)", EXECUTOR_TIME),
+        updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run), *sides(run),
     )  # fmt: skip
     return [table for table in made if table.row_count]
 
@@ -62,15 +67,34 @@ def samples(run: Tables) -> Table:
     return table
 
 
-def rules(run: Tables, heading: str, metric: str) -> Table:
-    """Milliseconds with each update rule, or of each pass, on each network, by whose implementation it is."""
-    cells = {}
+def sides(run: Tables) -> list[Table]:
+    """Milliseconds of what several sides did in turn, such as an update by each rule of two libraries.
+
+    One table for each time of a name of its own that was recorded about `contender[1] what side`.
+    """
+    samples = run["samples"]
+    if not any("] " in scope for scope in samples["scope"].unique().to_pylist()):
+        return []
+    timed = samples.filter(pc.equal(samples["unit"], "s"))["metric"].unique().to_pylist()
+    made = (_by_side(run, metric) for metric in timed if metric not in ELSEWHERE)
+    return [table for table in made if table is not None]
+
+
+def _by_side(run: Tables, metric: str) -> Table | None:
+    """A row for what was done, a column for who did it; None where it was not done by several sides."""
+    scopes: dict[str, dict[str, str]] = {}
     for scope in side_by_side.contenders(run, metric):
-        network, _, at = Scope.of(scope)
-        rule, _, side = at.partition(" ")
-        found = side_by_side.time_of(run, metric, scope)
-        cells[f"{network} {rule}", side] = f"{found.known * 1e3:.3g}"
-    return _crossed(heading, cells)
+        name, _, at = Scope.of(scope)
+        what, _, side = at.partition(" ")
+        scopes.setdefault(f"{name} {what}", {})[side] = scope
+    if not scopes or any("" in by or len(by) < 2 for by in scopes.values()):
+        return None
+    cells = {
+        (what, side): f"{side_by_side.time_of(run, metric, scope).known * 1e3:.3g}"
+        for what, by in scopes.items()
+        for side, scope in by.items()
+    }
+    return _crossed(f"{metric} (ms)", cells)
 
 
 def overheads(run: Tables) -> Table:

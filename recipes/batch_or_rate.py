@@ -12,6 +12,8 @@ from d5ray.metrics.trainings import AccuracyDifference, TrainingTimeRatio, Updat
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.trainings import Training, Trainings
 
+LISTED = ("compare", "5 minutes")  # by `d5ray list`; on two cores
+
 RATE = d5.Piecewise(0.05, {20: 0.01, 30: 0.002})
 BATCH_SIZE = 16  # of an agent, at the start
 

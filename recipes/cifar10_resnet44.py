@@ -17,6 +17,8 @@ import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 
+LISTED = ("learn", "hours on a GPU")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "model": "resnet",

@@ -21,6 +21,8 @@ import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.models import FactorizationMachine
 
+LISTED = ("learn", "1 minute")  # by `d5ray list`; on two cores
+
 BUCKETS, FACTORS = 20_000, 7
 
 # Fixed components: whoever competes keeps them

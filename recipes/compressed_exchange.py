@@ -22,6 +22,8 @@ from d5ray.metrics.exchanges import GradientExchangeSpeedup
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.gradient_exchanges import MATRIX, Averaged, GradientExchanges
 
+LISTED = ("scale", "8 minutes")  # by `d5ray list`; on two cores
+
 SPARCML = "top-16 of 512, 4 bit"
 COMPRESSIONS: dict[str, Compressor | Reduction] = {
     "top-k 1 %": ErrorFeedback(SparseAllreduce(TopK(0.01))),

@@ -11,6 +11,8 @@ import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 
+LISTED = ("learn", "20 seconds")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "model": "lenet",

@@ -16,6 +16,8 @@ import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 
+LISTED = ("learn", "30 seconds")  # by `d5ray list`; on two cores
+
 EPOCHS, STEPS = 60, 23  # of an epoch: 1,438 samples in batches of 64
 DATA_PARALLEL_BYTES = EPOCHS * STEPS * 4 * 169_750  # that one of two agents sends: as many as there are
 

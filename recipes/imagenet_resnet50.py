@@ -15,6 +15,8 @@ import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 
+LISTED = ("learn", "days on GPUs")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "model": "resnet",

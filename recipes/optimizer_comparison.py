@@ -19,6 +19,8 @@ from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.contest import Contest
 from d5ray.recipes.jobs.workloads import Workload
 
+LISTED = ("compare", "23 minutes")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": Contest,

@@ -27,6 +27,8 @@ from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.recipes.jobs.scaling import ScaleStudy
 
+LISTED = ("scale", "7 minutes")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": ScaleStudy,

@@ -19,6 +19,8 @@ import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.models import SingleShotDetector
 
+LISTED = ("learn", "2 minutes")  # by `d5ray list`; on two cores
+
 BOXES = d5.DefaultBoxes(grids=(8, 4), sizes=((0.2, 0.3), (0.42,)))
 
 # Fixed components: whoever competes keeps them

@@ -19,6 +19,8 @@ from d5ray.metrics.rates import SampleRateRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
 
+LISTED = ("scale", "12 minutes")  # by `d5ray list`; on two cores
+
 ASYNCHRONOUS = (d5.ASGD(), d5.ADPSGD())
 SYNCHRONOUS = (d5.ParameterServerSGD(), d5.AllreduceSGD())
 WORLDS = (Simulated, OnDevices, OnCores)

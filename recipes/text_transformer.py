@@ -22,6 +22,8 @@ import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.recipes.engine.command import main
 
+LISTED = ("learn", "1 minute")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "model": "transformer",

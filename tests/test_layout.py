@@ -125,6 +125,31 @@ def test_a_package_is_imported_from_its_folder(name: str) -> None:
     assert Path(module.__file__).resolve().parent == folder_of_packages()[name].resolve()
 
 
+# -- what measures d5ray stands apart --------------------------------------------------------------------
+
+
+def test_the_product_imports_neither_benchmarks_nor_tests() -> None:
+    """Not even within a function, or for a type checker; benchmarks import the product."""
+    trees = sources("d5ray", *LINKED)
+    assert {name for name, tree in trees.items() if imported(tree) & {"benchmarks", "tests"}} == set()
+    assert all("d5ray" in imported(tree) for name, tree in sources("benchmarks").items() if "/job" in name)
+
+
+def test_a_build_has_no_benchmarks() -> None:
+    """Neither as a package nor through a folder that is mapped."""
+    table = setuptools_table()
+    assert isinstance(table["packages"], list) and isinstance(table["package-dir"], dict)
+    assert {name.partition(".")[0] for name in table["packages"]} == {"d5ray"}
+    assert "benchmarks" not in table["package-dir"].values()
+
+
+def test_every_benchmark_is_a_folder_with_a_recipe() -> None:
+    """And a package, so that `d5ray run` imports it by its name."""
+    inner = [path for path in (REPOSITORY / "benchmarks").iterdir() if any(path.glob("*.py"))]
+    assert len(inner) == 21
+    assert all((path / "recipe.py").is_file() and (path / "__init__.py").is_file() for path in inner)
+
+
 # -- who says ray ----------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from benchmarks.allreduce_speed.rivals import ThroughD5ray, ThroughMPI, ThroughT
 from d5ray.metrics.exchanges import AllreduceSpeedup, AllreduceTime, AllreduceTimeRatio
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores
+
 SIZES = ("4 B", "4 kB", "64 kB", "256 kB", "1 MB", "10 MB", "100 MB")
 LARGE = SIZES[3:]
 

@@ -15,6 +15,8 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.jobs import worlds
 from d5ray.recipes.jobs.worlds import WAIT_SECONDS, MPIWorld
 
+HASHED_AS = "d5ray.recipes.reducers"  # where the first runs knew it
+
 
 @final
 @dataclass(frozen=True)

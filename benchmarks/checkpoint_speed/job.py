@@ -31,6 +31,8 @@ from d5ray.training.optimizers.gradient_descent import Momentum
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
+HASHED_AS = "d5ray.recipes.checkpoint_times"  # where the first runs knew it
+
 PROCESS_SECONDS = 600.0
 CLASSES = 10
 Times = dict[str, dict[str, list[float]]]  # seconds by size and what was done

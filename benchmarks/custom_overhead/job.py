@@ -12,6 +12,8 @@ from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.timed_in_turn import TimedInTurn
 
+HASHED_AS = "d5ray.recipes.custom_overheads"  # where the first runs knew it
+
 PROCESS_SECONDS: Final = 600.0  # for one process to compile, and to time everything
 FORWARD, BOTH = "forward", "forward and backward"
 

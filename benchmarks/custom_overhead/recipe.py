@@ -10,6 +10,8 @@ from benchmarks.custom_overhead.job import BOTH, FORWARD, CustomOperator, Custom
 from d5ray.metrics.operators import AddedTime
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores
+
 LANGUAGES = (CustomOperator("Python"), CustomOperator("C++"))
 
 # Fixed components: whoever competes keeps them

@@ -14,6 +14,8 @@ from benchmarks.executor_overhead.job import ExecutorOverheads, HandWrittenNetwo
 from benchmarks.executor_overhead.metrics import INFERENCE, TRAINING, ExecutorTimeRatio
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "4 minutes")  # by `d5ray list`; on two cores
+
 WIDTHS = {"width": 128, "heads": 4, "depth": 4}
 NETWORKS: Final[tuple[dict[str, Any], ...]] = (
     {"network": "lenet", "sample_shape": (1, 28, 28), "classes": 10, "batch_size": 64},

@@ -16,6 +16,8 @@ from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
+HASHED_AS = "d5ray.recipes.microbatch_steps"  # where the first runs knew it
+
 PROCESS_SECONDS = 1800.0  # for one process to measure its steps
 MARGIN = 0.05  # of the share, that stays free when a size is chosen: so far apart are two processes' peaks
 

@@ -14,6 +14,8 @@ from benchmarks.microbatch_speed.metrics import PeakMemoryRatio
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "15 minutes")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": MicrobatchSteps,

@@ -16,6 +16,8 @@ from d5ray.recipes.jobs.step_times import StepTimes
 if TYPE_CHECKING:
     from d5ray.actors.training_agent import TrainingAgent
 
+HASHED_AS = "d5ray.recipes.mirrored_agents"  # where the first runs knew it
+
 SIDES: Final = (WITH, WITHOUT)
 
 

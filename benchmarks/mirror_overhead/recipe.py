@@ -14,6 +14,8 @@ from benchmarks.mirror_overhead.metrics import MirrorShare, MirrorTimeRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.step_times import StepTimes
 
+LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
+
 MEASURED = (MirroredAgents(1), MirroredAgents(2))
 
 # Fixed components: whoever competes keeps them

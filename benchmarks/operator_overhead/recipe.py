@@ -13,6 +13,8 @@ from d5ray.metrics.operators import AddedTime, OperatorTimeRatio
 from d5ray.ops.deepbench import convolution, gemm
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores
+
 TORCH = UnderFramework("torch")
 # Below a millisecond on any processor of today
 SHORT = (

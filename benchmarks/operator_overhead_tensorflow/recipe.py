@@ -11,6 +11,8 @@ from benchmarks.operator_overhead.recipe import LONG, SHORT
 from d5ray.metrics.operators import AddedTime, OperatorTimeRatio
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores
+
 TENSORFLOW = UnderFramework("tensorflow")
 
 # Fixed components: whoever competes keeps them

@@ -14,6 +14,8 @@ from d5ray.metrics.side_by_side import RecordingShare, StepTimeRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.step_times import StepTimes
 
+LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores
+
 EVENTS = (  # none of which ends the run
     d5.StopAfterSeconds(1e6),
     d5.StopAfterSteps(10**9),

@@ -30,6 +30,8 @@ from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
+HASHED_AS = "d5ray.recipes.page_views"  # where the first runs knew it
+
 NAME = "long"
 WIDTH = len(STEP_METRICS)
 STEP_NS = 2_000_000

@@ -12,6 +12,8 @@ from benchmarks.page_speed.job import Chromium, PageViews
 from benchmarks.page_speed.metrics import PageTime
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": PageViews,

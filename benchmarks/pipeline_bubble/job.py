@@ -15,6 +15,8 @@ from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs import devices
 from d5ray.training.optimizers.gradient_descent import SGD
 
+HASHED_AS = "d5ray.recipes.pipeline_bubbles"  # where the first runs knew it
+
 WIDTH = 16  # of the network's layers; there is one for every piece
 
 

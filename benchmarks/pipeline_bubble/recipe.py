@@ -16,6 +16,8 @@ from benchmarks.pipeline_bubble.job import OnDevices, PipelineBubbles
 from benchmarks.pipeline_bubble.metrics import BubbleShareOf
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "9 minutes")  # by `d5ray list`; on two cores
+
 DEVICE_SECONDS = 0.01
 MESSAGE_SECONDS = 0.002
 PIPELINES = (

@@ -16,6 +16,8 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.optimizers.optimizer import Optimizer
 
+HASHED_AS = "d5ray.recipes.limited_trainings"  # where the first runs knew it
+
 NOTE = "out_of_memory"  # the file that a process leaves that has held too much
 
 

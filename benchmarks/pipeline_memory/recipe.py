@@ -14,6 +14,8 @@ from benchmarks.pipeline_memory.job import LimitedStages, LimitedTrainings, Whol
 from benchmarks.pipeline_memory.metrics import LossDeviation, OutOfMemory, PeakMemoryOf
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores
+
 LIMIT = 550_000_000  # bytes
 
 # Fixed components: whoever competes keeps them

@@ -26,6 +26,8 @@ from d5ray.recipes.engine.comparisons.timing import Times, repeated
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
+HASHED_AS = "d5ray.recipes.recordings"  # where the first runs knew it
+
 PROCESS_SECONDS = 600.0  # for one process to do everything it is to
 WIDTH = len(STEP_METRICS)  # values a step
 MEDIANS = "select metric, median(value) from samples group by metric"

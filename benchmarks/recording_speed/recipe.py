@@ -12,6 +12,8 @@ from benchmarks.recording_speed.job import Query, Recordings, Store, Values
 from benchmarks.recording_speed.metrics import QueryTime, RecordingTime, RowsStored
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": Recordings,

@@ -30,6 +30,8 @@ from d5ray.recipes.engine.recipe import overall
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
+HASHED_AS = "d5ray.recipes.reports"  # where the first runs knew it
+
 PROCESS_SECONDS: Final = 1200.0  # for one process to write its runs and report on them
 REPORT_SECONDS: Final = 300.0
 EVALUATIONS: Final = 30  # of a run

@@ -14,6 +14,8 @@ from d5ray.recipes.engine.comparisons.sizes import check_sizes
 if TYPE_CHECKING:
     from d5ray.actors.server_peers import Pushed
 
+HASHED_AS = "d5ray.recipes.server_updates"  # where the first runs knew it
+
 
 @final
 @dataclass(frozen=True, kw_only=True)

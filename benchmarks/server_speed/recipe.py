@@ -20,6 +20,8 @@ from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, Throu
 from d5ray.metrics.rates import ServiceTimeRatio, UpdateRateRatio
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores
+
 SIZES = ("1 MB", "10 MB", "100 MB")
 AGENTS = (2, 4)
 

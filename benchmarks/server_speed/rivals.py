@@ -21,6 +21,8 @@ from d5ray.training.optimizers.gradient_descent import SGD
 if TYPE_CHECKING:
     from d5ray.actors.server_peers import Pushed
 
+HASHED_AS = "d5ray.recipes.pushers"  # where the first runs knew it
+
 Turn = Callable[[float], "list[Pushed]"]
 PART_SECONDS = 600.0  # for all of a group's updates of one size
 WARM_UP = 0.0  # seconds: the fewest updates

@@ -31,6 +31,8 @@ from d5ray.training.optimizers.optimizer import Optimizer
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
+HASHED_AS = "d5ray.recipes.simulations"  # where the first runs knew it
+
 PROCESS_SECONDS = 1800.0  # for one process to simulate everything it is to
 WHOLE = ((WALL_TIME, "s"), (PROCESSOR_TIME, "s"), (PEAK_MEMORY, "B"))
 

@@ -16,6 +16,8 @@ from benchmarks.simulation_speed.job import BesideGradients, OfMany, Simulations
 from d5ray.metrics.simulations import SimulationOverhead, WallTime
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "11 minutes")  # by `d5ray list`; on two cores
+
 BESIDE = (
     BesideGradients(d5.AllreduceSGD(), 16),
     BesideGradients(d5.DPSGD(), 16, d5.Ring),

@@ -12,6 +12,8 @@ from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.step_times import StepTimes
 
+LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores
+
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": StepTimes,

@@ -13,6 +13,8 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.timed_in_turn import TimedInTurn
 from d5ray.training.optimizers.optimizer import Optimizer
 
+HASHED_AS = "d5ray.recipes.rule_speeds"  # where the first runs knew it
+
 PROCESS_SECONDS = 1800.0  # for one process to time all rules
 
 

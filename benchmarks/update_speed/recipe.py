@@ -15,6 +15,8 @@ from benchmarks.update_speed.job import OnNetwork, Peers, RuleSpeeds
 from benchmarks.update_speed.metrics import RuleStepTimeRatio, UpdateTimeRatio
 from d5ray.recipes.engine.command import main
 
+LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores
+
 NETWORKS = (OnNetwork("lenet", (1, 8, 8)), OnNetwork("resnet18", (3, 32, 32)))
 LR = {"lr": 1e-3}
 RULES = (

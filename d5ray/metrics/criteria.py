@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from d5ray import markup
 from d5ray.canonical import canonical
+from d5ray.checkout import is_benchmark
 from d5ray.errors import ConfigurationError
 from d5ray.metrics import shown
 from d5ray.metrics.statistics import Estimate
@@ -98,8 +99,7 @@ class Criterion:
 
     def described(self) -> dict[str, Any]:
         """The criterion as JSON data, for the `runs` table; `criterion_of` makes it again."""
-        own = not type(self.metric).__module__.startswith("d5ray.")
-        return ({"own": True} if own else {}) | {
+        return _whose(type(self.metric).__module__) | {
             "metric": self.metric.name,
             "arguments": {f.name: canonical(getattr(self.metric, f.name)) for f in fields(self.metric)},
             "label": self.metric.label,
@@ -197,6 +197,13 @@ def as_criterion(item: object) -> Criterion:
     raise ConfigurationError(
         f"{item!r} is not a criterion: write a metric with a bound, such as TestAccuracy() >= 0.97"
     )
+
+
+def _whose(module: str) -> dict[str, Any]:
+    """What is recorded of where a metric is defined: nothing of d5ray's, the module of a benchmark's."""
+    if module.startswith("d5ray."):
+        return {}
+    return {"module": module} if is_benchmark(module) else {"own": True}
 
 
 def _check_complete(metric: Metric) -> None:

@@ -7,13 +7,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from d5ray import metrics
+from d5ray import checkout, metrics
 from d5ray.errors import StorageError
 from d5ray.metrics.criteria import Criterion, Metric
 
 
 def criterion_of(described: Mapping[str, Any]) -> Criterion | None:
-    """The criterion that is described; None for a metric that is not d5ray's own.
+    """The criterion that is described; None for a metric that is not d5ray's own, or see `is_away`.
 
     Raises `StorageError` where it describes none.
     """
@@ -28,16 +28,25 @@ def criterion_of(described: Mapping[str, Any]) -> Criterion | None:
     return None
 
 
+def is_away(described: Mapping[str, Any]) -> bool:
+    """Whether the metric is one of d5ray's benchmarks, which are not here: there is no checkout."""
+    module = described.get("module")
+    ours = isinstance(module, str) and module.startswith(f"{checkout.PACKAGE}.")
+    return ours and checkout.benchmarks() is None
+
+
 @cache
 def known_metrics() -> dict[str, tuple[type[Metric], ...]]:
-    """Every metric that d5ray has, also those of its benchmarks, by name."""
+    """Every metric that d5ray has, by name; in a checkout also those of its benchmarks."""
     for module in pkgutil.iter_modules(metrics.__path__, f"{metrics.__name__}."):
         if not module.ispkg:
             import_module(module.name)
+    benchmarks = {module.__name__ for module in checkout.parts("metrics")}
     found: dict[str, tuple[type[Metric], ...]] = {}
     base: Any = Metric  # which is abstract
     for kind in _kinds(base):
-        if not inspect.isabstract(kind) and kind.__module__.startswith(f"{metrics.__name__}."):
+        ours = kind.__module__.startswith(f"{metrics.__name__}.") or kind.__module__ in benchmarks
+        if ours and not inspect.isabstract(kind):
             found[kind.name] = (*found.get(kind.name, ()), kind)
     return found
 

@@ -112,7 +112,12 @@ class Way:
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A recipe's name, or a Python file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_PATH", help="A recipe's name, a Python file, or a folder with a recipe.py."
+        ),
+    ],
     set_: Settings = None,
     seed: Seed = None,
     seeds: Seeds = 1,
@@ -127,13 +132,13 @@ def run(
     """Run a recipe to its verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 error."""
     module = library.load(recipe)
     way = Way(seeds, check_determinism, resume, flight, sign)
-    _execute(module, Path(recipe).stem, set_, seed, way, address, json, timings)
+    _execute(module, library.name_of(Path(recipe)), set_, seed, way, address, json, timings)
 
 
 def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
     """What a recipe's file does when it is run as a program: the same as `d5ray run`, with its options."""
     module = sys.modules["__main__"]
-    name = Path(str(module.__file__)).stem
+    name = library.name_of(Path(str(module.__file__)))
 
     def itself(
         set_: Settings = None,

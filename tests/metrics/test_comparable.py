@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray import checkout
 from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.errors import ConfigurationError
@@ -101,10 +102,10 @@ def test_a_series_on_other_data_breaks_a_rule(own_home: Path, monkeypatch: pytes
     )
 
 
-@pytest.mark.parametrize("name", library.shipped())
+@pytest.mark.parametrize("name", [*library.shipped(), *checkout.names()])
 def test_a_shipped_recipe_fixes_its_data(name: str) -> None:
     """No part of the data can be set: another set, an option of it, or its options as a whole."""
-    module = library.load(name)
+    module = library.own(name)
     assert not [key for key in module.MUTABLE if key.partition(".")[0].partition("_")[0] == "dataset"]
     if "dataset" not in module.FIXED:
         return

@@ -135,7 +135,7 @@ def test_the_recipe_measures_everybody_and_leaves_nothing(
     """One round at one size: times of every contender's ranks, an open verdict, no process left."""
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
     few = ("--set", "sizes=('4 kB',)", "--set", "seconds=0.02", "--set", "pairs=1", "--json")
-    done = d5ray("run", "allreduce_speed", *few, seconds=200)
+    done = d5ray("run", "benchmarks/allreduce_speed", *few, seconds=200)
     assert (done.code, done.json["verdict"]) == (2, "INCONCLUSIVE"), done
     (run,) = list_runs(tmp_path / "runs")
     counted = sql(run, "select scope, count(distinct rank) ranks from samples where value > 0 group by all")

@@ -7,6 +7,7 @@ import pytest
 
 import d5ray as d5
 from benchmarks.overhead_lenet import recipe as overhead_lenet
+from d5ray import checkout
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.asynchrony import Pushes, ServerQueue, WindowWaitTime
 from d5ray.metrics.side_by_side import StepTimeRatio
@@ -102,9 +103,9 @@ def test_a_direction_that_does_not_fit_is_refused(metric: d5.Metric, wrong: str)
         _ = metric >= 1.0 if wrong == ">=" else metric <= 1.0
 
 
-@pytest.mark.parametrize("name", sorted(library.shipped()))
+@pytest.mark.parametrize("name", sorted([*library.shipped(), *checkout.names()]))
 def test_every_recipe_measures_what_it_judges(name: str) -> None:
-    module = library.load(name)
+    module = library.own(name)
     Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name).made()
 
 

@@ -207,7 +207,7 @@ SHORT = ("--set", "warmup_steps=5", "--set", "steps=20")
 @pytest.mark.slow
 def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -> None:
     """One run, with the steps of seven processes; without an interval nothing is decided: exit code 2."""
-    done = d5ray("run", "overhead_lenet", *SHORT, "--set", "pairs=1", "--json", seconds=250)
+    done = d5ray("run", "benchmarks/overhead_lenet", *SHORT, "--set", "pairs=1", "--json", seconds=250)
     assert (done.code, done.json["verdict"]) == (2, "INCONCLUSIVE"), done
     assert [row["n"] for row in done.json["criteria"]] == [1, 1, 1, 1, 1]
     assert all(row["value"] > 0 for row in done.json["criteria"])
@@ -248,7 +248,7 @@ def test_an_interrupt_ends_it_within_seconds_and_keeps_what_was_measured(
         runs = list_runs(own_home)
         return int(runs[0].tables()["samples"].num_rows) if runs else 0
 
-    with started("run", "overhead_lenet", *SHORT, "--set", "pairs=50") as command:
+    with started("run", "benchmarks/overhead_lenet", *SHORT, "--set", "pairs=50") as command:
         assert eventually(lambda: rows() > 0, 60)
         time.sleep(later)
         command.process.send_signal(signal.SIGINT)

@@ -506,7 +506,7 @@ def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
 def test_shipped_recipes_are_listed_with_their_first_line() -> None:
     """digits_lenet is there with its docstring's first line; files that are no recipes are not."""
     found = library.shipped()
-    assert found["digits_lenet"] == (inspect.getdoc(digits_lenet) or "").splitlines()[0]
+    assert found["digits_lenet"].about == (inspect.getdoc(digits_lenet) or "").splitlines()[0]
     assert not {"__init__", "recipe", "settings", "library", "command", "runner"} & set(found)
 
 

@@ -121,7 +121,7 @@ def test_the_recipe_in_a_reduced_form_gives_rows_reasons_and_a_summary(
 @pytest.mark.slow
 def test_the_recipe_reaches_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    done = d5ray("run", "recording_speed", "--set", "seconds=1", "--json", seconds=280)
+    done = d5ray("run", "benchmarks/recording_speed", "--set", "seconds=1", "--json", seconds=280)
     assert done.json["verdict"] in ("PASS", "FAIL", "INCONCLUSIVE") and not done.left()
 
 

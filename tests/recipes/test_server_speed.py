@@ -175,7 +175,7 @@ def test_the_recipe_measures_everybody_and_leaves_nothing(
     """One round at one size: rates of every contender's agents, both sides of a push, an open verdict."""
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
     few = ("--set", "sizes=('40 kB',)", "--set", "seconds=0.1", "--set", "pairs=1", "--json")
-    done = d5ray("run", "server_speed", *few, seconds=200)
+    done = d5ray("run", "benchmarks/server_speed", *few, seconds=200)
     assert (done.code, done.json["verdict"]) == (2, "INCONCLUSIVE"), done
     (run,) = list_runs(tmp_path / "runs")
     counted = sql(run, "select scope, count(distinct rank) ranks from samples where value > 0 group by all")

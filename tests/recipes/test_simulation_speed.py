@@ -174,7 +174,7 @@ def test_the_recipe_measures_everybody_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
     few = ("--set", "many_steps=1", "--set", "steps=3", "--set", "seconds=0.1", "--set", "pairs=1", "--json")
-    done = d5ray("run", "simulation_speed", *few, seconds=280)
+    done = d5ray("run", "benchmarks/simulation_speed", *few, seconds=280)
     assert (done.code, done.json["verdict"]) == (2, "INCONCLUSIVE"), done
     (run,) = list_runs(tmp_path / "runs")
     counted = sql(run, "select scope, count(*) n from samples where value > 0 group by all").to_pylist()

@@ -46,7 +46,7 @@ def test_an_epoch_is_whole_batches_for_every_number_of_processes() -> None:
 def test_every_contender_trains_the_same_and_is_recorded_alike(own_home: Path) -> None:
     """As many processes, equally many samples in the same order: the same losses up to rounding."""
     short = ("--set", "warmup_steps=5", "--set", "steps=20", "--set", "pairs=1")
-    done = d5ray("run", "step_lenet", *short, "--json", seconds=280)
+    done = d5ray("run", "benchmarks/step_lenet", *short, "--json", seconds=280)
     assert done.code == 2, done
     (run,) = list_runs(own_home)
     rows = sql(
@@ -71,7 +71,7 @@ def test_every_contender_trains_the_same_and_is_recorded_alike(own_home: Path) -
 @pytest.mark.slow
 def test_an_interrupt_in_the_midst_of_ray_train_ends_it_within_seconds(own_home: Path) -> None:
     """Ray Train takes Ctrl-C for itself where it runs; the recipe still ends with what it has."""
-    with started("run", "step_lenet", "--set", "steps=3000", "--set", "pairs=2") as command:
+    with started("run", "benchmarks/step_lenet", "--set", "steps=3000", "--set", "pairs=2") as command:
         wait_until(lambda: any("RayTrainWorker" in line for line in marked(command.marker).values()), 200)
         command.process.send_signal(signal.SIGINT)
         begin = time.monotonic()

@@ -47,12 +47,12 @@ def unchecked(run: Run) -> list[str]:
     try:
         row = run.row
         found = [
-            f"{label} is a metric of the user's own: its verdict is not computed again"
-            for label in check_verdicts.not_recomputed(row)
+            f"{label} is {whose}: its verdict is not computed again"
+            for label, whose in check_verdicts.not_recomputed(row).items()
         ]
     except (D5Error, KeyError, TypeError, ValueError):
         return []
-    if row["recipe"] in library.shipped() and row["d5ray_version"] != d5ray_version():
+    if library.is_known(row["recipe"]) and row["d5ray_version"] != d5ray_version():
         found.append("it is of another version of d5ray: its recipe is not compared with the shipped one")
     return [*found, LIMIT]
 

@@ -16,6 +16,7 @@ from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.environment import d5ray_version
 from d5ray.metrics.keepsakes import EXPERIMENT, PICKLED, kept_parameters, sha256_of
+from d5ray.metrics.side_by_side import UNAVAILABLE
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking.folder import Folder, short
 from d5ray.recipes.engine.recipe import Recipe
@@ -46,19 +47,24 @@ def hashes(folder: Folder) -> Iterator[str]:
 
 
 def shipped(folder: Folder) -> Iterator[str]:
-    """A run under the name of a shipped recipe is of that recipe: with its FIXED, and its METRICS."""
+    """A run under the name of a recipe of d5ray is of that recipe: with its FIXED, and its METRICS."""
     row = folder.row
-    if row["recipe"] not in library.shipped() or row["d5ray_version"] != d5ray_version():
+    if not library.is_known(row["recipe"]) or row["d5ray_version"] != d5ray_version():
         return
-    module = library.load(row["recipe"])
+    module = library.own(row["recipe"])
     own = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=row["recipe"])
     if own.hash != row["recipe_hash"]:
         yield (
             f"the recipe {row['recipe']} of d5ray has the hash {own.hash[:12]}…, the run's is "
             f"{(row['recipe_hash'] or 'missing')[:12]}…: what was FIXED is something else under its name"
         )
-    if json.loads(own.described()["criteria"]) != json.loads(row["criteria"] or "[]"):
+    if _wanted(own.described()["criteria"]) != _wanted(row["criteria"] or "[]"):
         yield f"the recipe {row['recipe']} of d5ray has other METRICS than the run was to reach"
+
+
+def _wanted(criteria: str) -> list[dict[str, Any]]:
+    """What was to be reached, wherever the metrics stood then."""
+    return [{key: value for key, value in each.items() if key != "module"} for each in json.loads(criteria)]
 
 
 def experiment(folder: Folder) -> Iterator[str]:
@@ -123,11 +129,11 @@ def machine(folder: Folder) -> Iterator[str]:
     if missing:
         yield f"the environment lacks {', '.join(missing)}"
         return
-    without = any(commit.startswith("unavailable: ") for commit in folder.facts("git_commit"))
+    without = any(commit.startswith(UNAVAILABLE) for commit in folder.facts("git_commit"))
     odd = {
         dirty
         for dirty in folder.facts("git_dirty") - {"yes", "no", None}
-        if not (without and dirty.startswith("unavailable: "))
+        if not (without and dirty.startswith(UNAVAILABLE))
     }
     if odd:
         yield f"git_dirty is {', '.join(map(short, odd))}: it must be yes or no where there is a commit"

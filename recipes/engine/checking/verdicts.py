@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from d5ray.metrics.criteria import Criterion, Verdict
-from d5ray.metrics.kept_criteria import criterion_of
+from d5ray.metrics.kept_criteria import criterion_of, is_away
 from d5ray.recipes.engine.checking.folder import Folder, Tables
 from d5ray.recipes.engine.recipe import overall
 
@@ -60,13 +60,19 @@ def verdicts_of(
 def invented(folder: Folder) -> Iterator[str]:
     """A criterion is on a metric that d5ray has, or on one of the user's own."""
     for each in described(folder.row) or ():
-        if criterion_of(each) is None and each.get("own") is not True:
+        if criterion_of(each) is None and each.get("own") is not True and not is_away(each):
             yield f"the run was to reach {each.get('label')}, a metric that neither d5ray nor the user has"
 
 
-def not_recomputed(row: Mapping[str, Any]) -> list[str]:
-    """The metrics of the user's own, whose code is not in the folder."""
-    return [each["label"] for each in described(row) or () if each.get("own") is True]
+def not_recomputed(row: Mapping[str, Any]) -> dict[str, str]:
+    """The metrics whose code is not here, with whose they are: the user's own, or of a benchmark."""
+    found = {}
+    for each in described(row) or ():
+        if each.get("own") is True:
+            found[each["label"]] = "a metric of the user's own"
+        elif is_away(each):
+            found[each["label"]] = "a metric of d5ray's benchmarks, which only a checkout of d5ray has"
+    return found
 
 
 def _key(verdict: Mapping[str, Any]) -> tuple[str, str, float]:
