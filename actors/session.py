@@ -21,6 +21,7 @@ from typing import Any
 import ray
 from ray.job_config import JobConfig
 
+from d5ray import checkout
 from d5ray.actors import reaper, submitted_job
 from d5ray.actors.starter import Starter
 from d5ray.actors.vital import Children, Elsewhere, Vital
@@ -233,7 +234,10 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
         # Not a submitted job, which brings its folder along: the nodes may not have d5ray.
         package = importlib.util.find_spec("d5ray")
         assert package is not None and package.submodule_search_locations
-        job.set_runtime_env({"py_modules": [str(Path(package.submodule_search_locations[0]))]})
+        folders = [package.submodule_search_locations[0]]
+        if checkout.is_benchmark(checkout.PACKAGE):  # one of them is run
+            folders.append(str(checkout.benchmarks()))
+        job.set_runtime_env({"py_modules": [str(Path(folder)) for folder in folders]})
     try:
         _start({}, address=address, job_config=job, log_to_driver=not quiet)
     except ConnectionError as error:

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.step_times import StepTimes
 from d5ray.distributed.mesh import Mesh
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
 from d5ray.metrics.definitions import Loss, StepTime, TestAccuracy, Throughput
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.jobs.step_times import StepTimes
 from d5ray.training.events.event import Event
 
 if TYPE_CHECKING:
+    from benchmarks.torch_loops import Trained
     from d5ray.actors.training_agent import TrainingAgent
-    from d5ray.frameworks.torch.peers import Trained
 
 HASHED_AS = "d5ray.recipes.trainers"  # where the first runs knew it
 
@@ -108,9 +108,9 @@ class HandWritten(Contender[StepTimes]):
         return ""
 
     def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from benchmarks.torch_loops import HandWrittenLoop  # noqa: PLC0415 - imports torch
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
-        from d5ray.frameworks.torch.peers import HandWrittenLoop  # noqa: PLC0415 - imports torch
 
         with spawned(HandWrittenLoop, [(job.task,)]) as loops:
             get([loops[0].parameters.remote()], SETUP_SECONDS, "build the model")
@@ -133,9 +133,9 @@ class DataParallel(Contender[StepTimes]):
         return ""
 
     def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from benchmarks.torch_loops import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
-        from d5ray.frameworks.torch.peers import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
 
         members = [(job.task, rank, self.processes) for rank in range(self.processes)]
         with spawned(DistributedDataParallelLoop, members) as loops:
@@ -159,14 +159,14 @@ class RayTrain(Contender[StepTimes]):
         return f"ray.train[{self.processes}]"
 
     def missing(self) -> str:
-        from d5ray.actors import torch_trainer  # noqa: PLC0415 - imports Ray
+        from benchmarks import torch_trainer  # noqa: PLC0415 - imports Ray
 
         return torch_trainer.missing()
 
     def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+        from benchmarks.torch_trainer import TorchTrainerHost  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.torch_trainer import TorchTrainerHost  # noqa: PLC0415 - imports Ray
 
         with spawned(TorchTrainerHost, [()], cpus=0.0) as hosts:
             training = hosts[0].train.remote(job.task, self.processes, job.all_steps, str(folder))

@@ -1,1 +1,1 @@
-"""Recipes: FIXED + MUTABLE + METRICS give a verdict. One file each; `recipe` runs them."""
+"""Recipes: FIXED + MUTABLE + METRICS give a verdict. One file each; `engine` runs them."""

@@ -11,10 +11,11 @@ OTHERS = {
     "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
     "Makefile": "run, test, test-full, test-older, test-slow, docs, tools, lint, clean",
+    "benchmarks/RESULTS.md": "all figures that d5ray gives of itself, each with its command",
     "constraints.txt": "every version that the tests run with",
     "pyproject.toml": "package, extras, ruff, mypy, pytest, import-linter",
 }
-FOLDERS = ("d5ray", "actors", "ops", "recipes", "dashboards", "tests")
+FOLDERS = ("d5ray", "actors", "ops", "recipes", "dashboards", "benchmarks", "tests")
 WIDTH = 34
 
 

@@ -1,6 +1,6 @@
 """How quickly agents sum arrays: d5ray's shared memory and gloo against torch.distributed and OpenMPI.
 
-    d5ray run allreduce_speed        or        python -m benchmarks.allreduce_speed.recipe
+    d5ray run benchmarks/allreduce_speed        or        python -m benchmarks.allreduce_speed.recipe
 
 Allreduces of float32 arrays, from one value to 100 MB, between two and four processes of this machine with
 one thread each. d5ray's arrays come from `communicator.allocate`, as in training; `torch.distributed` and

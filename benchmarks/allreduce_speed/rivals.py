@@ -55,7 +55,7 @@ class ThroughTorch(Contender[AllreduceTimes]):
         return ""
 
     def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
-        from d5ray.frameworks.torch.peer_group import TorchWorld  # noqa: PLC0415 - imports torch
+        from benchmarks.allreduce_speed.torch_group import TorchWorld  # noqa: PLC0415 - imports torch
 
         world = partial(TorchWorld, size=self.processes, file=folder / "store", timeout_seconds=WAIT_SECONDS)
         work = job.work(world, self.processes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from benchmarks.checkpoint_speed.metrics import CHECKPOINT_TIME, RESTORE, SAVE, WRITE
+from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_count
 from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints, Saved, restore, save
@@ -25,7 +26,6 @@ from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.engine.comparisons.sizes import check_sizes, elements_of
 from d5ray.training.optimizers.gradient_descent import Momentum
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """How long a checkpoint takes: saving a training and going on from it, over writing as many bytes.
 
-    d5ray run checkpoint_speed        or        python -m benchmarks.checkpoint_speed.recipe
+    d5ray run benchmarks/checkpoint_speed        or        python -m benchmarks.checkpoint_speed.recipe
 
 A network of so many bytes of parameters, trained by momentum, so that the checkpoint has twice as many. In
 turn it is saved, restored, and as many bytes are written to a file of the same folder in one piece; what is

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
+from benchmarks.timed_in_turn import TimedInTurn
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.operators import OPERATOR_TIME
 from d5ray.operators.compiled import compilers
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.engine.comparisons.timed_in_turn import TimedInTurn
 
 HASHED_AS = "d5ray.recipes.custom_overheads"  # where the first runs knew it
 

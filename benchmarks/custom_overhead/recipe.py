@@ -1,6 +1,6 @@
 """What a custom operator costs, in Python and in C++: PyTorch's own function of the same beside it.
 
-    d5ray run custom_overhead        or        python -m benchmarks.custom_overhead.recipe
+    d5ray run benchmarks/custom_overhead        or        python -m benchmarks.custom_overhead.recipe
 
 The cube of one number, forwards, and forwards and backwards, in turn in fresh processes: what is longer than
 PyTorch's own is the way into the operator and out again. `--set elements=1000000` asks for large tensors.

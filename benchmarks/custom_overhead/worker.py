@@ -8,11 +8,11 @@ import torch
 
 import d5ray as d5
 from benchmarks.custom_overhead.job import BOTH, FORWARD
+from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw
 from d5ray.metrics.operators import NATIVE, OURS
 from d5ray.recipes.engine.comparisons.timing import Times
-from d5ray.recipes.engine.comparisons.turns import in_turn, repeated
 
 POWER = 3
 TOLERANCE = 1e-5

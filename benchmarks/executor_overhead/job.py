@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
+from benchmarks.timed_in_turn import TimedInTurn
 from d5ray.operators.framework import not_installed
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.engine.comparisons.timed_in_turn import TimedInTurn
 
 HASHED_AS = "d5ray.recipes.executor_overheads"  # where the first runs knew it
 

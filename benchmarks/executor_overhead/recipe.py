@@ -1,6 +1,6 @@
 """What d5ray's executor of a network costs under PyTorch: the model written by hand beside it.
 
-    d5ray run executor_overhead        or        python -m benchmarks.executor_overhead.recipe
+    d5ray run benchmarks/executor_overhead        or        python -m benchmarks.executor_overhead.recipe
 
 LeNet, ResNet-18 on small images, and a transformer of four layers, each as a Network of ONNX operators that
 d5ray has written code of, and as a module that a user of PyTorch writes. In every fresh process both infer in

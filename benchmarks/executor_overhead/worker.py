@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.executor_overhead.job import HandWrittenNetwork
 from benchmarks.executor_overhead.metrics import INFERENCE, NATIVE, OURS, TRAINING
+from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
 from d5ray.networks import catalogue
 from d5ray.networks.from_layers import network_from_layers
@@ -18,7 +19,6 @@ from d5ray.operators.error_norms import error_norms
 from d5ray.operators.framework import class_named
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons.timing import Times
-from d5ray.recipes.engine.comparisons.turns import in_turn, repeated
 
 Array = np.ndarray[Any, Any]
 Found = dict[tuple[str, str], Times]  # by pass and side

@@ -1,6 +1,6 @@
 """What d5ray's executor of a network costs under TensorFlow: the Keras model written by hand beside it.
 
-    d5ray run executor_overhead_tensorflow        (pip install 'd5ray[tensorflow]')
+    d5ray run benchmarks/executor_overhead_tensorflow        (pip install 'd5ray[tensorflow]')
 
 As `executor_overhead`, both sides as a `tf.function`. The model that is written by hand has its channels
 last, and gets images that have them there too.

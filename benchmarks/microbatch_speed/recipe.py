@@ -1,6 +1,6 @@
 """What a training step costs that has a quarter of its memory: ResNet-50 in micro-batches and as a whole.
 
-    d5ray run microbatch_speed        or        python -m benchmarks.microbatch_speed.recipe
+    d5ray run benchmarks/microbatch_speed        or        python -m benchmarks.microbatch_speed.recipe
 
 ResNet-50 with frozen statistics, which mixes no samples, on random images of 96 × 96 pixels under PyTorch.
 First fresh processes measure the step as a whole and in micro-batches of each of `sizes`; the quickest that

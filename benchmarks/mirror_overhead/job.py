@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.mirror_overhead.metrics import MIRROR_SHARE, TURN_TIME, WITH, WITHOUT
+from benchmarks.step_times import StepTimes
 from d5ray.metrics.definitions import StepTime
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.jobs.step_times import StepTimes
 
 if TYPE_CHECKING:
     from d5ray.actors.training_agent import TrainingAgent

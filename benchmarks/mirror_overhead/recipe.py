@@ -1,6 +1,6 @@
 """What it costs that Ray's metrics show a run: agents train with the mirror and without it, in turn.
 
-    d5ray run mirror_overhead        or        python -m benchmarks.mirror_overhead.recipe
+    d5ray run benchmarks/mirror_overhead        or        python -m benchmarks.mirror_overhead.recipe
 
 LeNet on the digits by one agent, and by two that exchange at every step. In every fresh set of processes the
 agents train with their mirror's thread and without it in turn, forwards and backwards; what is compared are
@@ -11,8 +11,8 @@ measured beside it.
 import d5ray as d5
 from benchmarks.mirror_overhead.job import MirroredAgents
 from benchmarks.mirror_overhead.metrics import MirrorShare, MirrorTimeRatio
+from benchmarks.step_times import StepTimes
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.step_times import StepTimes
 
 LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
 

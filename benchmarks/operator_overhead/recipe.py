@@ -1,6 +1,6 @@
 """What a call of an operator through d5ray costs: PyTorch's own functions beside it, at DeepBench's sizes.
 
-    d5ray run operator_overhead        or        python -m benchmarks.operator_overhead.recipe
+    d5ray run benchmarks/operator_overhead        or        python -m benchmarks.operator_overhead.recipe
 
 Products and convolutions of DeepBench's training and inference sets, forwards, without autograd. In every
 fresh process d5ray's built function and the native one work in turn on the same arrays; before anything

@@ -1,6 +1,6 @@
 """What a call of an operator through d5ray costs under TensorFlow: its own functions beside it.
 
-    d5ray run operator_overhead_tensorflow        (pip install 'd5ray[tensorflow]')
+    d5ray run benchmarks/operator_overhead_tensorflow        (pip install 'd5ray[tensorflow]')
 
 As `operator_overhead`, both sides as a `tf.function`. On a CPU TensorFlow convolves with channels last alone,
 so both transpose.

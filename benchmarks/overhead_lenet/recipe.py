@@ -1,6 +1,6 @@
 """What d5ray costs: its agents against the same training in plain PyTorch, side by side.
 
-    d5ray run overhead_lenet        or        python -m benchmarks.overhead_lenet.recipe
+    d5ray run benchmarks/overhead_lenet        or        python -m benchmarks.overhead_lenet.recipe
 
 LeNet on the digits. One agent, without events and with all ready ones that go with it, runs against a loop
 written by hand, two agents against two processes of `DistributedDataParallel`; all read the loss at every
@@ -9,10 +9,10 @@ belongs to no step. The unit is a pair of fresh processes, alternately first; te
 """
 
 import d5ray as d5
+from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, DataParallel, HandWritten
 from d5ray.metrics.side_by_side import RecordingShare, StepTimeRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.step_times import StepTimes
 
 LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores
 

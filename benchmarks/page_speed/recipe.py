@@ -1,6 +1,6 @@
 """How long a viewer of the live page waits, with ten million rows: the first view, and every change.
 
-    d5ray run page_speed        or        python -m benchmarks.page_speed.recipe
+    d5ray run benchmarks/page_speed        or        python -m benchmarks.page_speed.recipe
 
 A run of eight agents with thirteen values a step is made once. In every round `d5ray dashboard` is started
 afresh, and a fresh Chromium opens its address: from the navigation until all charts of the overview stand

@@ -1,6 +1,6 @@
 """The bubble of pipelines beside its formula: 2, 3 and 4 stages, 4, 8 and 16 micro-batches, every schedule.
 
-    d5ray run pipeline_bubble        or        python -m benchmarks.pipeline_bubble.recipe
+    d5ray run benchmarks/pipeline_bubble        or        python -m benchmarks.pipeline_bubble.recipe
 
 A multilayer perceptron with a layer a stage, on agents that have a device each, as it were: a stage computes,
 and then waits for 10 ms, forwards and backwards, in which the core is free. So more stages than cores run as

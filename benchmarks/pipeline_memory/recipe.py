@@ -1,6 +1,6 @@
 """A network that does not fit into the memory of one executor trains over three, each with part of it.
 
-    d5ray run pipeline_memory        or        python -m benchmarks.pipeline_memory.recipe
+    d5ray run benchmarks/pipeline_memory        or        python -m benchmarks.pipeline_memory.recipe
 
 A multilayer perceptron of 51 million parameters on the digits: with gradients and the velocities of momentum
 they are 613 MB. A process gets 550 MB beside framework and data; one that holds more is killed, as Linux does

@@ -1,6 +1,6 @@
 """A training step of a transformer in two stages on two cores, against one agent on one core, side by side.
 
-    d5ray run pipeline_speed        or        python -m benchmarks.pipeline_speed.recipe
+    d5ray run benchmarks/pipeline_speed        or        python -m benchmarks.pipeline_speed.recipe
 
 A transformer of eight layers of width 192 on bytes of text, 128 windows of 64 a step. One agent computes with
 one thread; two agents have half of the network each, balanced by counted operations, and pass on 16
@@ -13,10 +13,10 @@ backwards in turn.
 """
 
 import d5ray as d5
+from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, Stages
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.step_times import StepTimes
 
 LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
 

@@ -1,6 +1,6 @@
 """What measuring costs: a recorded value, rows into the store, and a query over ten million of them.
 
-    d5ray run recording_speed        or        python -m benchmarks.recording_speed.recipe
+    d5ray run benchmarks/recording_speed        or        python -m benchmarks.recording_speed.recipe
 
 Values are recorded as an agent's loop does it, a frame of thirteen a step; a value's time contains its share
 of the batch that is made of some thousand steps. The store takes such batches, makes rows of `samples` of

@@ -1,6 +1,6 @@
 """How long a report takes: one page about ten finished runs, by the command that people use.
 
-    d5ray run report_speed        or        python -m benchmarks.report_speed.recipe
+    d5ray run benchmarks/report_speed        or        python -m benchmarks.report_speed.recipe
 
 Ten runs of two agents are written as agents write them: five with one learning rate, five with another, so
 that the report has curves, intervals, the parts of steps and a comparison. Then `d5ray report` is run as a

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from benchmarks.sizes import check_sizes
 from d5ray.checks import check_number
 from d5ray.errors import AgentError
 from d5ray.metrics.rates import UPDATE_RATE
 from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.engine.comparisons.sizes import check_sizes
 
 if TYPE_CHECKING:
-    from d5ray.actors.server_peers import Pushed
+    from benchmarks.server_speed.peers import Pushed
 
 HASHED_AS = "d5ray.recipes.server_updates"  # where the first runs knew it
 

@@ -1,6 +1,6 @@
 """How quickly agents push and pull: d5ray's parameter server against two that Ray users write.
 
-    d5ray run server_speed        or        python -m benchmarks.server_speed.recipe
+    d5ray run benchmarks/server_speed        or        python -m benchmarks.server_speed.recipe
 
 Two and four agents of one machine push a gradient and pull the parameters, 1 to 100 MB of float32; an update
 is both, and the rate that of all agents together. d5ray's server has two shards, one for every core.

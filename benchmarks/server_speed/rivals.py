@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from benchmarks.server_speed.job import ServerUpdates, check_parameters, rates
 from benchmarks.server_speed.service import ServiceTimes
+from benchmarks.sizes import elements_of
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.server.consistency import Asynchronous
 from d5ray.distributed.server.rules import Descend
@@ -15,11 +16,10 @@ from d5ray.distributed.server.servers import Servers, Settled
 from d5ray.metrics.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.engine.comparisons.sizes import elements_of
 from d5ray.training.optimizers.gradient_descent import SGD
 
 if TYPE_CHECKING:
-    from d5ray.actors.server_peers import Pushed
+    from benchmarks.server_speed.peers import Pushed
 
 HASHED_AS = "d5ray.recipes.pushers"  # where the first runs knew it
 
@@ -45,9 +45,9 @@ class ThroughD5ray(Contender[ServerUpdates]):
         return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+        from benchmarks.server_speed.peers import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
         from d5ray.actors.parameter_server import ParameterServer  # noqa: PLC0415 - as above
-        from d5ray.actors.server_peers import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
 
         settled = Settled(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
         given = [(shard, settled, self.processes) for shard in range(self.shards)]
@@ -58,9 +58,9 @@ class ThroughD5ray(Contender[ServerUpdates]):
             return [row for size in job.sizes for row in self._at(job, size, servers, agents)]
 
     def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[Series]:
+        from benchmarks.server_speed.peers import LEARNING_RATE  # noqa: PLC0415 - as above
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import SETUP_SECONDS, place_of  # noqa: PLC0415 - as above
-        from d5ray.actors.server_peers import LEARNING_RATE  # noqa: PLC0415 - as above
 
         secret, elements = Secret.new(), elements_of(size)
         asking = [actor.__ray_call__.remote(place_of) for actor in (*servers, *agents)]
@@ -100,7 +100,7 @@ class AsDocumented(Contender[ServerUpdates]):
         return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
-        from d5ray.actors import server_peers as peers  # noqa: PLC0415 - imports Ray
+        from benchmarks.server_speed import peers  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
 
         with (
@@ -126,7 +126,7 @@ class ThroughSnapshots(Contender[ServerUpdates]):
         return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
-        from d5ray.actors import server_peers as peers  # noqa: PLC0415 - imports Ray
+        from benchmarks.server_speed import peers  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - as above
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
 
@@ -168,9 +168,9 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
 
 def measured(name: str, job: ServerUpdates, server: Any, agents: list[Any], turn: Turn) -> list[Series]:
     """The rates of a server in an actor, size by size. turn(seconds): lets the agents push and pull."""
+    from benchmarks.server_speed.peers import LEARNING_RATE  # noqa: PLC0415 - as above
     from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
     from d5ray.actors.launch import SETUP_SECONDS  # noqa: PLC0415 - as above
-    from d5ray.actors.server_peers import LEARNING_RATE  # noqa: PLC0415 - as above
 
     found = []
     for size in job.sizes:

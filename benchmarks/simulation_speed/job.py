@@ -24,7 +24,7 @@ from d5ray.metrics.simulations import (
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.jobs.step_times import whole_batches
+from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 

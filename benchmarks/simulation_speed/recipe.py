@@ -1,6 +1,6 @@
 """What a simulation costs in real time: beside the gradients that it computes, and with a thousand agents.
 
-    d5ray run simulation_speed        or        python -m benchmarks.simulation_speed.recipe
+    d5ray run benchmarks/simulation_speed        or        python -m benchmarks.simulation_speed.recipe
 
 Sixteen agents train LeNet on the digits for 50 steps, 32 samples each, on the virtual clock; in the same
 process, in turn, the same executors compute the gradients of the same batches in a plain loop, and nothing

@@ -1,6 +1,6 @@
 """A training step of LeNet: d5ray's agents against DistributedDataParallel and Ray Train, side by side.
 
-    d5ray run step_lenet        or        python -m benchmarks.step_lenet.recipe
+    d5ray run benchmarks/step_lenet        or        python -m benchmarks.step_lenet.recipe
 
 LeNet on the digits, 64 samples a process and step. Two and four agents, which exchange through shared
 memory where they share a machine, run against as many processes of `DistributedDataParallel` and of Ray
@@ -13,10 +13,10 @@ two `apart`: the same processes, each with a model of its own. That ratio is wha
 """
 
 import d5ray as d5
+from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, DataParallel, RayTrain
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.step_times import StepTimes
 
 LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
 

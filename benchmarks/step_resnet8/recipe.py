@@ -1,16 +1,16 @@
 """A training step of ResNet-8: d5ray's agents against DistributedDataParallel and Ray Train, side by side.
 
-    d5ray run step_resnet8        or        python -m benchmarks.step_resnet8.recipe
+    d5ray run benchmarks/step_resnet8        or        python -m benchmarks.step_resnet8.recipe
 
 As `step_lenet`, with a network that has batch normalisation: `DistributedDataParallel` sends the first
 process's running statistics to the others at every step (its default), d5ray's agents keep their own.
 """
 
 import d5ray as d5
+from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, DataParallel, RayTrain
 from d5ray.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.step_times import StepTimes
 
 LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores
 

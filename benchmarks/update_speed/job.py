@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from benchmarks.timed_in_turn import TimedInTurn
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.engine.comparisons.timed_in_turn import TimedInTurn
 from d5ray.training.optimizers.optimizer import Optimizer
 
 HASHED_AS = "d5ray.recipes.rule_speeds"  # where the first runs knew it

@@ -1,6 +1,6 @@
 """What an update costs: d5ray's rules on the flat buffer beside torch.optim's own on the tensors.
 
-    d5ray run update_speed        or        python -m benchmarks.update_speed.recipe
+    d5ray run benchmarks/update_speed        or        python -m benchmarks.update_speed.recipe
 
 LeNet on samples of 8 × 8 pixels and ResNet-18 on 32 × 32, random ones. In every fresh process each rule does
 its updates, and whole training steps, in turn with torch.optim's class with PyTorch's defaults, which is

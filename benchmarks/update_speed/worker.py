@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.turns import Turn, in_turn, repeated
 from benchmarks.update_speed.job import Peers
 from benchmarks.update_speed.metrics import NATIVE, OURS
 from d5ray.errors import AgentError
@@ -16,7 +17,6 @@ from d5ray.frameworks.torch import build
 from d5ray.networks.device import CPUDevice
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons.timing import Times
-from d5ray.recipes.engine.comparisons.turns import Turn, in_turn, repeated
 
 VARIANTS = ("foreach", "fused")  # of torch.optim, where it has them
 UPDATE, STEP = "update", "step"

@@ -18,7 +18,7 @@ from d5ray.recipes.engine.comparisons.contenders import AnyContender
 from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.recipes.jobs.scaled_runs import BACKENDS, RealExchange, Scaled
-from d5ray.recipes.jobs.step_times import whole_batches
+from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 

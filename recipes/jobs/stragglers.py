@@ -15,7 +15,7 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs import devices
 from d5ray.recipes.jobs.agent_rates import on_agents, rates
-from d5ray.recipes.jobs.step_times import whole_batches
+from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowdown

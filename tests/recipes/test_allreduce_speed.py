@@ -12,11 +12,11 @@ import pytest
 from benchmarks.allreduce_speed import recipe as allreduce_speed
 from benchmarks.allreduce_speed.job import AllreduceTimes, Reductions
 from benchmarks.allreduce_speed.rivals import ThroughD5ray, ThroughMPI, ThroughTorch
+from benchmarks.sizes import bytes_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import list_runs
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
-from d5ray.recipes.engine.comparisons.sizes import bytes_of
 from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, Times, timed
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs.worlds import Array, D5rayWorld, World

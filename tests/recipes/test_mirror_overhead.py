@@ -18,9 +18,9 @@ from benchmarks.mirror_overhead.metrics import (
     MirrorShare,
     MirrorTimeRatio,
 )
+from benchmarks.step_times import StepTimes
 from d5ray.metrics.recorder import Recorder
 from d5ray.recipes.engine.recipe import Recipe
-from d5ray.recipes.jobs.step_times import StepTimes
 from tests.metrics.test_metrics_estimates import steps_of, tables
 
 JOB = StepTimes(

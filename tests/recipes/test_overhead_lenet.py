@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 
 from benchmarks.overhead_lenet import recipe as overhead_lenet
+from benchmarks.step_times import StepTimes
+from benchmarks.torch_loops import HandWrittenLoop, Task
 from benchmarks.trainers import Agents, DataParallel, HandWritten
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.communicator import Group
 from d5ray.distributed.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch.peers import HandWrittenLoop, Task
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run, list_runs
 from d5ray.recipes.engine.recipe import Recipe
-from d5ray.recipes.jobs.step_times import StepTimes, whole_batches
+from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from tests.conftest import d5ray, marked, started
@@ -108,8 +109,8 @@ def test_one_agent_and_the_hand_written_loop_end_with_equal_parameters(data: Dat
 MEMBER = """
 import sys
 import numpy as np
-from d5ray.frameworks.torch.peers import DistributedDataParallelLoop, Task
-from d5ray.recipes.jobs.step_times import whole_batches
+from benchmarks.torch_loops import DistributedDataParallelLoop, Task
+from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import load_dataset
 from d5ray.training.samplers import ShuffleSampler
 

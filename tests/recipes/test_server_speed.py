@@ -12,9 +12,7 @@ import pytest
 import d5ray as d5
 from benchmarks.server_speed import recipe as server_speed
 from benchmarks.server_speed.job import ServerUpdates, check_parameters
-from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
-from benchmarks.server_speed.service import ServiceTimes, alternately
-from d5ray.actors.server_peers import (
+from benchmarks.server_speed.peers import (
     FEWEST,
     LEARNING_RATE,
     DocumentedServer,
@@ -22,6 +20,8 @@ from d5ray.actors.server_peers import (
     Pushed,
     Pusher,
 )
+from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
+from benchmarks.server_speed.service import ServiceTimes, alternately
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.server.rules import Descend
 from d5ray.distributed.server.servers import Servers, Settled

@@ -10,12 +10,13 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.training.datasets import Dataset, Split, load_dataset
+from d5ray.recipes.jobs.whole_batches import whole_batches
+from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.gradient_descent import Momentum
 from d5ray.training.samplers import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
-    from d5ray.frameworks.torch.peers import Task
+    from benchmarks.torch_loops import Task
 
 HASHED_AS = "d5ray.recipes.step_times"  # where the first runs knew it
 
@@ -78,7 +79,7 @@ class StepTimes(SideBySide):
     @property
     def task(self) -> "Task":
         """What the loops in plain PyTorch run."""
-        from d5ray.frameworks.torch.peers import Task  # noqa: PLC0415 - imports torch
+        from benchmarks.torch_loops import Task  # noqa: PLC0415 - imports torch
 
         return Task(
             model=self.model,
@@ -103,15 +104,3 @@ class StepTimes(SideBySide):
     def all_steps(self) -> int:
         """The steps of every process, with those for warming up."""
         return self.warmup_steps + self.steps
-
-
-def whole_batches(dataset: Dataset, batch: int) -> Dataset:
-    """The data set with as many training samples as fill whole batches, so that all steps are equal."""
-    samples = len(dataset.train) // batch * batch
-    if samples == 0:
-        raise ConfigurationError(
-            f"the data set {dataset.name!r} has {len(dataset.train)} training samples, one step of all "
-            f"agents takes {batch}: choose a smaller batch_size"
-        )
-    train = Split(dataset.train.inputs[:samples], dataset.train.labels[:samples])
-    return Dataset(dataset.name, train, dataset.test, dataset.classes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from d5ray.errors import AgentError, first_line
 
 if TYPE_CHECKING:
-    from d5ray.frameworks.torch.peers import Task, Trained
+    from benchmarks.torch_loops import Task, Trained
 
 
 def missing() -> str:
@@ -46,7 +46,7 @@ def _work(config: dict[str, Any]) -> None:
     from ray.train import get_context  # noqa: PLC0415 - as above
     from ray.train.torch import prepare_model  # noqa: PLC0415 - as above
 
-    from d5ray.frameworks.torch.peers import HandWrittenLoop  # noqa: PLC0415 - imports torch
+    from benchmarks.torch_loops import HandWrittenLoop  # noqa: PLC0415 - imports torch
 
     context = get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
