@@ -13,11 +13,13 @@ import pytest
 import torch
 
 import d5ray as d5
+from d5ray import checkout
 from d5ray.distributed.communicator import Communicator
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial import network_by_name
 from d5ray.operators import inference, registry
 from d5ray.operators.node import Node
+from d5ray.recipes.engine import library
 from tests.conftest import d5ray
 from tests.distributed.forming import former, on_all
 from tests.metrics.small_runs import finished, values_of
@@ -37,6 +39,20 @@ def test_every_file_says_its_idea_in_one_line() -> None:
     """No line of the tree is a name alone, but the folder of the tests."""
     bare = [line for line in tree().splitlines() if len(line.split()) == 1]
     assert [line.strip().split("/")[0] for line in bare if not line.endswith("/")] == []
+
+
+def test_every_benchmark_has_its_figures_and_every_command_its_recipe() -> None:
+    """In RESULTS.md; and whatever pages say that one runs is there to be run."""
+    named = re.compile(r"d5ray run ((?:benchmarks/)?[a-z][a-z0-9_]+)(?![\w./])")
+    results = (REPOSITORY / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    benchmarks = {f"benchmarks/{name}" for name in checkout.names()}
+    assert {name for name in named.findall(results) if "/" in name} == benchmarks
+    pages = [
+        README,
+        results,
+        *(page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs").glob("*.md")),
+    ]
+    assert {name for page in pages for name in named.findall(page)} <= benchmarks | set(library.shipped())
 
 
 def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Path) -> None:

@@ -89,6 +89,27 @@ def test_exchanges_stand_beside_their_formulas() -> None:
     ) == ["one exchange (ms) predicted found found/predicted", "allreduce, slow[4] 40 42 1.05"]
 
 
+def test_times_in_turn_are_crossed_with_their_sides() -> None:
+    """In ms, under whatever name they have; d5ray knows none of them."""
+    assert lines(
+        ("update_time", "lenet[1] Adam d5ray", 0, 0.001), ("update_time", "lenet[1] Adam fused", 0, 0.002),
+        ("update_time", "lenet[1] SGD d5ray", 0, 0.003), ("update_time", "lenet[1] SGD torch", 0, 0.004),
+        ("pass_time", "torch lenet[1] training d5ray", 0, 0.25),
+        ("pass_time", "torch lenet[1] training by hand", 0, 0.5),
+    ) == [
+        "update_time (ms) d5ray fused torch", "lenet Adam 1 2 –", "lenet SGD 3 – 4",
+        "pass_time (ms) d5ray by hand", "torch lenet training 250 500",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "scopes", [("m[2] with mirror", "m[2] without"), ("r[1] 1 MB", "r[1] 10 MB"), ("a[1]",)]
+)
+def test_times_that_no_sides_took_in_turn_are_in_no_such_table(scopes: tuple[str, ...]) -> None:
+    """Sizes, or one side that has no name."""
+    assert lines(*(("some_time", scope, 0, 1.0) for scope in scopes)) == []
+
+
 def test_long_names_still_fit() -> None:
     name = "DPSGD exponential, slow, straggler"
     assert f"{name} 1 1 1 1" in lines(

@@ -73,7 +73,7 @@ def test_a_member_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     starter = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from d5ray.recipes import processes\n"
+        "from d5ray.recipes.engine.comparisons import processes\n"
         "from tests.recipes.test_processes import Fails\n"
         "processes.measured(Fails(Path(sys.argv[1])), Path(sys.argv[1]), 1, seconds=60)\n"
     )
