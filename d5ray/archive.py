@@ -5,7 +5,6 @@ runs made it in this D5RAY_HOME (see `d5ray.metrics.made_here`), or where the us
 """
 
 import json
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from d5ray.distributed.simulation.failures import Failure
 from d5ray.distributed.simulation.links import Links
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.experiment import Experiment
+from d5ray.identity.moved import unpickled
 from d5ray.metrics.environment import d5ray_version
 from d5ray.metrics.keepsakes import ARRAYS, EXPERIMENT, PICKLED, keep, sha256_of
 from d5ray.metrics.made_here import is_made_here, remember
@@ -144,7 +144,7 @@ def _pickled(run: Run, data: bytes, trust: bool) -> Archived:
             "if you trust whoever made it, as you trust him whose programs you run: --trust (trust=True)"
         )
     try:
-        found = pickle.loads(data)
+        found = unpickled(data)
     except Exception as error:  # its modules may be missing here, and it may hold anything
         raise ConfigurationError(
             f"{file} cannot be read ({type(error).__name__}: {error}): it needs the modules that the run "

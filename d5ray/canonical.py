@@ -14,6 +14,7 @@ import numpy as np
 
 from d5ray import sources
 from d5ray.checkout import is_benchmark
+from d5ray.identity.moved import first_name
 
 
 def canonical(value: Any) -> Any:
@@ -70,11 +71,11 @@ def _name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
 
 
 def _module(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
-    """The name of its module. One of d5ray that has moved says by HASHED_AS where its runs knew it first."""
+    """The name of its module, where its runs knew it first; a benchmark's that moved says so by HASHED_AS."""
     name = thing.__module__ or "builtins"
-    if name.startswith("d5ray.") or is_benchmark(name):
+    if is_benchmark(name):
         return str(getattr(sys.modules.get(name), "HASHED_AS", name))
-    return name
+    return first_name(name) if name.startswith("d5ray.") else name
 
 
 def _told(told: sources.Told) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.topology import Complete, Topology
 from d5ray.errors import D5Error
+from d5ray.identity.moved import name_now
 from d5ray.metrics.views.links import graph
 from d5ray.metrics.views.view import RunView
 
@@ -72,7 +73,7 @@ def _own_class(name: object) -> type | None:
         return None
     module, _, attribute = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
+        found = getattr(importlib.import_module(name_now(module)), attribute, None)
     except ImportError:
         return None
     return found if isinstance(found, type) else None

@@ -27,7 +27,6 @@ from d5ray.training.optimizers.optimizer import Optimizer
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
-HASHED_AS = "d5ray.recipes.contest"  # where the first runs knew it
 
 ATTEMPT_SECONDS = 3600.0  # for one process to reach its target, or not
 SEPARATORS = (", ", "[", "]")  # in the names of contenders

@@ -24,7 +24,6 @@ from d5ray.recipes.jobs.averaging import Averaging, Exchanged, Slots
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
 
-HASHED_AS = "d5ray.recipes.gradient_exchanges"  # where the first runs knew it
 
 GROUP_SECONDS = 240.0  # for one group to start, exchange everything and end
 SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from d5ray.actors.session import Session
     from d5ray.distributed.cost import Network
 
-HASHED_AS = "d5ray.recipes.scaling"  # where the first runs knew it
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,6 @@ from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.pace import Slowdown
 
-HASHED_AS = "d5ray.recipes.stragglers"  # where the first runs knew it
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

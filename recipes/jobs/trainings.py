@@ -20,8 +20,6 @@ from d5ray.training.optimizers.optimizer import Optimizer
 if TYPE_CHECKING:
     from d5ray.actors.training_agent import TrainingAgent
 
-HASHED_AS = "d5ray.recipes.trainings"  # where the first runs knew it
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,6 @@ from d5ray.metrics.definitions import TestAccuracy, TestLoss
 from d5ray.networks.executor import Evaluation
 from d5ray.training.optimizers.optimizer import Optimizer
 
-HASHED_AS = "d5ray.recipes.workloads"  # where the first runs knew it
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""What identifies a part of an experiment: its canonical description and hash, its sources, its names."""
