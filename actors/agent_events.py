@@ -12,8 +12,8 @@ from d5ray.distributed.checkpoints.checkpoint import (
     restore,
     save,
 )
-from d5ray.distributed.communicator import Communicator
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.recorder import Recorder

@@ -5,10 +5,10 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from d5ray.distributed.cost import Network
-from d5ray.distributed.peers import Peers
+from d5ray.distributed.network_cost import Network
+from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.parameter_server.client import SERVER_METRICS, Server, summary
 from d5ray.distributed.pipeline.executor import PipelineExecutor
-from d5ray.distributed.server.client import SERVER_METRICS, Server, summary
 from d5ray.experiment import Experiment
 from d5ray.metrics.asynchrony import PROBED
 from d5ray.metrics.pipelines import OF_A_REPLICA, OF_A_STAGE

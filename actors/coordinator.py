@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.metrics.mirrored import AGENTS, EPOCH, FAILURES
 from d5ray.metrics.mirrored_rows import Readings
 

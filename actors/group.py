@@ -28,7 +28,7 @@ from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
 from d5ray.archive import Kept
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.shares import Shares
+from d5ray.distributed.mesh.assignments import Shares
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.keepsakes import keep_parameters

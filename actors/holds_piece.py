@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from d5ray.actors.staged import meet, stage_of
-from d5ray.distributed import backends
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.mesh import Mesh
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.mesh.assignments import Share
+from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.executor import PipelineExecutor
-from d5ray.distributed.pipeline.times import PassTimes
-from d5ray.distributed.shares import Share
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.pipeline.measured_times import PassTimes
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.frameworks import piece_executor_by_name
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.networks.device import Device

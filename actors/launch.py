@@ -39,10 +39,10 @@ from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.archive import Archived, Kept, kept
 from d5ray.checks import check_address, check_kind, check_path
-from d5ray.distributed import cost
+from d5ray.distributed import network_cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.server.servers import Settled
-from d5ray.distributed.shares import Shares
+from d5ray.distributed.mesh.assignments import Shares
+from d5ray.distributed.parameter_server.servers import Settled
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics import store
@@ -215,7 +215,7 @@ class _Launcher:
             encrypted=experiment.encryption,
         )
         groups = self.coordinator.issue(places)
-        networks = cost.known([place.hostname for place in places])
+        networks = network_cost.known([place.hostname for place in places])
         opened = None if servers is None else servers.open(groups, place_of)
         recovery = Recovery(experiment, agents, places, self.coordinator, servers, self, place_of)
         self.coordinator.count(lambda: len(recovery.left))

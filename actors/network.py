@@ -8,10 +8,11 @@ from d5ray.actors import session
 from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.launch import place_of, spawned
-from d5ray.distributed import backends, cost
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.cost import Network
-from d5ray.distributed.topology import Complete
+from d5ray.distributed import network_cost
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.network_cost import Network
+from d5ray.distributed.topologies.topology import Complete
 
 MEASURING_SECONDS = 120.0
 ON_ONE_NODE = ("shared_memory", "gloo")
@@ -25,7 +26,7 @@ class Endpoint:
         """Seconds for messages of several sizes, see `cost.measure`."""
         communication = backends.join(backend, group, Complete(2))
         try:
-            return cost.measure(communication)
+            return network_cost.measure(communication)
         finally:
             communication.close()
 
@@ -49,8 +50,8 @@ def measure_network(address: str | None) -> list[Network]:
                 coordinator.close()
             sizes = [size for size, _ in answers[0]]
             seconds = [max(times) for times in zip(*([t for _, t in a] for a in answers), strict=True)]
-            latency, per_byte = cost.fit(sizes, seconds)
+            latency, per_byte = network_cost.fit(sizes, seconds)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             found.append(Network(name, latency, per_byte, hosts, now))
-    cost.keep(found)
+    network_cost.keep(found)
     return found

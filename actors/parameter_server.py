@@ -8,9 +8,9 @@ from typing import Any
 
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.servers import Settled
-from d5ray.distributed.server.serving import ShardServer
+from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.shard_service import ShardServer
+from d5ray.distributed.rpc.service import Address
 from d5ray.metrics.mirrored import BUSY_SECONDS, REQUESTS, VERSION, WAITING
 from d5ray.metrics.mirrored_rows import Readings
 

@@ -15,10 +15,10 @@ from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
-from d5ray.distributed.checkpoints.agreement import NOTHING, Agreement
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.checkpoints.rollback import NOTHING, Agreement
+from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.topologies.survivors import survivors
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line
 from d5ray.experiment import Experiment
 

@@ -12,9 +12,9 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 

@@ -18,10 +18,10 @@ from d5ray.actors.operator_executor import OperatorExecutor
 from d5ray.actors.run_row import new_run_id
 from d5ray.actors.shipping import ship
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.backends import check_for_agents
-from d5ray.distributed.mesh import Mesh
-from d5ray.distributed.pipeline.times import PassTimes
-from d5ray.distributed.shares import Parameters, Shares
+from d5ray.distributed.communicators.backends import check_for_agents
+from d5ray.distributed.mesh.assignments import Parameters, Shares
+from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.pipeline.measured_times import PassTimes
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost, first_line, nearest
 from d5ray.frameworks import piece_executor_by_name
 from d5ray.networks.device import Device

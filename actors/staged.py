@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.mesh import Mesh
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.mesh.assignments import Share, Shares
+from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.executor import PipelineExecutor
-from d5ray.distributed.shares import Share, Shares
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.initial import trainable_network

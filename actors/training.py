@@ -19,7 +19,7 @@ from d5ray.actors.training_agent import Built
 from d5ray.archive import Kept
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.topologies.drawn import drawn
+from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.metrics.failures import foreseen

@@ -24,21 +24,21 @@ from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.staged import meet, replicas, staged
-from d5ray.distributed.absent import Absent
-from d5ray.distributed.checkpoints.agreement import Agreement, Committed, begun_anew, prove
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.cost import Network
-from d5ray.distributed.mesh import Mesh, Seat
-from d5ray.distributed.peers import Peers
+from d5ray.distributed.buffers import Kept
+from d5ray.distributed.checkpoints.rollback import Agreement, Committed, begun_anew, prove
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.mesh.assignments import Share
+from d5ray.distributed.mesh.mesh import Mesh, Seat
+from d5ray.distributed.network_cost import Network
+from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.one_sided.remote_peers import RemotePeers
+from d5ray.distributed.parameter_server.client import Server
+from d5ray.distributed.parameter_server.remote_client import RemoteServer
+from d5ray.distributed.parameter_server.servers import Settled
 from d5ray.distributed.pipeline.executor import PipelineExecutor
-from d5ray.distributed.remote.peers import RemotePeers
-from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.client import Server
-from d5ray.distributed.server.remote import RemoteServer
-from d5ray.distributed.server.servers import Settled
-from d5ray.distributed.shares import Share
-from d5ray.distributed.topology import Complete, Topology
-from d5ray.distributed.untrained import Kept
+from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment

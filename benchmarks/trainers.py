@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.step_times import StepTimes
-from d5ray.distributed.mesh import Mesh
+from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from d5ray.actors.session import shutdown as shutdown
     from d5ray.actors.spread import SpreadNetwork as SpreadNetwork
     from d5ray.actors.spread import spread as spread
-    from d5ray.distributed.allreduce import AllreduceSGD as AllreduceSGD
-    from d5ray.distributed.communicator import Communicator as Communicator
+    from d5ray.distributed.buffers import Averaged as Averaged
+    from d5ray.distributed.buffers import FromRankZero as FromRankZero
+    from d5ray.distributed.buffers import Kept as Kept
+    from d5ray.distributed.buffers import Untrained as Untrained
+    from d5ray.distributed.communicators.communicator import Communicator as Communicator
     from d5ray.distributed.compression.chain import Chain as Chain
     from d5ray.distributed.compression.compressor import Compressor as Compressor
     from d5ray.distributed.compression.feedback import ErrorFeedback as ErrorFeedback
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.reductions import Reduction as Reduction
     from d5ray.distributed.compression.reductions import ScatterReduce as ScatterReduce
     from d5ray.distributed.compression.rows import NonZeroRows as NonZeroRows
-    from d5ray.distributed.compression.sgd import CompressedSGD as CompressedSGD
     from d5ray.distributed.compression.signs import OneBit as OneBit
     from d5ray.distributed.compression.signs import ScaledSign as ScaledSign
     from d5ray.distributed.compression.sparse_allreduce import RecursiveDoubling as RecursiveDoubling
@@ -50,16 +52,19 @@ if TYPE_CHECKING:
     from d5ray.distributed.compression.stochastic import TernGrad as TernGrad
     from d5ray.distributed.compression.threshold import Threshold as Threshold
     from d5ray.distributed.compression.top_k import TopK as TopK
-    from d5ray.distributed.late import Late as Late
-    from d5ray.distributed.mesh import Mesh as Mesh
-    from d5ray.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
+    from d5ray.distributed.group.late_agents import Late as Late
+    from d5ray.distributed.mesh.mesh import Mesh as Mesh
+    from d5ray.distributed.one_sided.peers import Letter as Letter
+    from d5ray.distributed.one_sided.peers import Peers as Peers
     from d5ray.distributed.optimizers.ad_psgd import ADPSGD as ADPSGD
+    from d5ray.distributed.optimizers.allreduce import AllreduceSGD as AllreduceSGD
     from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousDiLoCo as AsynchronousDiLoCo
     from d5ray.distributed.optimizers.asynchronous_local_sgd import (
         AsynchronousLocalSGD as AsynchronousLocalSGD,
     )
     from d5ray.distributed.optimizers.bmuf import BMUF as BMUF
     from d5ray.distributed.optimizers.choco_sgd import ChocoSGD as ChocoSGD
+    from d5ray.distributed.optimizers.compressed_sgd import CompressedSGD as CompressedSGD
     from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors as ConsistentNeighbors
     from d5ray.distributed.optimizers.diloco import DiLoCo as DiLoCo
     from d5ray.distributed.optimizers.dpsgd import DPSGD as DPSGD
@@ -80,23 +85,35 @@ if TYPE_CHECKING:
     from d5ray.distributed.optimizers.local_sgd import LocalSGD as LocalSGD
     from d5ray.distributed.optimizers.local_sgd import PostLocalSGD as PostLocalSGD
     from d5ray.distributed.optimizers.model_averaging import ModelAveraging as ModelAveraging
+    from d5ray.distributed.optimizers.optimizer import DistributedOptimizer as DistributedOptimizer
     from d5ray.distributed.optimizers.overlapped_allreduce import (
         OverlappedAllreduceSGD as OverlappedAllreduceSGD,
     )
-    from d5ray.distributed.optimizers.parameter_server import ASGD as ASGD
-    from d5ray.distributed.optimizers.parameter_server import DelayCompensatedASGD as DelayCompensatedASGD
-    from d5ray.distributed.optimizers.parameter_server import Downpour as Downpour
-    from d5ray.distributed.optimizers.parameter_server import ParameterServerSGD as ParameterServerSGD
-    from d5ray.distributed.optimizers.parameter_server import StalenessAwareSGD as StalenessAwareSGD
-    from d5ray.distributed.optimizers.parameter_server import StaleSynchronousSGD as StaleSynchronousSGD
+    from d5ray.distributed.optimizers.parameter_server_sgd import ASGD as ASGD
+    from d5ray.distributed.optimizers.parameter_server_sgd import DelayCompensatedASGD as DelayCompensatedASGD
+    from d5ray.distributed.optimizers.parameter_server_sgd import Downpour as Downpour
+    from d5ray.distributed.optimizers.parameter_server_sgd import ParameterServerSGD as ParameterServerSGD
+    from d5ray.distributed.optimizers.parameter_server_sgd import StalenessAwareSGD as StalenessAwareSGD
+    from d5ray.distributed.optimizers.parameter_server_sgd import StaleSynchronousSGD as StaleSynchronousSGD
     from d5ray.distributed.optimizers.random_walk import RandomWalkGossip as RandomWalkGossip
     from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD as ShardedAllreduceSGD
     from d5ray.distributed.optimizers.slowmo import SlowMo as SlowMo
     from d5ray.distributed.optimizers.stochastic_gradient_push import (
         StochasticGradientPush as StochasticGradientPush,
     )
-    from d5ray.distributed.peers import Letter as Letter
-    from d5ray.distributed.peers import Peers as Peers
+    from d5ray.distributed.parameter_server.client import Server as Server
+    from d5ray.distributed.parameter_server.consistency import Asynchronous as Asynchronous
+    from d5ray.distributed.parameter_server.consistency import Consistency as Consistency
+    from d5ray.distributed.parameter_server.consistency import Policy as Policy
+    from d5ray.distributed.parameter_server.consistency import StaleSynchronous as StaleSynchronous
+    from d5ray.distributed.parameter_server.consistency import Synchronous as Synchronous
+    from d5ray.distributed.parameter_server.server_rules import DelayCompensated as DelayCompensated
+    from d5ray.distributed.parameter_server.server_rules import DelayedNesterov as DelayedNesterov
+    from d5ray.distributed.parameter_server.server_rules import Descend as Descend
+    from d5ray.distributed.parameter_server.server_rules import Elastic as Elastic
+    from d5ray.distributed.parameter_server.server_rules import ServerRule as ServerRule
+    from d5ray.distributed.parameter_server.server_rules import StalenessAware as StalenessAware
+    from d5ray.distributed.parameter_server.servers import Servers as Servers
     from d5ray.distributed.pipeline.actions import Backward as Backward
     from d5ray.distributed.pipeline.actions import Forward as Forward
     from d5ray.distributed.pipeline.executor import PipelineExecutor as PipelineExecutor
@@ -105,19 +122,6 @@ if TYPE_CHECKING:
     from d5ray.distributed.pipeline.schedules import Interleaved as Interleaved
     from d5ray.distributed.pipeline.schedules import OneForwardOneBackward as OneForwardOneBackward
     from d5ray.distributed.pipeline.schedules import SequentialStages as SequentialStages
-    from d5ray.distributed.server.client import Server as Server
-    from d5ray.distributed.server.consistency import Asynchronous as Asynchronous
-    from d5ray.distributed.server.consistency import Consistency as Consistency
-    from d5ray.distributed.server.consistency import Policy as Policy
-    from d5ray.distributed.server.consistency import StaleSynchronous as StaleSynchronous
-    from d5ray.distributed.server.consistency import Synchronous as Synchronous
-    from d5ray.distributed.server.rules import DelayCompensated as DelayCompensated
-    from d5ray.distributed.server.rules import DelayedNesterov as DelayedNesterov
-    from d5ray.distributed.server.rules import Descend as Descend
-    from d5ray.distributed.server.rules import Elastic as Elastic
-    from d5ray.distributed.server.rules import ServerRule as ServerRule
-    from d5ray.distributed.server.rules import StalenessAware as StalenessAware
-    from d5ray.distributed.server.servers import Servers as Servers
     from d5ray.distributed.simulation.compute import ComputeTime as ComputeTime
     from d5ray.distributed.simulation.compute import ConstantTime as ConstantTime
     from d5ray.distributed.simulation.compute import LogNormalTime as LogNormalTime
@@ -145,18 +149,14 @@ if TYPE_CHECKING:
     from d5ray.distributed.topologies.requirements import TwoSided as TwoSided
     from d5ray.distributed.topologies.requirements import Undirected as Undirected
     from d5ray.distributed.topologies.time_varying import TimeVarying as TimeVarying
+    from d5ray.distributed.topologies.topology import Complete as Complete
+    from d5ray.distributed.topologies.topology import Ring as Ring
+    from d5ray.distributed.topologies.topology import Topology as Topology
     from d5ray.distributed.topologies.undirected import Bipartite as Bipartite
     from d5ray.distributed.topologies.undirected import Hypercube as Hypercube
     from d5ray.distributed.topologies.undirected import Star as Star
     from d5ray.distributed.topologies.undirected import Torus as Torus
     from d5ray.distributed.topologies.undirected import Tree as Tree
-    from d5ray.distributed.topology import Complete as Complete
-    from d5ray.distributed.topology import Ring as Ring
-    from d5ray.distributed.topology import Topology as Topology
-    from d5ray.distributed.untrained import Averaged as Averaged
-    from d5ray.distributed.untrained import FromRankZero as FromRankZero
-    from d5ray.distributed.untrained import Kept as Kept
-    from d5ray.distributed.untrained import Untrained as Untrained
     from d5ray.errors import D5Error as D5Error
     from d5ray.errors import OperatorError as OperatorError
     from d5ray.errors import PeerLost as PeerLost
@@ -381,24 +381,24 @@ _NAMES = {
     "launch": "d5ray.actors.launch",
     "simulate": "d5ray.simulator",
     "replay": "d5ray.replayer",
-    "Servers": "d5ray.distributed.server.servers",
-    "Server": "d5ray.distributed.server.client",
-    "Consistency": "d5ray.distributed.server.consistency",
-    "Policy": "d5ray.distributed.server.consistency",
-    "Synchronous": "d5ray.distributed.server.consistency",
-    "StaleSynchronous": "d5ray.distributed.server.consistency",
-    "Asynchronous": "d5ray.distributed.server.consistency",
-    "ServerRule": "d5ray.distributed.server.rules",
-    "Descend": "d5ray.distributed.server.rules",
-    "StalenessAware": "d5ray.distributed.server.rules",
-    "DelayCompensated": "d5ray.distributed.server.rules",
-    "Elastic": "d5ray.distributed.server.rules",
-    "DelayedNesterov": "d5ray.distributed.server.rules",
-    "Peers": "d5ray.distributed.peers",
-    "Letter": "d5ray.distributed.peers",
+    "Servers": "d5ray.distributed.parameter_server.servers",
+    "Server": "d5ray.distributed.parameter_server.client",
+    "Consistency": "d5ray.distributed.parameter_server.consistency",
+    "Policy": "d5ray.distributed.parameter_server.consistency",
+    "Synchronous": "d5ray.distributed.parameter_server.consistency",
+    "StaleSynchronous": "d5ray.distributed.parameter_server.consistency",
+    "Asynchronous": "d5ray.distributed.parameter_server.consistency",
+    "ServerRule": "d5ray.distributed.parameter_server.server_rules",
+    "Descend": "d5ray.distributed.parameter_server.server_rules",
+    "StalenessAware": "d5ray.distributed.parameter_server.server_rules",
+    "DelayCompensated": "d5ray.distributed.parameter_server.server_rules",
+    "Elastic": "d5ray.distributed.parameter_server.server_rules",
+    "DelayedNesterov": "d5ray.distributed.parameter_server.server_rules",
+    "Peers": "d5ray.distributed.one_sided.peers",
+    "Letter": "d5ray.distributed.one_sided.peers",
     "PipelineSchedule": "d5ray.distributed.pipeline.schedule",
     "SequentialStages": "d5ray.distributed.pipeline.schedules",
-    "Mesh": "d5ray.distributed.mesh",
+    "Mesh": "d5ray.distributed.mesh.mesh",
     "BubbleFormula": "d5ray.metrics.pipelines",
     "BubbleShare": "d5ray.metrics.pipelines",
     "PartBytesSent": "d5ray.metrics.pipelines",
@@ -419,12 +419,12 @@ _NAMES = {
     "AsynchronousGradientPush": "d5ray.distributed.optimizers.gradient_push",
     "OverlapSGP": "d5ray.distributed.optimizers.gradient_push",
     "RandomWalkGossip": "d5ray.distributed.optimizers.random_walk",
-    "ParameterServerSGD": "d5ray.distributed.optimizers.parameter_server",
-    "ASGD": "d5ray.distributed.optimizers.parameter_server",
-    "StaleSynchronousSGD": "d5ray.distributed.optimizers.parameter_server",
-    "StalenessAwareSGD": "d5ray.distributed.optimizers.parameter_server",
-    "DelayCompensatedASGD": "d5ray.distributed.optimizers.parameter_server",
-    "Downpour": "d5ray.distributed.optimizers.parameter_server",
+    "ParameterServerSGD": "d5ray.distributed.optimizers.parameter_server_sgd",
+    "ASGD": "d5ray.distributed.optimizers.parameter_server_sgd",
+    "StaleSynchronousSGD": "d5ray.distributed.optimizers.parameter_server_sgd",
+    "StalenessAwareSGD": "d5ray.distributed.optimizers.parameter_server_sgd",
+    "DelayCompensatedASGD": "d5ray.distributed.optimizers.parameter_server_sgd",
+    "Downpour": "d5ray.distributed.optimizers.parameter_server_sgd",
     "EASGD": "d5ray.distributed.optimizers.elastic_averaging",
     "SynchronousEASGD": "d5ray.distributed.optimizers.elastic_averaging",
     "AsynchronousLocalSGD": "d5ray.distributed.optimizers.asynchronous_local_sgd",
@@ -438,15 +438,15 @@ _NAMES = {
     "LogNormalTime": "d5ray.distributed.simulation.compute",
     "MeasuredTime": "d5ray.distributed.simulation.compute",
     "Slowdown": "d5ray.training.pace",
-    "Late": "d5ray.distributed.late",
+    "Late": "d5ray.distributed.group.late_agents",
     "ExponentialSlowdown": "d5ray.training.pace",
     "HeavyTailedSlowdown": "d5ray.training.pace",
     "shutdown": "d5ray.actors.session",
-    "DistributedOptimizer": "d5ray.distributed.optimizer",
-    "AllreduceSGD": "d5ray.distributed.allreduce",
-    "Topology": "d5ray.distributed.topology",
-    "Complete": "d5ray.distributed.topology",
-    "Ring": "d5ray.distributed.topology",
+    "DistributedOptimizer": "d5ray.distributed.optimizers.optimizer",
+    "AllreduceSGD": "d5ray.distributed.optimizers.allreduce",
+    "Topology": "d5ray.distributed.topologies.topology",
+    "Complete": "d5ray.distributed.topologies.topology",
+    "Ring": "d5ray.distributed.topologies.topology",
     "Optimizer": "d5ray.training.optimizers.optimizer",
     "SGD": "d5ray.training.optimizers.gradient_descent",
     "Momentum": "d5ray.training.optimizers.gradient_descent",
@@ -626,7 +626,7 @@ _NAMES = {
     "export": "d5ray.exports.catalogue",
     "sql": "d5ray.metrics.query",
     "D5Error": "d5ray.errors",
-    "Untrained": "d5ray.distributed.untrained",
+    "Untrained": "d5ray.distributed.buffers",
     "Requirement": "d5ray.distributed.topologies.requirements",
     "Reduction": "d5ray.distributed.compression.reductions",
     "SplitAllGather": "d5ray.distributed.compression.sparse_allreduce",
@@ -671,12 +671,12 @@ _NAMES = {
     "ExactDiffusion": "d5ray.distributed.optimizers.exact_diffusion",
     "StochasticGradientPush": "d5ray.distributed.optimizers.stochastic_gradient_push",
     "ChocoSGD": "d5ray.distributed.optimizers.choco_sgd",
-    "Kept": "d5ray.distributed.untrained",
-    "Averaged": "d5ray.distributed.untrained",
-    "FromRankZero": "d5ray.distributed.untrained",
+    "Kept": "d5ray.distributed.buffers",
+    "Averaged": "d5ray.distributed.buffers",
+    "FromRankZero": "d5ray.distributed.buffers",
     "Nesterov": "d5ray.training.optimizers.gradient_descent",
     "Compressor": "d5ray.distributed.compression.compressor",
-    "CompressedSGD": "d5ray.distributed.compression.sgd",
+    "CompressedSGD": "d5ray.distributed.optimizers.compressed_sgd",
     "ErrorFeedback": "d5ray.distributed.compression.feedback",
     "TopK": "d5ray.distributed.compression.top_k",
     "RandomK": "d5ray.distributed.compression.random_k",
@@ -695,7 +695,7 @@ _NAMES = {
     "Allreduce": "d5ray.distributed.compression.reductions",
     "ScatterReduce": "d5ray.distributed.compression.reductions",
     "SparseAllreduce": "d5ray.distributed.compression.sparse_allreduce",
-    "Communicator": "d5ray.distributed.communicator",
+    "Communicator": "d5ray.distributed.communicators.communicator",
     "PeerLost": "d5ray.errors",
     "ValidationError": "d5ray.errors",
     "OperatorError": "d5ray.errors",

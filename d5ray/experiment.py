@@ -8,15 +8,15 @@ from typing import Any
 
 from d5ray.canonical import canonical, digest
 from d5ray.checks import LARGEST, check_choice, check_count, check_number
-from d5ray.distributed.allreduce import AllreduceSGD
-from d5ray.distributed.backends import check_for_agents
-from d5ray.distributed.late import Late, check_late
-from d5ray.distributed.mesh import Mesh
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.server.consistency import Synchronous
-from d5ray.distributed.server.servers import Servers, Settled
+from d5ray.distributed.communicators.backends import check_for_agents
+from d5ray.distributed.group.late_agents import Late, check_late
+from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.optimizers.allreduce import AllreduceSGD
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.consistency import Synchronous
+from d5ray.distributed.parameter_server.servers import Servers, Settled
 from d5ray.distributed.topologies.requirements import check_topology
-from d5ray.distributed.topology import Complete, Topology, check_agents
+from d5ray.distributed.topologies.topology import Complete, Topology, check_agents
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model

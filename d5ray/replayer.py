@@ -11,7 +11,7 @@ import numpy as np
 
 from d5ray import archive
 from d5ray.checks import check_path
-from d5ray.distributed.simulation.schedule import Recorded, Schedule
+from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.environment import d5ray_version

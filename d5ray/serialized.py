@@ -19,22 +19,22 @@ from typing import Any, Final, final
 import numpy as np
 
 import d5ray
+from d5ray.distributed.buffers import Untrained
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction
 from d5ray.distributed.compression.sparse_allreduce import Schedule as ExchangeSchedule
-from d5ray.distributed.late import Late
-from d5ray.distributed.mesh import Mesh
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.group.late_agents import Late
+from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.consistency import Consistency
+from d5ray.distributed.parameter_server.server_rules import ServerRule
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
-from d5ray.distributed.server.consistency import Consistency
-from d5ray.distributed.server.rules import ServerRule
-from d5ray.distributed.server.servers import Servers
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.failures import Failure
 from d5ray.distributed.simulation.links import Links
 from d5ray.distributed.topologies.mixing import Mixing
-from d5ray.distributed.topology import Topology
-from d5ray.distributed.untrained import Untrained
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks import FRAMEWORKS, executor_by_name

@@ -19,12 +19,12 @@ from d5ray.actors.training_agent import LateEntry, TrainingAgent
 from d5ray.archive import Archived, Kept, Simulated, kept
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
 from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime
 from d5ray.distributed.simulation.failures import Failure, check_failures
 from d5ray.distributed.simulation.links import Links, UniformLinks
-from d5ray.distributed.simulation.order import Order
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import ConfigurationError

@@ -12,7 +12,7 @@ from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.staged import shares_of
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.shares import Share
+from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.columns import expand

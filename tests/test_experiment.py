@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from d5ray.distributed.allreduce import AllreduceSGD
-from d5ray.distributed.late import Late
-from d5ray.distributed.mesh import Mesh
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.group.late_agents import Late
+from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.hogwild import Hogwild
-from d5ray.distributed.optimizers.parameter_server import ASGD
-from d5ray.distributed.server.servers import Servers
-from d5ray.distributed.topology import Complete, Ring, Topology
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.parameter_server_sgd import ASGD
+from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
@@ -255,7 +255,7 @@ def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
         "model_kwargs={'hidden': (10, 20), 'channels': {'a', 'b', 'c'}})"
     )
     preamble = (
-        "from d5ray.experiment import Experiment; from d5ray.distributed.topology import Ring; "
+        "from d5ray.experiment import Experiment; from d5ray.distributed.topologies.topology import Ring; "
         "from d5ray.training.optimizers.gradient_descent import Momentum; "
     )
     done = subprocess.run(

@@ -14,7 +14,7 @@ import torch
 
 import d5ray as d5
 from d5ray import checkout
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial import network_by_name
 from d5ray.operators import inference, registry

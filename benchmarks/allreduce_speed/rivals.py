@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from benchmarks.allreduce_speed.job import GROUP_SECONDS, AllreduceTimes
-from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.jobs import worlds

@@ -13,12 +13,12 @@ import numpy as np
 from benchmarks.checkpoint_speed.metrics import CHECKPOINT_TIME, RESTORE, SAVE, WRITE
 from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_count
-from d5ray.distributed.allreduce import AllreduceSGD
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints, Saved, restore, save
 from d5ray.distributed.checkpoints.folder import Folder
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.solo import Solo
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.communicators.simple.solo import Solo
+from d5ray.distributed.optimizers.allreduce import AllreduceSGD
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.executor import Executor

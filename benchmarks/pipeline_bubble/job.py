@@ -6,7 +6,7 @@ from typing import final
 
 from benchmarks.trainers import of_steps
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.mesh import Mesh
+from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment

@@ -8,7 +8,7 @@ from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
 from benchmarks.pipeline_memory.metrics import OUT_OF_MEMORY
 from benchmarks.trainers import of_steps
 from d5ray.checks import check_count
-from d5ray.distributed.mesh import Mesh
+from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.networks.stages.balanced import Balanced

@@ -13,8 +13,8 @@ import ray
 
 from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.remote import RemoteServer
+from d5ray.distributed.parameter_server.remote_client import RemoteServer
+from d5ray.distributed.rpc.service import Address
 from d5ray.errors import AgentError
 
 Array = np.ndarray[Any, np.dtype[np.float32]]

@@ -10,9 +10,9 @@ from benchmarks.server_speed.job import ServerUpdates, check_parameters, rates
 from benchmarks.server_speed.service import ServiceTimes
 from benchmarks.sizes import elements_of
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.server.consistency import Asynchronous
-from d5ray.distributed.server.rules import Descend
-from d5ray.distributed.server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.consistency import Asynchronous
+from d5ray.distributed.parameter_server.server_rules import Descend
+from d5ray.distributed.parameter_server.servers import Servers, Settled
 from d5ray.metrics.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series

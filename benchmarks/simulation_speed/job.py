@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from benchmarks.simulation_speed.worker import Whole, WithGradients
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.server.servers import Servers
-from d5ray.distributed.topology import Complete, Topology
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.simulations import (

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from d5ray.distributed import backends
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.peers import Peers
-from d5ray.distributed.remote.service import Address
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.parameter_server.client import Server
+from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import THREADS, Scheduler
-from d5ray.distributed.server.client import Server
-from d5ray.distributed.server.servers import Settled
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.networks.executor import Executor
@@ -79,7 +79,7 @@ class RealWorld(World):
     def connect(
         self, settled: Settled, x: Any, communication: Communicator, directory: "Directory | None"
     ) -> Server:
-        from d5ray.distributed.server.remote import RemoteServer  # noqa: PLC0415 - few need it
+        from d5ray.distributed.parameter_server.remote_client import RemoteServer  # noqa: PLC0415 - few need it
 
         if directory is None:
             raise ConfigurationError("the agents were not told where their parameter servers are")
@@ -104,7 +104,7 @@ class RealWorld(World):
     def meet(
         self, x: Any, communication: Communicator, addresses: Mapping[int, Address] | None = None
     ) -> Peers:
-        from d5ray.distributed.remote.peers import RemotePeers  # noqa: PLC0415 - few need it
+        from d5ray.distributed.one_sided.remote_peers import RemotePeers  # noqa: PLC0415 - few need it
 
         return RemotePeers(host_view(x), communication, addresses)
 

@@ -17,7 +17,7 @@ TABLE: Final = "moved_modules.txt"
 def moved() -> dict[str, str]:
     """The name of each module now, by its first name."""
     text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
-    return {first: now for first, now in map(str.split, text.splitlines())}
+    return {first: now for first, _, now in (line.partition(" ") for line in text.splitlines())}
 
 
 @cache

@@ -18,7 +18,7 @@ EXCHANGING = (ALL_REDUCE, ALL_REDUCE_GRADIENT, ALL_GATHER, SCATTER, REDUCE_SCATT
 
 
 class Exchanging(Protocol):
-    """What is asked of a communicator; see `d5ray.distributed.communicator.Communicator`."""
+    """What is asked of a communicator; see `d5ray.distributed.communicators.communicator.Communicator`."""
 
     rank: int
     size: int

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.topology import Complete, Topology
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import D5Error
 from d5ray.identity.moved import name_now
 from d5ray.metrics.views.links import graph

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from d5ray.actors.agent_records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS
-from d5ray.distributed.server.client import SERVER_METRICS
+from d5ray.distributed.parameter_server.client import SERVER_METRICS
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics import resources

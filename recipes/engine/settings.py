@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import Any
 
 import d5ray
-from d5ray.distributed.late import Late
-from d5ray.distributed.mesh import Mesh
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.server.servers import Servers
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.group.late_agents import Late
+from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.stopping import Looks
 from d5ray.operators.loss import Loss

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed import backends
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicator import Communicator, Group, Store
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator, Group, Store
 from d5ray.distributed.compression.reductions import Draws, Reduction
-from d5ray.distributed.rendezvous import Rendezvous
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
 from d5ray.networks.executor import Slot
 from d5ray.recipes.engine.comparisons.timing import Times, timed

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.distributed.allreduce import AllreduceSGD
-from d5ray.distributed.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.ad_psgd import ADPSGD
+from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.dpsgd import DPSGD
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
-from d5ray.distributed.optimizers.parameter_server import ParameterServerSGD
-from d5ray.distributed.server.servers import Servers
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.parameter_server_sgd import ParameterServerSGD
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.circulant import Exponential
-from d5ray.distributed.topology import Complete, Ring, Topology
+from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.recipes.jobs.predictions import AllreduceExchange, Exchange, ServerExchange
 
 AGENTS_PER_SHARD = 4

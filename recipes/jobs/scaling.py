@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, final
 
 from d5ray.checks import check_count, check_number
-from d5ray.distributed import cost
+from d5ray.distributed import network_cost
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.errors import ConfigurationError, nearest
@@ -24,7 +24,7 @@ from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
-    from d5ray.distributed.cost import Network
+    from d5ray.distributed.network_cost import Network
 
 
 @final
@@ -155,7 +155,7 @@ class ScaleStudy(SideBySide):
         """Latency and bandwidth between agents of this machine, by backend: as once measured, or now."""
         from d5ray.actors.network import measure_network  # noqa: PLC0415 - imports Ray
 
-        known = cost.known([platform.node()])
+        known = network_cost.known([platform.node()])
         if not {backend for backends in BACKENDS.values() for backend in backends} <= known.keys():
             known = {network.backend: network for network in measure_network(None)}
         return known

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment

@@ -5,9 +5,9 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from d5ray.distributed import backends
-from d5ray.distributed.communicator import Communicator, Group, Store
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator, Group, Store
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
 
 Array = np.ndarray[Any, np.dtype[np.float32]]

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.simulation.schedule import Recorded, Schedule
+from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.schema import EVENTS
@@ -25,8 +25,8 @@ from d5ray.metrics.store import Run
 from d5ray.replayer import Replay
 from tests.agents import agents_in_threads
 from tests.conftest import Head, d5ray, wait_until
+from tests.distributed.compression.test_plain_data import FirstOnly
 from tests.distributed.leftovers import nothing_left
-from tests.distributed.test_compression_described import FirstOnly
 from tests.together import together
 
 Array = np.ndarray[Any, Any]

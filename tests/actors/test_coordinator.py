@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from d5ray.actors.coordinator import LOOPBACK, Coordinator, Place
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.gloo import Gloo
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.communicators.gloo.communicator import Gloo
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.together import together
 

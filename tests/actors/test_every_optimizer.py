@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed import backends
+from d5ray.distributed.communicators import backends
 from d5ray.experiment import Experiment
 from d5ray.training.batch import Batch
 from tests.agents import agents_in_threads

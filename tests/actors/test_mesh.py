@@ -13,7 +13,7 @@ from torch import nn
 import d5ray as d5
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.staged import shares_of
-from d5ray.distributed.mesh import Mesh, Seat
+from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.initial import labelled_network
 from d5ray.frameworks.torch import build

@@ -10,8 +10,8 @@ import pytest
 import d5ray as d5
 from d5ray.actors.network import measure_network
 from d5ray.dashboards import doctor
-from d5ray.distributed import cost
-from d5ray.distributed.algorithms import allreduce_cost
+from d5ray.distributed import network_cost
+from d5ray.distributed.communicators.point_to_point.collectives import allreduce_cost
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +30,7 @@ def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
     assert set(found) == {"shared_memory", "gloo"}
     for network in found.values():
         assert 0 < network.latency_seconds + 1e6 * network.seconds_per_byte < 1.0
-        assert cost.known(network.hosts)[network.backend] == network
+        assert network_cost.known(network.hosts)[network.backend] == network
     experiment = d5.Experiment(
         model="lenet", dataset="digits", optimizer=d5.SGD(0.05), cpus_per_agent=0.25, communicator="gloo",
         evaluate=False,

@@ -28,7 +28,7 @@ BESIDE = """
         return FACTOR * value
 """
 MINE = """
-    from d5ray.distributed.optimizer import DistributedOptimizer
+    from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
     from shipped_beside import scaled
 
     class Rule(DistributedOptimizer):
@@ -151,7 +151,7 @@ def test_installed_parts_stay_references() -> None:
     ship(made)
     assert set(ray.cloudpickle.list_registry_pickle_by_value()) == before
     pickled = ray.cloudpickle.dumps(made)
-    assert b"d5ray.distributed.allreduce" in pickled and b"AllreduceSGD" in pickled
+    assert b"d5ray.distributed.optimizers.allreduce" in pickled and b"AllreduceSGD" in pickled
     assert b"co_code" not in pickled and b"_make_skeleton_class" not in pickled
     assert len(pickled) < 2000
 

@@ -18,10 +18,10 @@ from torch import nn
 from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.algorithms import recursive_doubling_cost
-from d5ray.distributed.allreduce import AllreduceSGD
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.communicators.point_to_point.collectives import recursive_doubling_cost
+from d5ray.distributed.optimizers.allreduce import AllreduceSGD
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.training.batch import Batch

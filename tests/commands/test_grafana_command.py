@@ -26,7 +26,7 @@ from d5ray.actors.mirror import Mirror
 from d5ray.actors.operator_executor import OperatorExecutor
 from d5ray.dashboards import grafana
 from d5ray.dashboards.grafana_boards import BOARDS
-from d5ray.distributed import cost
+from d5ray.distributed import network_cost
 from d5ray.metrics import mirrored as m
 from d5ray.metrics.recorder import Recorder
 from d5ray.ops import deepbench
@@ -182,7 +182,9 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
     queries = Queries(prometheus)
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))  # what is known of the network is kept there
     host = platform.node()
-    cost.keep([cost.Network(name, 1e-5, 1e-9, (host, host), "") for name in ("shared_memory", "gloo")])
+    network_cost.keep(
+        [network_cost.Network(name, 1e-5, 1e-9, (host, host), "") for name in ("shared_memory", "gloo")]
+    )
     session.connect(head.address, cpus=1, metadata={}, quiet=True)
     given = ("numpy", "cpu", 1, "bench-1", 0, 0, 1, Mirror("bench-1", "bench", m.EXECUTOR, "numpy", 0.5))
     product = deepbench.gemm(64, 64, 64, "NN", "float32")

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from d5ray.distributed import backends
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import Network
 from d5ray.distributed.simulation.links import UniformLinks, Wires
-from d5ray.distributed.topology import Complete, Topology
+from d5ray.distributed.topologies.topology import Complete, Topology
 from tests.patience import patience
 from tests.together import T, together
 

@@ -15,9 +15,9 @@ import numpy as np
 
 import d5ray as d5
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.checkpoints.agreement import Agreement
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.checkpoints.rollback import Agreement
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import D5Error
 from d5ray.frameworks.host import host_view
 from d5ray.networks.buckets import OnReady
@@ -29,7 +29,10 @@ from tests.agents import Rows
 Array = np.ndarray[Any, Any]
 FEATURES: Final = 64  # of a digit
 SECONDS: Final = 60.0  # for an answer; in a long queue a process may wait for its turn
-IMPORTED: Final = ("d5ray.frameworks.torch.process_group", "d5ray.distributed.shared_memory")  # takes seconds
+IMPORTED: Final = (
+    "d5ray.frameworks.torch.process_group",
+    "d5ray.distributed.communicators.shared_memory.communicator",
+)  # takes seconds
 DIGITS = d5.load_dataset("digits")
 
 

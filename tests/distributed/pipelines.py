@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import d5ray.frameworks.numpy as in_numpy
-from d5ray.distributed.communicator import Communicator
-from d5ray.distributed.pipeline.agreement import Ends
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.executor import PipelineExecutor
+from d5ray.distributed.pipeline.negotiation import Ends
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.networks.network import Network
 from d5ray.networks.stages.cut import Cut

@@ -8,10 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.reference import Reference
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.simple.reference import Reference
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.frameworks.host import host_view
 from d5ray.networks.buckets import OnReady
 from d5ray.networks.executor import Allocate, Evaluation, Executor, Slot

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.client import KINDS
-from d5ray.distributed.server.consistency import Asynchronous, Consistency
-from d5ray.distributed.server.remote import RemoteServer
-from d5ray.distributed.server.requests import Reply, Request
-from d5ray.distributed.server.rules import Descend, ServerRule
-from d5ray.distributed.server.servers import Servers, Settled, bounds
-from d5ray.distributed.server.serving import ShardServer
-from d5ray.distributed.server.shard import Shard
+from d5ray.distributed.parameter_server.client import KINDS
+from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
+from d5ray.distributed.parameter_server.remote_client import RemoteServer
+from d5ray.distributed.parameter_server.requests import Reply, Request
+from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
+from d5ray.distributed.parameter_server.servers import Servers, Settled, bounds
+from d5ray.distributed.parameter_server.shard import Shard
+from d5ray.distributed.parameter_server.shard_service import ShardServer
+from d5ray.distributed.rpc.service import Address
 from d5ray.training.optimizers.gradient_descent import SGD
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.elsewhere import elsewhere

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.layouts import WHOLE
 from d5ray.networks.splitting.splitting import Plan, Splitting

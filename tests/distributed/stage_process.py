@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from d5ray.distributed import backends
-from d5ray.distributed.communicator import Group
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.distributed.pipelines import batch, network, pipeline
 

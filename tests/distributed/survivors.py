@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.distributed import backends
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.topology import Complete
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
-from d5ray.distributed.topologies.drawn import MOST_EDGES, drawn
+from d5ray.distributed.topologies.plain_data import MOST_EDGES, drawn
 from d5ray.errors import StorageError
 from d5ray.metrics import asynchrony, store
 from d5ray.metrics.definitions import Criterion, metric_named

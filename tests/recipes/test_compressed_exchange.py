@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction
 from d5ray.distributed.compression.stochastic import QSGD

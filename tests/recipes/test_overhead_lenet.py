@@ -20,8 +20,8 @@ from benchmarks.step_times import StepTimes
 from benchmarks.torch_loops import HandWrittenLoop, Task
 from benchmarks.trainers import Agents, DataParallel, HandWritten
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.communicator import Group
-from d5ray.distributed.rendezvous import Rendezvous
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.query import sql
 from d5ray.metrics.store import Run, list_runs

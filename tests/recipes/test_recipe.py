@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model

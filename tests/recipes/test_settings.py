@@ -6,8 +6,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.canonical import digest
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine import settings
 from d5ray.training.transformations import Transformation

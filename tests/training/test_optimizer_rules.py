@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import d5ray as d5
-from d5ray.distributed.server.servers import Servers
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executor import Slot
 from d5ray.training.optimizers.optimizer import BLOCK, Optimizer

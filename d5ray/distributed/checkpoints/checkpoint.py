@@ -16,9 +16,9 @@ from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import Folder, step_name
 from d5ray.distributed.checkpoints.state import Packed, native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
-from d5ray.distributed.communicator import Communicator
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.server.client import Server
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.metrics.folders import runs_root

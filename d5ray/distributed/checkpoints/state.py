@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.training.arrays import library_of

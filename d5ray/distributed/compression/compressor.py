@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.distributed.communicator import Message
+from d5ray.distributed.communicators.communicator import Message
 
 Array = np.ndarray[Any, Any]
 Indices = np.ndarray[Any, np.dtype[np.int64]]

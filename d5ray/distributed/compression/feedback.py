@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array, Compressor
 from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction, elements_of, reduction_of
 from d5ray.errors import ConfigurationError

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.checks import check_count
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction, elements_of
 from d5ray.errors import ConfigurationError

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Message
+from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Linear, Quantizer
 
 EXPONENT_BYTES = 4

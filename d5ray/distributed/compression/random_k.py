@@ -5,7 +5,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Message
+from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Indices, Linear
 from d5ray.distributed.compression.sparsifier import Sparsifier, check_k, count_of
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator, Message
+from d5ray.distributed.communicators.communicator import Communicator, Message
 from d5ray.distributed.compression.compressor import Array, Compressor, Linear, Quantizer
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executor import Slot

@@ -5,16 +5,16 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Message
-from d5ray.distributed.compression.bits import packed_bytes
-from d5ray.distributed.compression.buckets import (
+from d5ray.distributed.communicators.communicator import Message
+from d5ray.distributed.compression.bit_packing import packed_bytes
+from d5ray.distributed.compression.compressor import Array, Quantizer
+from d5ray.distributed.compression.scaled_rows import (
     check_bucket,
     row_count,
     row_lengths,
     row_size,
     rows,
 )
-from d5ray.distributed.compression.compressor import Array, Quantizer
 
 
 @final

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Compressed, Draws, Reduced
 from d5ray.distributed.compression.sparse_stream import LARGEST, Stream

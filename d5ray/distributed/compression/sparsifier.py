@@ -6,8 +6,8 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.checks import LARGEST, shown
-from d5ray.distributed.communicator import Message
-from d5ray.distributed.compression.bits import pack, packed_bytes, unpack
+from d5ray.distributed.communicators.communicator import Message
+from d5ray.distributed.compression.bit_packing import pack, packed_bytes, unpack
 from d5ray.distributed.compression.compressor import Array, Compressor, Indices
 from d5ray.errors import ConfigurationError
 

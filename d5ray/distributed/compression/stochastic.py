@@ -8,10 +8,10 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.checks import is_number
-from d5ray.distributed.communicator import Message
-from d5ray.distributed.compression.bits import pack, packed_bytes, unpack
-from d5ray.distributed.compression.buckets import check_bucket, row_count, row_size, rows
+from d5ray.distributed.communicators.communicator import Message
+from d5ray.distributed.compression.bit_packing import pack, packed_bytes, unpack
 from d5ray.distributed.compression.compressor import Array, Quantizer
+from d5ray.distributed.compression.scaled_rows import check_bucket, row_count, row_size, rows
 from d5ray.errors import ConfigurationError
 
 

@@ -6,7 +6,7 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import check_number
-from d5ray.distributed.communicator import Message
+from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Indices
 from d5ray.distributed.compression.sparsifier import Sparsifier, places_bytes, read_places, write_places
 

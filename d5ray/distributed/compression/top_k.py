@@ -5,9 +5,9 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Message
-from d5ray.distributed.compression.buckets import check_bucket, row_size
+from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Indices
+from d5ray.distributed.compression.scaled_rows import check_bucket, row_size
 from d5ray.distributed.compression.sparsifier import (
     Sparsifier,
     check_k,

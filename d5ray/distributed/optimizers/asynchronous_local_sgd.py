@@ -4,7 +4,7 @@ from typing import final
 
 from d5ray.checks import check_count
 from d5ray.distributed.optimizers.exploring import Exploring
-from d5ray.distributed.server.rules import DelayedNesterov, Descend, ServerRule
+from d5ray.distributed.parameter_server.server_rules import DelayedNesterov, Descend, ServerRule
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of
 from d5ray.training.batch import Batch

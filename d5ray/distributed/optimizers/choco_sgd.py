@@ -5,10 +5,10 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import is_number, shown
+from d5ray.distributed.buffers import Kept
 from d5ray.distributed.compression.compressor import Compressor, computed_in
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
-from d5ray.distributed.untrained import Kept
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
 from d5ray.training.batch import Batch

@@ -4,8 +4,8 @@ from typing import final
 
 from d5ray.checks import check_count
 from d5ray.distributed.optimizers.exploring import Exploring
-from d5ray.distributed.server.consistency import Consistency, Synchronous
-from d5ray.distributed.server.rules import Elastic, ServerRule
+from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
+from d5ray.distributed.parameter_server.server_rules import Elastic, ServerRule
 from d5ray.training.arrays import zeros_like
 from d5ray.training.batch import Batch
 

@@ -5,8 +5,8 @@ from collections import Counter, deque
 from typing import Any, final
 
 from d5ray.checks import check_count
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.peers import Letter
+from d5ray.distributed.one_sided.peers import Letter
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
 from d5ray.frameworks.host import host_view
 from d5ray.training.arrays import copy_of

@@ -2,9 +2,9 @@
 
 from typing import final
 
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.buffers import Kept
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
-from d5ray.distributed.untrained import Kept
 from d5ray.training.arrays import zeros_like
 from d5ray.training.batch import Batch
 

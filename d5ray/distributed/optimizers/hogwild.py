@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batch import Batch
 
 

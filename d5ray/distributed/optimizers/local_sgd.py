@@ -3,8 +3,8 @@
 from typing import final
 
 from d5ray.checks import check_count
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.untrained import Averaged
+from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batch import Batch
 
 

@@ -3,9 +3,9 @@
 from typing import Any, final
 
 from d5ray.checks import check_count
-from d5ray.distributed.background import Handle
-from d5ray.distributed.optimizer import DistributedOptimizer
-from d5ray.distributed.untrained import Averaged
+from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.communicators.background import Handle
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batch import Batch
 
 

@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected
 from d5ray.frameworks.host import host_view
 from d5ray.training.batch import Batch

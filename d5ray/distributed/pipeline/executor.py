@@ -10,16 +10,16 @@ import numpy as np
 
 from d5ray.canonical import digest
 from d5ray.checks import check_count
-from d5ray.distributed.communicator import Communicator
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
-from d5ray.distributed.pipeline.agreement import Ends, agree
-from d5ray.distributed.pipeline.announcing import Announced
-from d5ray.distributed.pipeline.carriers import Carrier, Channels, Ordered
+from d5ray.distributed.pipeline.measured_times import PassTimes, pass_times
 from d5ray.distributed.pipeline.messages import TIED, Message, Passage, Route, passage
+from d5ray.distributed.pipeline.negotiation import Ends, agree
 from d5ray.distributed.pipeline.passes import Pass, Stage, Takes
+from d5ray.distributed.pipeline.ready_gradients import Announced
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
-from d5ray.distributed.pipeline.times import PassTimes, pass_times
-from d5ray.distributed.pipeline.wire import Kind, Wire
+from d5ray.distributed.pipeline.tensor_encoding import Kind, Wire
+from d5ray.distributed.pipeline.transport import Carrier, Channels, Ordered
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.labelled import samples_at_once
 from d5ray.networks.buckets import OnReady

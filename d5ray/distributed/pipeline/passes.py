@@ -7,10 +7,10 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.pipeline.actions import Action, Backward
-from d5ray.distributed.pipeline.carriers import Carrier
+from d5ray.distributed.pipeline.measured_times import Stopwatch
 from d5ray.distributed.pipeline.messages import Message, Passage, Route, Turn, answered
-from d5ray.distributed.pipeline.times import Stopwatch
-from d5ray.distributed.pipeline.wire import Wire
+from d5ray.distributed.pipeline.tensor_encoding import Wire
+from d5ray.distributed.pipeline.transport import Carrier
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.piece_executor import PieceExecutor

@@ -7,8 +7,8 @@ from typing import final
 
 from d5ray.checks import check_count
 from d5ray.distributed.pipeline.actions import Action, Backward, Forward
-from d5ray.distributed.pipeline.checking import execute
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
+from d5ray.distributed.pipeline.schedule_checks import execute
 from d5ray.errors import ConfigurationError
 
 

@@ -7,13 +7,13 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator, Group
+from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Folding
 from d5ray.distributed.scheduler import Event
-from d5ray.distributed.shared.folding import Folding
-from d5ray.distributed.signature import Signature, disagreement
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import D5Error, PeerLost
 
 Array = np.ndarray[Any, Any]

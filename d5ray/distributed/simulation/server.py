@@ -7,15 +7,15 @@ from typing import final
 import numpy as np
 
 from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
-from d5ray.distributed.communicator import Traffic
+from d5ray.distributed.communicators.communicator import Traffic
 from d5ray.distributed.compression.compressor import computed_in
-from d5ray.distributed.server.client import Answer, Ask, Server
-from d5ray.distributed.server.requests import Array, Reply, Request
-from d5ray.distributed.server.servers import Settled, bounds
-from d5ray.distributed.server.shard import Shard
+from d5ray.distributed.parameter_server.client import Answer, Ask, Server
+from d5ray.distributed.parameter_server.requests import Array, Reply, Request
+from d5ray.distributed.parameter_server.servers import Settled, bounds
+from d5ray.distributed.parameter_server.shard import Shard
+from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
-from d5ray.distributed.simulation.order import Order
 from d5ray.errors import PeerLost
 
 HEADER_BYTES = 64  # of a request or a reply without an array

@@ -6,19 +6,19 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicator import Communicator, Group
-from d5ray.distributed.peers import Peers
-from d5ray.distributed.remote.service import Address
-from d5ray.distributed.server.client import Server
-from d5ray.distributed.server.servers import Settled
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.parameter_server.client import Server
+from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.simulation.arrival_order import FirstCome, Order
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import Network
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.links import Links, Wires
-from d5ray.distributed.simulation.order import FirstCome, Order
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
 from d5ray.distributed.simulation.server import SimulatedServer, SimulatedServers
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.world import Directory, World
 from d5ray.frameworks.host import host_view
 from d5ray.networks.executor import Executor

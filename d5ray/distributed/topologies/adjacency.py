@@ -7,7 +7,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from d5ray.distributed.topology import Topology
+    from d5ray.distributed.topologies.topology import Topology
 
 Table = np.ndarray[Any, np.dtype[np.bool_]]
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
@@ -81,7 +81,7 @@ def first_unreached(topology: "Topology") -> tuple[int, int] | None:
 def two_sides(topology: "Topology") -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ranks of two sides such that every edge of any round goes across; that of rank 0 comes first.
 
-    >>> from d5ray.distributed.topology import Ring
+    >>> from d5ray.distributed.topologies.topology import Ring
     >>> two_sides(Ring(6))
     ((0, 2, 4), (1, 3, 5))
     """

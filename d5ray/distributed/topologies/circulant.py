@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.distributed.topologies.mixing import Mixing
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 
 
 @final

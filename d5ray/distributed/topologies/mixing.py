@@ -10,7 +10,7 @@ from d5ray.distributed.topologies.adjacency import Matrix, first_one_way
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from d5ray.distributed.topology import Topology
+    from d5ray.distributed.topologies.topology import Topology
 
 TOLERANCE = 1e-9  # by which sums may differ from one
 

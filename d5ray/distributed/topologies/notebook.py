@@ -6,7 +6,7 @@ from d5ray import markup
 from d5ray.errors import D5Error
 
 if TYPE_CHECKING:
-    from d5ray.distributed.topology import Topology
+    from d5ray.distributed.topologies.topology import Topology
 
 MOST_AGENTS = 512  # whose eigenvalues and edges are a matter of a moment
 

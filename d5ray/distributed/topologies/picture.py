@@ -14,7 +14,7 @@ import numpy as np
 from d5ray.distributed.topologies.curves import Curve, Places, curve_between, text_of
 
 if TYPE_CHECKING:
-    from d5ray.distributed.topology import Topology
+    from d5ray.distributed.topologies.topology import Topology
 
 Label = Callable[[float], str]
 

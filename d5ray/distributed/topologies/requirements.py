@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.distributed.topologies.adjacency import first_one_way, first_unreached, two_sides, union
 from d5ray.distributed.topologies.mixing import sums, sums_to_one
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 
 
@@ -30,7 +30,7 @@ class Requirement(ABC):
 def check_topology(topology: Topology, requirements: Iterable[Requirement], algorithm: str) -> None:
     """Raise `ConfigurationError` unless the topology makes sense and meets the algorithm's requirements.
 
-    >>> from d5ray.distributed.topology import Ring
+    >>> from d5ray.distributed.topologies.topology import Ring
     >>> check_topology(Ring(5), [TwoSided()], "ADPSGD")
     Traceback (most recent call last):
     d5ray.errors.ConfigurationError: Ring(agents=5) has a cycle of odd length, ADPSGD needs two sides with \

@@ -10,7 +10,7 @@ from d5ray.distributed.topologies.mixing import sums_to_one
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from d5ray.distributed.topology import Topology
+    from d5ray.distributed.topologies.topology import Topology
 
 NEGLIGIBLE = 1e-12  # a gap below is rounding
 MOST_DOUBLINGS = 50

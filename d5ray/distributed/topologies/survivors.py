@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import Any
 
-from d5ray.distributed.peers import reachable
+from d5ray.distributed.one_sided.peers import reachable
 from d5ray.distributed.topologies.custom import Custom
 from d5ray.distributed.topologies.time_varying import TimeVarying
-from d5ray.distributed.topology import Complete, Topology
+from d5ray.distributed.topologies.topology import Complete, Topology
 
 
 def survivors(topology: Topology, gone: Collection[int]) -> Topology:

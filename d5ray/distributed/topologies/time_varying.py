@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from d5ray.distributed.topologies.adjacency import Matrix
 from d5ray.distributed.topologies.mixing import Mixing
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:

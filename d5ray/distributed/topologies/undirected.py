@@ -6,7 +6,7 @@ from typing import final
 from d5ray.checks import check_count
 from d5ray.distributed.topologies.layout import Point, columns, cube, grid, hub, tree
 from d5ray.distributed.topologies.mixing import Mixing
-from d5ray.distributed.topology import Topology
+from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 
 

@@ -12,7 +12,7 @@ from d5ray.dashboards.report.document import Block, Figure, Table
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Member, Subject
 from d5ray.dashboards.studies import Scope
-from d5ray.distributed.cost import fit
+from d5ray.distributed.network_cost import fit
 from d5ray.metrics.exchanges import ALLREDUCE_TIME
 from d5ray.metrics.side_by_side import contenders, time_of
 from d5ray.metrics.statistics import Estimate

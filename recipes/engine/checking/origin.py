@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray import archive
-from d5ray.distributed.topologies.drawn import drawn
+from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.environment import d5ray_version

@@ -1,0 +1,57 @@
+"""What becomes of a model's state that no gradient trains, such as BatchNorm's running statistics"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+from d5ray.distributed.communicators.communicator import Communicator
+
+
+class Untrained(ABC):
+    """A policy; an agent's own samples made its statistics, and another agent's may differ."""
+
+    @abstractmethod
+    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
+        """Make the state what is evaluated. All agents call it, before an evaluation and at the end.
+
+        untrained: flat array (m,) of a floating type, of the executor; m may be 0. counters: its arrays of
+        whole numbers and truth values, such as how many batches a running mean has seen.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Kept(Untrained):
+    """Every agent keeps its own: right where the agents' models differ, and nothing is exchanged."""
+
+    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
+        pass
+
+
+@final
+@dataclass(frozen=True)
+class Averaged(Untrained):
+    """Everyone gets the mean of all agents' statistics; counters are those of rank 0, which has every batch.
+
+    A mean of running means is the running mean of all samples where the agents' batches are of one size. A
+    mean of running variances lacks the variance of the agents' means about their common one.
+    """
+
+    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
+        if len(untrained):
+            communication.allreduce(untrained, "mean")
+        for counter in counters:
+            communication.broadcast(counter, root=0)
+
+
+@final
+@dataclass(frozen=True)
+class FromRankZero(Untrained):
+    """Everyone gets rank 0's, as `DistributedDataParallel` does it."""
+
+    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
+        if len(untrained):
+            communication.broadcast(untrained, root=0)
+        for counter in counters:
+            communication.broadcast(counter, root=0)

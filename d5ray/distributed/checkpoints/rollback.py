@@ -1,0 +1,234 @@
+"""After a death: every survivor goes back to its last complete step, takes one survivor's, and proves it
+
+A step that a death interrupts leaves some agents after it and some before it, and arrays that were exchanged
+in place hold half a sum. So what counts is what each agent kept at the end of its last complete step.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.checkpoints.state import Packed, host_values, native, pack, unpack_into
+from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.errors import AgentError
+from d5ray.networks.executor import Executor
+from d5ray.training.arrays import copy_of
+
+NOTHING = -1  # steps of an agent that has just been started
+OF_EXECUTOR = ("parameters", "untrained", "counters")
+
+
+@final
+@dataclass(frozen=True)
+class Agreement:
+    """Where the agents of a group go on that was formed again after a death.
+
+    steps    complete steps that each member had done, by its rank in the group; -1: it was just started
+    source   the member with the most, of several the first: whose state is taken
+    step     its steps, from which all go on
+    sha256   of the state that all have now; empty where each agent's model is its own
+    anew     what begins anew because it died with an agent, or depends on the group
+    """
+
+    steps: tuple[int, ...]
+    source: int
+    sha256: str = ""
+    anew: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        return self.steps[self.source]
+
+
+@final
+@dataclass
+class Committed:
+    """A copy of an agent's state at the end of its last complete step, in the memory where that lies.
+
+    common: what agents that train one model have alike: parameters, state that is not trained, the base
+    optimizer's state, and of the rule what it names in `shared_state`. own: what is this agent's alone.
+    """
+
+    step: int = NOTHING
+    common: Packed = field(default_factory=Packed)
+    own: Packed | None = None
+
+    def keep(self, step: int, optimizer: DistributedOptimizer, executor: Executor) -> None:
+        """Copy the state; so many steps are complete."""
+        self.common = _copied(_common(optimizer, executor), self.common)
+        self.own = _copied(_own(optimizer), self.own or Packed())
+        self.step = step
+
+    def agree(self, communication: Communicator, like: Any, one_model: bool) -> Agreement:
+        """Find out who is furthest; agents that train one model, and new ones, take that one's state.
+
+        All members call it. like: an array of the framework and on the device that they exchange from.
+        Raises `PeerLost` where another one is lost: this is then what it was, or all of the source's.
+        """
+        steps = _gathered(np.array([self.step]), communication, like).ravel()
+        source = int(np.argmax(steps))  # the first of those with the most
+        data = b""
+        if communication.rank == source:
+            values = {name: host_values(array, name) for name, array in self.common.arrays.items()}
+            data = b"".join(pieces(values, json.dumps(self.common.data)))
+        received = _broadcast(np.frombuffer(data, np.uint8), communication, like, source)
+        if communication.rank != source and (one_model or self.step == NOTHING):
+            arrays, text = parsed(received, "the state that another agent sent")
+            self.common = Packed(json.loads(text), arrays)
+        self.step = int(steps[source])
+        return Agreement(tuple(int(step) for step in steps), source)
+
+    def give_parameters(self, executor: Executor) -> None:
+        """Let the executor have its part of the state."""
+        packed = Packed({name: self.common.data[name] for name in OF_EXECUTOR}, self._values(self.common))
+        unpack_into(_of_executor(executor), packed, executor.parameters, "the agent")
+
+    def give_rule(self, optimizer: DistributedOptimizer, one_model: bool) -> None:
+        """Let a distributed optimizer that was bound anew have its part, as far as it outlives the group."""
+        like = optimizer.x
+        names = ("states", "shared", "shared_rng") if one_model else ("states",)
+        packed = Packed({name: self.common.data[name] for name in names}, self._values(self.common))
+        for key, _ in packed.data["states"]["dict"]:
+            optimizer._state_of(slice(*key["tuple"]))  # arrays to be filled in place
+        fresh = _of_rule(optimizer)
+        unpack_into(fresh, packed, like, type(optimizer).__name__)
+        if one_model:
+            _set(optimizer, fresh.shared)
+        if self.own is not None:
+            own = _own(optimizer)
+            data = self.own.data if one_model else {"rng": self.own.data["rng"]}
+            unpack_into(own, Packed(data, self._values(self.own)), like, type(optimizer).__name__)
+            _set(optimizer, own.own)
+
+    @staticmethod
+    def _values(packed: Packed) -> dict[str, Array]:
+        return {name: host_values(array, name) for name, array in packed.arrays.items()}
+
+
+def prove(step: int, optimizer: DistributedOptimizer, executor: Executor, communication: Communicator) -> str:
+    """The SHA-256 of the state that all members have in common; `AgentError` on all where one's differs."""
+    own = digest(step, optimizer, executor)
+    rows = _gathered(np.frombuffer(own, np.uint8), communication, executor.parameters)
+    hashes = [row.tobytes().hex() for row in rows]
+    if len(set(hashes)) > 1:
+        listed = ", ".join(f"rank {rank}: {text[:12]}…" for rank, text in enumerate(hashes))
+        raise AgentError(
+            f"the agents differ after their group was formed again at step {step} ({listed}), though "
+            f"{optimizer!r} trains one model: a rule whose agents differ says one_model = False, and names "
+            "in shared_state only what is alike on all; else go on from a checkpoint"
+        )
+    return own.hex()
+
+
+def digest(step: int, optimizer: DistributedOptimizer, executor: Executor) -> bytes:
+    """SHA-256 over the step and all that agents who train one model have alike, as it is now."""
+    packed = pack(_common(optimizer, executor), "state", host_values)
+    found = hashlib.sha256(json.dumps([step, packed.data], sort_keys=True).encode())
+    for name in sorted(packed.arrays):
+        found.update(packed.arrays[name].view(np.uint8).data)
+    return found.digest()
+
+
+def begun_anew(optimizer: DistributedOptimizer, committed: Committed) -> tuple[str, ...]:
+    """The arrays of a rule that `start` has made anew, and no state was taken over for; all by name."""
+    taken = {path.partition(".")[0] for path in (*optimizer.shared_state, *optimizer.own_state)}
+    made = [name for name, value in vars(optimizer).items() if hasattr(value, "dtype") and name not in taken]
+    if committed.common.data["sharded"]:
+        made.append("the base optimizer's state, a share of which died")
+    return tuple(sorted(made))
+
+
+# --------------------------------------------------------------------------------------------------------
+
+
+def _common(optimizer: DistributedOptimizer, executor: Executor) -> SimpleNamespace:
+    return SimpleNamespace(**vars(_of_executor(executor)), **vars(_of_rule(optimizer)))
+
+
+def _of_executor(executor: Executor) -> SimpleNamespace:
+    return SimpleNamespace(
+        parameters=executor.parameters, untrained=executor.untrained, counters=list(executor.counters)
+    )
+
+
+def _of_rule(optimizer: DistributedOptimizer) -> SimpleNamespace:
+    covered = sum(end - begin for begin, end in optimizer._states)
+    sharded = 0 < covered < len(optimizer.x)  # each agent has that of its own slice, as in ZeRO
+    return SimpleNamespace(
+        states={} if sharded else optimizer._states,
+        sharded=sharded,
+        shared=_found(optimizer, optimizer.shared_state),
+        shared_rng=optimizer.shared_rng,
+    )
+
+
+def _own(optimizer: DistributedOptimizer) -> SimpleNamespace:
+    return SimpleNamespace(own=_found(optimizer, optimizer.own_state), rng=optimizer.rng)
+
+
+def _found(optimizer: DistributedOptimizer, paths: Iterable[str]) -> dict[str, Any]:
+    """The values at these paths, such as "memory.residual" in a dictionary; those that are there."""
+    found = {}
+    for path in paths:
+        name, *keys = path.split(".")
+        value = getattr(optimizer, name)
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            found[path] = value
+    return found
+
+
+def _set(optimizer: DistributedOptimizer, values: dict[str, Any]) -> None:
+    for path, value in values.items():
+        name, *keys = path.split(".")
+        if not keys:
+            setattr(optimizer, name, value)
+            continue
+        held = getattr(optimizer, name)
+        for key in keys[:-1]:
+            held = held[key]
+        held[keys[-1]] = value
+
+
+def _copied(state: SimpleNamespace, before: Packed) -> Packed:
+    """The state packed, its arrays copied where they lie, into the memory of an older copy."""
+    packed = pack(state, "state", lambda array, _: array)
+    for name, array in packed.arrays.items():
+        old = before.arrays.get(name)
+        if (
+            old is None
+            or type(old) is not type(array)
+            or old.shape != array.shape
+            or old.dtype != array.dtype
+        ):
+            packed.arrays[name] = copy_of(array)
+        else:
+            old[...] = array
+            packed.arrays[name] = old
+    return packed
+
+
+def _gathered(row: Array, communication: Communicator, like: Any) -> Array:
+    """Every member's row (n,), by rank (members, n)."""
+    whole = native(np.zeros(communication.size * len(row), row.dtype), like)
+    whole[communication.bounds(len(whole))[communication.rank]] = native(row, like)
+    communication.all_gather(whole)
+    return host_values(whole, "what the members gave").reshape(communication.size, len(row))
+
+
+def _broadcast(data: Array, communication: Communicator, like: Any, source: int) -> Array:
+    """The source's bytes (n,) uint8, whose number the others do not know."""
+    length = native(np.array([len(data)]), like)
+    communication.broadcast(length, root=source)
+    count = int(length[0])
+    given = native(data if communication.rank == source else np.zeros(count, np.uint8), like)
+    communication.broadcast(given, root=source)
+    return host_values(given, "what the source gave")

@@ -1,0 +1,160 @@
+"""Operations in the background: started, then waited for, while the caller computes"""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+from d5ray.distributed.scheduler import THREADS, Scheduler
+from d5ray.errors import PeerLost
+
+if TYPE_CHECKING:
+    from d5ray.distributed.communicators.communicator import Communicator, Traffic
+
+END_SECONDS = 5.0  # that threads are given to see that its group is left
+
+
+@final
+class Handle:
+    """An operation under way: the array must not be touched before `wait` has returned."""
+
+    def __init__(
+        self, call: Callable[[], Any], seconds: float, scheduler: Scheduler, traffic: "Traffic | None" = None
+    ) -> None:
+        # traffic: of those who wait
+        self._call = call
+        self._seconds = seconds
+        self._now = scheduler.now
+        self._done = scheduler.event()
+        self._error: BaseException | None = None
+        self._result: Any = None
+        self._moved: Traffic | None = None
+        self._traffic = traffic
+
+    def wait(self, timeout_seconds: float | None = None) -> Any:
+        """What the operation gives; raises what it raised, or `PeerLost` when it takes too long."""
+        begin = self._now()
+        seconds = self._seconds if timeout_seconds is None else timeout_seconds
+        finished = self._done.wait(seconds)
+        if self._traffic is not None:
+            self._traffic.nanoseconds += self._now() - begin
+        if not finished:
+            raise PeerLost(None, f"an operation in the background took longer than {seconds:g} s")
+        if self._moved is not None and self._traffic is not None:
+            self._traffic.add(self._moved)
+            self._moved = None
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def run(self, moved: "Callable[[], Traffic] | None" = None) -> None:
+        """Do it; called by the worker. moved: what was moved, to be counted by whoever waits."""
+        try:
+            self._result = self._call()
+        except BaseException as error:  # raised again by whoever waits
+            self._error = error
+        self._moved = moved and moved()
+        self._done.set()
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._done.is_set()
+
+
+@final
+class Background:
+    """A thread that runs operations on a communicator of its own, in the order they were started."""
+
+    def __init__(self, communicator: "Communicator", traffic: "Traffic") -> None:
+        self._communicator = communicator
+        self._traffic = traffic  # of those who wait
+        self._scheduler = communicator.scheduler
+        self._queue = self._scheduler.queue()
+        self._lock = threading.Lock()  # between closing and starting
+        self._closed = False
+        self._ended = self._scheduler.event()
+        self._scheduler.spawn(self._run, "d5ray-background")
+
+    def allreduce(self, array: Any, operation: str = "sum") -> Handle:
+        """As `Communicator.allreduce`."""
+        return self._start(lambda: self._communicator.allreduce(array, operation))
+
+    def reduce_scatter(self, array: Any, operation: str = "sum") -> Handle:
+        """As `Communicator.reduce_scatter`; `wait` gives the slice."""
+        return self._start(lambda: self._communicator.reduce_scatter(array, operation))
+
+    def all_gather(self, array: Any) -> Handle:
+        """As `Communicator.all_gather`."""
+        return self._start(lambda: self._communicator.all_gather(array))
+
+    def all_to_all(self, array: Any) -> Handle:
+        """As `Communicator.all_to_all`."""
+        return self._start(lambda: self._communicator.all_to_all(array))
+
+    def broadcast(self, array: Any, root: int = 0) -> Handle:
+        """As `Communicator.broadcast`."""
+        return self._start(lambda: self._communicator.broadcast(array, root))
+
+    def barrier(self) -> Handle:
+        """As `Communicator.barrier`."""
+        return self._start(self._communicator.barrier)
+
+    def send(self, array: Any, to: int, tag: int = 0) -> Handle:
+        """As `Communicator.send`."""
+        return self._start(lambda: self._communicator.send(array, to, tag))
+
+    def recv(self, array: Any, source: int, tag: int = 0) -> Handle:
+        """As `Communicator.recv`."""
+        return self._start(lambda: self._communicator.recv(array, source, tag))
+
+    def neighbor_average(self, *arrays: Any) -> Handle:
+        """As `Communicator.neighbor_average`; rounds are counted apart from those in the foreground."""
+        return self._start(lambda: self._communicator.neighbor_average(*arrays))
+
+    def neighbor_exchange(self, array: Any) -> Handle:
+        """As `Communicator.neighbor_exchange`; `wait` gives the arrays by rank."""
+        return self._start(lambda: self._communicator.neighbor_exchange(array))
+
+    def run(self, function: "Callable[[Communicator], Any]") -> Handle:
+        """function(communicator), several operations in their turn; `wait` gives what it gives."""
+        return self._start(lambda: function(self._communicator))
+
+    def close(self) -> None:
+        """Leave the group; operations that have not begun, and those to come, raise `PeerLost`."""
+        self.leave()
+        self.join()
+
+    def leave(self) -> None:
+        """The same, but the thread may still be there."""
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
+        self._communicator.leave()
+
+    def join(self) -> None:
+        """Wait a while until the thread has seen that its group is left.
+
+        A thread that is in a framework's code when the process ends may abort it.
+        """
+        if self._scheduler is THREADS:
+            self._ended.wait(END_SECONDS)
+
+    def _start(self, call: Callable[[], Any]) -> Handle:
+        handle = Handle(call, self._communicator.group.timeout_seconds, self._scheduler, self._traffic)
+        with self._lock:
+            if not self._closed:
+                self._queue.put(handle)
+                return handle
+        handle.run()  # which raises that this member has left
+        return handle
+
+    def _run(self) -> None:
+        traffic = self._communicator.traffic
+        while (handle := self._queue.get()) is not None:
+            before = dict(vars(traffic))
+
+            def moved(before: dict[str, int] = before) -> "Traffic":
+                since = {name: vars(traffic)[name] - value for name, value in before.items()}
+                return type(traffic)(**since | {"nanoseconds": 0})
+
+            handle.run(moved)
+        self._ended.set()

@@ -1,0 +1,577 @@
+"""How agents exchange arrays: the operations, in place, and the count of what they moved"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS, Signature, signature_of
+from d5ray.distributed.communicators.background import Background
+from d5ray.distributed.scheduler import THREADS, Scheduler
+from d5ray.distributed.topologies.topology import Complete, Topology
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.host import host_view
+from d5ray.training.arrays import is_floating, zeros_like
+
+MAX_TAG = 2**30
+Message = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a `Rendezvous` listens, and the secret of the run that everyone proves there."""
+
+    host: str
+    port: int
+    secret: Secret
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one member must know to join: (name, epoch) is unique, `store` is where the members meet.
+
+    encrypted: whether what leaves a machine is hidden from those who see the network. That it comes from a
+    member of the run, unaltered, is proved in any case.
+    """
+
+    name: str
+    epoch: int
+    rank: int
+    size: int
+    store: Store | None = None  # a group of one needs none
+    host: str = "127.0.0.1"  # this member's own address
+    timeout_seconds: float = 120.0
+    nodes: tuple[str, ...] = ()  # the node each member is on, by rank; empty: all on one
+    device: str = "cpu"  # of this member's arrays
+    encrypted: bool = False
+
+    @property
+    def label(self) -> str:
+        """Under which the members meet."""
+        return f"{self.name}/{self.epoch}"
+
+
+@dataclass
+class Traffic:
+    """What this member sent and received since the start, its sub-groups' share included.
+
+    Bytes are payload as it travels, without the transport's headers. With the latency α and the time per
+    byte β of a network, α · rounds + β · bytes_received predicts the time.
+    """
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    messages_sent: int = 0
+    rounds: int = 0  # message latencies that follow one another
+    operations: int = 0
+    nanoseconds: int = 0  # spent in operations, waiting included; of background operations the wait alone
+
+    def add(self, other: "Traffic") -> None:
+        """Count what another count holds."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass(frozen=True)
+class _Neighborhood:
+    """One member's part of a topology at one round."""
+
+    own: float  # weight of what it has itself
+    sources: dict[int, float]  # who sends to it, and the weight that it gives to that
+    targets: tuple[int, ...]  # whom it sends to
+
+
+class Communicator(ABC):
+    """The members of a group exchange contiguous arrays of equal size and type, in place.
+
+    Arrays are of NumPy or PyTorch (host memory), or of CuPy or PyTorch (a device), as the backend says.
+    Every operation is called by all members in the same order, or by both ends of a pair. A wait is
+    bounded: `PeerLost` is raised when a member is gone or silent; members that call different things get a
+    `ConfigurationError` that names them. Traffic is counted here and nowhere else. A backend fills the
+    methods that begin with an underscore; those get flat arrays and add what they move to `_moved`.
+
+    Where members split an array among them, `bounds` says who has which part.
+    """
+
+    backend = ""
+    averages = False  # whether the backend forms means itself, without a second pass over the array
+    scheduler: Scheduler = THREADS  # by which its members wait
+
+    def __init__(self, group: Group, topology: Topology) -> None:
+        if not 0 <= group.rank < group.size:
+            raise ConfigurationError(
+                f"rank {group.rank} is not in a group of {group.size}: its ranks are 0 to {group.size - 1}"
+            )
+        if topology.agents != group.size:
+            raise ConfigurationError(
+                f"{topology} has {topology.agents} agents, the group {group.name!r} has {group.size} "
+                f"members: take a topology of {group.size}"
+            )
+        self.group = group
+        self.rank = group.rank
+        self.size = group.size
+        self.topology = topology
+        self.traffic = Traffic()
+        self.round = 0  # of exchanges with neighbours; a time-varying topology goes by it
+        self._received: dict[tuple[Any, ...], list[Any]] = {}  # kept between calls
+        self._neighborhoods: dict[int, _Neighborhood] = {}  # by round
+        self._subgroups: dict[tuple[int, ...], int] = {}  # how often each was formed
+        self._background: Background | None = None
+        self._within: list[Communicator] = []  # sub-groups
+        self._closed = False
+
+    # -- collectives -----------------------------------------------------------------------------------
+
+    @final
+    def allreduce(self, array: Any, operation: str = "sum") -> None:
+        """array ← operation over all members' arrays; operation is sum, mean, min or max."""
+        flat = self._reducible(array, "allreduce", operation)
+        with self._timed():
+            self._allreduce(flat, self._own(operation), signature_of("allreduce", operation, flat))
+            if operation == "mean" and not self.averages:
+                flat /= self.size
+
+    @final
+    def reduce_scatter(self, array: Any, operation: str = "sum") -> slice:
+        """This member's part of the array ← operation over all members' arrays; the rest is undefined then.
+
+        Returns the part as a slice of the flat array, see `bounds`. `all_gather` completes it.
+        """
+        flat = self._reducible(array, "reduce_scatter", operation)
+        own = self.bounds(len(flat))[self.rank]
+        with self._timed():
+            self._reduce_scatter(flat, self._own(operation), signature_of("reduce_scatter", operation, flat))
+            if operation == "mean" and not self.averages:
+                flat[own] /= self.size
+        return own
+
+    @final
+    def all_gather(self, array: Any) -> None:
+        """array ← every member's own part of it, see `bounds`; the other parts need not be set before.
+
+        An array (members, n) gathers one row a member.
+        """
+        flat = self._native(array)
+        with self._timed():
+            self._all_gather(flat, signature_of("all_gather", "", flat))
+
+    @final
+    def all_to_all(self, array: Any) -> None:
+        """Part i of the array ← part `rank` of member i's; there are `size` parts of equal size."""
+        flat = self._native(array)
+        if len(flat) % self.size:
+            raise ConfigurationError(
+                f"all_to_all needs an array of {self.size} equal parts, found {len(flat)} elements: take a "
+                f"multiple of {self.size}"
+            )
+        with self._timed():
+            self._all_to_all(flat, signature_of("all_to_all", "", flat))
+
+    @final
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        """array ← the root's array."""
+        self._check_rank(root)
+        flat = self._native(array)
+        with self._timed():
+            self._broadcast(flat, root, signature_of("broadcast", root, flat))
+
+    @final
+    def barrier(self) -> None:
+        """Return when all members have called it."""
+        with self._timed():
+            self._barrier(signature_of("barrier", "", None))
+
+    @final
+    def bounds(self, elements: int) -> tuple[slice, ...]:
+        """The parts of a flat array by rank: in order, of sizes that differ by one at most.
+
+        Part i is elements · i // size up to elements · (i + 1) // size.
+        """
+        edges = [elements * rank // self.size for rank in range(self.size + 1)]
+        return tuple(slice(low, high) for low, high in pairwise(edges))
+
+    # -- neighbours ------------------------------------------------------------------------------------
+
+    @final
+    def neighbor_average(self, *arrays: Any) -> None:
+        """x_i ← Σ_j W_ij x_j with the topology's weights W of this round, for each of the arrays.
+
+        A call is one round of a time-varying topology, whatever the number of arrays.
+        """
+        for array in arrays:
+            self._check_floating(array, "neighbor_average")
+        now = self._neighborhood()
+        self._combine_all(arrays, now.own, now.sources, now.targets, "neighbors")
+        self.round += 1
+
+    @final
+    def reduce_from_neighbors(self, array: Any) -> None:
+        """array ← the plain sum of the arrays of this member and those that send to it at this round."""
+        now = self._neighborhood()
+        self._combine_all([array], 1.0, dict.fromkeys(now.sources, 1.0), now.targets, "neighbors")
+        self.round += 1
+
+    @final
+    def neighbor_exchange(self, array: Any) -> dict[int, Any]:
+        """Send the array to the neighbours of this round; what those sent that send to this member, by rank.
+
+        The arrays given back are overwritten by the next call with an array of the same shape and type.
+        """
+        now = self._neighborhood()
+        flat = self._native(array)
+        received = dict(zip(now.sources, self._buffers(array, len(now.sources)), strict=True))
+        with self._timed():
+            self._exchange(
+                [(flat, target) for target in now.targets],
+                [(self._native(buffer), source) for source, buffer in received.items()],
+                signature_of("neighbors", "", flat),
+                tag=0,
+            )
+        self.round += 1
+        return received
+
+    @final
+    def pair_average(self, array: Any, peer: int) -> None:
+        """array ← ½ (array + the peer's array), on both; the peer calls it with this member."""
+        self._check_floating(array, "pair_average")
+        self._check_pair(peer, 0)
+        self._combine_all([array], 0.5, {peer: 0.5}, (peer,), "exchange")
+
+    @final
+    @property
+    def weights(self) -> dict[int, float]:
+        """This member's row of W at this round by rank: its own weight, then those of its sources."""
+        now = self._neighborhood()
+        return {self.rank: now.own, **now.sources}
+
+    # -- pairs and messages ----------------------------------------------------------------------------
+
+    @final
+    def send(self, array: Any, to: int, tag: int = 0) -> None:
+        """Send the array to one other member; may return only when that has received it."""
+        self._check_pair(to, tag)
+        flat = self._native(array)
+        with self._timed():
+            self._exchange([(flat, to)], [], signature_of("send", tag, flat), tag + 1)
+
+    @final
+    def recv(self, array: Any, source: int, tag: int = 0) -> None:
+        """array ← what `source`, another member, sent with this tag."""
+        self._check_pair(source, tag)
+        flat = self._native(array)
+        with self._timed():
+            self._exchange([], [(flat, source)], signature_of("recv", tag, flat), tag + 1)
+
+    @final
+    def exchange_messages(
+        self,
+        outgoing: Mapping[int, Message],
+        sources: Iterable[int],
+        length: int | Mapping[int, int] | None = None,
+    ) -> dict[int, Message]:
+        """Send bytes (n,) uint8 to members by rank, receive from `sources`, all at once.
+
+        Lengths may differ, and travel ahead as 8 bytes each, unless all know them: `length` is that of every
+        message, or by rank that of the message which comes from there.
+        """
+        senders = tuple(sources)
+        for rank in (*outgoing, *senders):
+            self._check_pair(rank, 0)
+        with self._timed():
+            if length is None:
+                sizes = self._swap({r: np.array([m.size]) for r, m in outgoing.items()}, senders, 1, "int64")
+                length = {rank: int(size[0]) for rank, size in sizes.items()}
+            return self._swap(outgoing, senders, length, "uint8")
+
+    @final
+    def all_gather_messages(
+        self, message: Message, length: int | Mapping[int, int] | None = None
+    ) -> list[Message]:
+        """Every member's bytes, by rank. length: as in `exchange_messages`."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        received = self.exchange_messages(dict.fromkeys(others, message), others, length)
+        return [message if rank == self.rank else received[rank] for rank in range(self.size)]
+
+    @final
+    def neighbor_messages(self, message: Message, length: int | None = None) -> dict[int, Message]:
+        """Send bytes to the neighbours of this round; those that came, by rank."""
+        now = self._neighborhood()
+        received = self.exchange_messages(dict.fromkeys(now.targets, message), now.sources, length)
+        self.round += 1
+        return received
+
+    # -- groups and handles ----------------------------------------------------------------------------
+
+    @final
+    def subgroup(self, ranks: Sequence[int], topology: Topology | None = None) -> "Communicator":
+        """The group of some members, in the order given: ranks[0] is its rank 0. Those members call it.
+
+        Its traffic is counted in this communicator's. topology: by default complete.
+        """
+        members = tuple(ranks)
+        for rank in members:
+            self._check_rank(rank)
+        if len(set(members)) != len(members) or self.rank not in members:
+            raise ConfigurationError(
+                f"a sub-group of the ranks {list(members)} cannot be formed by rank {self.rank}: name every "
+                "member once, and let the members alone form it"
+            )
+        count = self._subgroups[members] = self._subgroups.get(members, 0) + 1
+        made = self._join_again(
+            f"{self.group.name}/{','.join(map(str, members))}#{count}",
+            members,
+            topology or Complete(len(members)),
+        )
+        made.traffic = self.traffic
+        self._within.append(made)
+        return made
+
+    @final
+    @property
+    def start(self) -> Background:
+        """The same operations in the background: `handle = self.communication.start.allreduce(x)`.
+
+        The caller computes on and then calls `handle.wait()`.
+
+        They run one after the other, in the order in which they were started, beside what is called
+        meanwhile; every member starts the same ones in the same order.
+        """
+        if self._background is None:
+            everyone = tuple(range(self.size))
+            clone = self._join_again(f"{self.group.name}/background", everyone, self.topology)
+            self._background = Background(clone, self.traffic)
+        return self._background
+
+    @final
+    def in_background(self) -> Background:
+        """As `start`, for a group of which no operation is called in the foreground: it needs no clone."""
+        if self._background is None:
+            waiting, self.traffic = self.traffic, Traffic()
+            self._background = Background(self, waiting)
+        return self._background
+
+    @final
+    def close(self) -> None:
+        """Leave the group and its sub-groups: whoever waits for this member gets `PeerLost` at once."""
+        for background in self.leave():
+            background.join()
+
+    @final
+    def leave(self) -> list[Background]:
+        """The same, without waiting for the threads in the background, which are given back."""
+        if self._closed:
+            return []
+        self._closed = True
+        left = [] if self._background is None else [self._background]
+        for background in left:
+            background.leave()
+        for part in self._within:
+            left += part.leave()
+        self._close()
+        return left
+
+    def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
+        """A flat array of zeros (elements,) in the memory that this backend exchanges fastest from.
+
+        Called by all members in the same order.
+        """
+        return np.zeros(elements, dtype=numpy_dtype(dtype))
+
+    def common(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
+        """One flat array of zeros (elements,) that all members have in memory. Called by all members."""
+        raise ConfigurationError(
+            f"{self.backend} gives its members no memory in common: put them on one node, with "
+            "communicator='shared_memory'"
+        )
+
+    # -- what a backend fills --------------------------------------------------------------------------
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @abstractmethod
+    def _allreduce(self, flat: Any, operation: str, call: Signature) -> None:
+        """operation: sum, min or max; mean too where the backend `averages`."""
+
+    @abstractmethod
+    def _reduce_scatter(self, flat: Any, operation: str, call: Signature) -> None: ...
+
+    @abstractmethod
+    def _all_gather(self, flat: Any, call: Signature) -> None: ...
+
+    @abstractmethod
+    def _all_to_all(self, flat: Any, call: Signature) -> None: ...
+
+    @abstractmethod
+    def _broadcast(self, flat: Any, root: int, call: Signature) -> None: ...
+
+    @abstractmethod
+    def _barrier(self, call: Signature) -> None: ...
+
+    @abstractmethod
+    def _exchange(
+        self,
+        outgoing: list[tuple[Any, int]],
+        incoming: list[tuple[Any, int]],
+        call: Signature,
+        tag: int,
+    ) -> None:
+        """Send to and receive from members (flat, rank), all at once. tag: 0, or a caller's plus one."""
+
+    def _combine(
+        self, flat: Any, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+    ) -> None:
+        """flat ← own · flat + Σ weight · the source's flat, which goes to the targets as it was before."""
+        buffers = self._buffers(flat, len(sources))
+        incoming = list(zip(buffers, sources, strict=True))
+        self._exchange([(flat, target) for target in targets], incoming, call, tag=0)
+        if own != 1.0:
+            flat *= own
+        for buffer, source in incoming:
+            if sources[source] != 1.0:
+                buffer *= sources[source]
+            flat += buffer
+
+    def _native(self, array: Any) -> Any:
+        """The flat array over the memory of a caller's array."""
+        return host_view(array)
+
+    def _join(self, group: Group, topology: Topology) -> "Communicator":
+        """Another communicator of this backend."""
+        return type(self)(group, topology)
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _moved(self, *, sent: int, received: int, messages: int, rounds: int) -> None:
+        """A backend moved this: bytes, messages, and the latencies that followed one another."""
+        traffic = self.traffic
+        traffic.bytes_sent += sent
+        traffic.bytes_received += received
+        traffic.messages_sent += messages
+        traffic.rounds += rounds
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        begin = self.scheduler.now()
+        try:
+            yield
+        finally:
+            self.traffic.nanoseconds += self.scheduler.now() - begin
+            self.traffic.operations += 1
+
+    def _combine_all(
+        self,
+        arrays: Iterable[Any],
+        own: float,
+        sources: Mapping[int, float],
+        targets: Sequence[int],
+        operation: str,
+    ) -> None:
+        for array in arrays:
+            flat = self._native(array)
+            with self._timed():
+                self._combine(flat, own, sources, targets, signature_of(operation, "", flat))
+
+    def _swap(
+        self, outgoing: Mapping[int, Any], sources: Sequence[int], lengths: Any, dtype: str
+    ) -> dict[int, Any]:
+        """Exchange host arrays whose lengths are known, by rank or for all."""
+        received = {
+            source: np.empty(lengths if isinstance(lengths, int) else lengths[source], dtype=dtype)
+            for source in sources
+        }
+        self._exchange(
+            [(np.ascontiguousarray(array), rank) for rank, array in outgoing.items()],
+            [(array, rank) for rank, array in received.items()],
+            Signature("messages", "", dtype, -1),
+            tag=0,
+        )
+        return received
+
+    def _join_again(self, name: str, members: tuple[int, ...], topology: Topology) -> "Communicator":
+        group = replace(
+            self.group,
+            name=name,
+            rank=members.index(self.rank),
+            size=len(members),
+            nodes=tuple(self.group.nodes[rank] for rank in members) if self.group.nodes else (),
+        )
+        return self._join(group, topology)
+
+    def _neighborhood(self) -> "_Neighborhood":
+        """Who is a neighbour at this round, with which weight; looked up once a round of the period."""
+        round = self.round % self.topology.period
+        if round not in self._neighborhoods:
+            row = self.topology.weights(round)[self.rank]
+            self._neighborhoods[round] = _Neighborhood(
+                own=float(row[self.rank]),
+                sources={r: float(row[r]) for r in self.topology.in_neighbors(self.rank, round)},
+                targets=self.topology.out_neighbors(self.rank, round),
+            )
+        return self._neighborhoods[round]
+
+    def _buffers(self, array: Any, count: int) -> list[Any]:
+        """Arrays like this one to receive into, kept between calls."""
+        key = (type(array), tuple(array.shape), str(array.dtype))
+        buffers = self._received.setdefault(key, [])
+        while len(buffers) < count:
+            buffers.append(zeros_like(array))
+        return buffers[:count]
+
+    def _reducible(self, array: Any, what: str, operation: str) -> Any:
+        if operation not in OPERATIONS:
+            raise ConfigurationError(f"{what} cannot {operation!r}: choose one of {', '.join(OPERATIONS)}")
+        if operation == "mean":
+            self._check_floating(array, f"{what} 'mean'")
+        return self._native(array)
+
+    def _own(self, operation: str) -> str:
+        """What the backend is asked for: a mean is a sum first, unless it averages."""
+        return "sum" if operation == "mean" and not self.averages else operation
+
+    def _check_floating(self, array: Any, operation: str) -> None:
+        if hasattr(array, "dtype") and not is_floating(array):
+            raise ConfigurationError(
+                f"{operation} divides, but the array is of {array.dtype}: exchange an array of a floating "
+                "type"
+            )
+
+    def _check_rank(self, rank: int) -> None:
+        if not hasattr(rank, "__index__") or rank not in range(self.size):
+            raise ConfigurationError(
+                f"rank {rank!r} is not in this group: its ranks are 0 to {self.size - 1}"
+            )
+
+    def _check_pair(self, other: int, tag: int) -> None:
+        self._check_rank(other)
+        if other == self.rank:
+            raise ConfigurationError(f"rank {other} is this member itself: name another one")
+        if not hasattr(tag, "__index__") or tag not in range(MAX_TAG):
+            raise ConfigurationError(f"the tag is {tag!r}: it must be a whole number from 0 to {MAX_TAG - 1}")
+
+
+PLAIN_TYPES = (
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",
+    "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+
+def plain_dtype(name: object) -> Any:
+    """NumPy's type of a name that came from another process; `ValueError` for one that is no plain number."""
+    if name not in PLAIN_TYPES:
+        raise ValueError(f"arrays of {name!r} are not exchanged")
+    return numpy_dtype(str(name))
+
+
+def numpy_dtype(name: str) -> Any:
+    """NumPy's type of this name; bfloat16 comes from ml_dtypes."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
+
+    return np.dtype(ml_dtypes.bfloat16)

@@ -1,0 +1,1 @@
+"""Collectives and messages over gloo: headers first, so that no wait is in vain"""

@@ -1,0 +1,187 @@
+"""Agents on processors, on one node or several: messages over torch.distributed's gloo"""
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from d5ray.distributed.authentication.envelopes import Envelope
+from d5ray.distributed.authentication.handshake import Refused
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.communicators.gloo.eager import Letters
+from d5ray.distributed.communicators.gloo.header import ALARM, dispute, packed
+from d5ray.distributed.communicators.gloo.header_exchange import Crossing
+from d5ray.distributed.communicators.gloo.member_authentication import introduced
+from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pieces
+from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
+from d5ray.distributed.group.membership import Membership, Prefixed
+from d5ray.distributed.topologies.topology import Topology
+from d5ray.errors import ConfigurationError, D5Error, PeerLost
+
+if TYPE_CHECKING:
+    from d5ray.frameworks.torch.process_group import GlooGroup, Work
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+ATTEMPTS = 5  # to connect without a stranger in between
+PATIENCE_SECONDS = 3.0  # for an answer over a new connection; twice as long with each attempt
+
+
+@final
+class Gloo(PointToPoint):
+    """One gloo process group per (group name, epoch), in which two members exchange by a `Crossing`.
+
+    Whoever waits is woken: by a broken connection when the other one is gone or gives up, and by an alarm
+    from everyone when a member is lost or fails elsewhere. All then raise the same error.
+    """
+
+    backend = "gloo"
+
+    def __init__(self, group: Group, topology: Topology) -> None:
+        super().__init__(group, topology)
+        from d5ray.frameworks.torch import process_group  # noqa: PLC0415 - imports torch
+
+        self._torch = process_group
+        self._broken = process_group.Broken
+        self._membership = Membership(group)
+        self._ended: D5Error | None = None  # why this member takes no further part
+        self._busy = False
+        self._alarms: list[Work] = []
+        self._lock = threading.Lock()  # of the mesh: alarms come from another thread
+        self._mesh, self._envelopes = self._meet()
+        self._letters = Letters(self._mesh, self._envelopes, self._broken)
+        self._membership.on_failure(self._alarm)
+
+    def _meet(self) -> tuple["GlooGroup", dict[int, Envelope]]:
+        """The connections, of which each has proved to belong to a member, and how messages go over them."""
+        try:
+            for attempt in range(ATTEMPTS):
+                # gloo takes a connection by its number, from whoever comes first: they come within
+                # milliseconds. A stranger that takes a member's place spoils the attempt for all.
+                self._membership.gather(f"connecting/{attempt}", b"")
+                found, refused = self._connected(attempt)
+                reasons = self._membership.gather(f"introduced/{attempt}", refused.encode())
+                if found is not None and not any(reasons):
+                    found[0].shut()
+                    return found
+                if found is not None:
+                    found[0].close()
+            first = next(filter(None, reasons)).decode()
+            trouble = D5Error(
+                f"the members of {self.group.label!r} cannot connect and prove who they are to each "
+                f"other, in {ATTEMPTS} attempts: {first}"
+            )
+        except D5Error as error:
+            trouble = error
+        trouble = self._membership.explain(trouble)
+        self._membership.leave()
+        raise trouble.with_traceback(None)
+
+    def _connected(self, attempt: int) -> tuple[tuple["GlooGroup", dict[int, Envelope]] | None, str]:
+        """Connections to all others, if all of them are the members'; otherwise the reason."""
+        group, values = self.group, Prefixed(self._membership, f"gloo/{attempt}")
+        seconds = min(PATIENCE_SECONDS * 2**attempt, group.timeout_seconds)
+        mesh = None
+        try:
+            mesh = self._torch.GlooGroup(
+                values, self.rank, self.size, group.host, group.timeout_seconds, seconds
+            )
+            return (mesh, introduced(mesh, group, seconds)), ""
+        except Refused as error:
+            reason = str(error)
+        except self._broken as broken:
+            reason = broken.words
+        if mesh is not None:
+            mesh.close()
+        return None, reason
+
+    def _close(self) -> None:
+        self._membership.leave()
+        if self._busy:  # in another thread, from which the connections cannot be taken away
+            self._alarm()
+        self._end(PeerLost(self.rank, "this member has left the group"))
+
+    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> None:
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        crossings: list[Crossing] = []
+        self._busy = True
+        try:
+            self._cross(crossings, outgoing, incoming, conversation)
+            return
+        except self._broken as broken:
+            silent = f"it took no part in {conversation.call} for {self.group.timeout_seconds:g} s"
+            trouble: D5Error = PeerLost(broken.peer, silent if broken.timed_out else broken.words)
+            certain = broken.timed_out
+        except D5Error as error:
+            trouble, certain = error.with_traceback(None), isinstance(error, ConfigurationError)
+        finally:
+            self._busy = False
+        for crossing in crossings:  # which would keep the connections open
+            crossing.drop()
+        raise self._give_up(trouble, certain).with_traceback(None)
+
+    def _cross(
+        self, crossings: list[Crossing], outgoing: Pieces, incoming: Pieces, conversation: Conversation
+    ) -> None:
+        given = {rank: _bytes(flat) for flat, rank in outgoing}
+        wanted = {rank: _bytes(flat) for flat, rank in incoming}
+        call = (conversation.number, packed(conversation.call))
+        for rank in dict.fromkeys((*given, *wanted)):
+            crossings.append(
+                Crossing(
+                    self._mesh,
+                    self._letters,
+                    rank,
+                    call,
+                    given.get(rank),
+                    wanted.get(rank),
+                    self._envelopes[rank],
+                )
+            )
+        for crossing in crossings:
+            theirs = crossing.greet()
+            if theirs is not None:
+                error = dispute(self.rank, crossing.mine, crossing.peer, theirs, dict(self._calls))
+                raise self._membership.explain(error) if theirs.number > conversation.number else error
+        for crossing in crossings:
+            crossing.take()
+        for crossing in crossings:
+            crossing.settle()
+
+    # -- trouble ---------------------------------------------------------------------------------------
+
+    def _give_up(self, trouble: D5Error, certain: bool) -> D5Error:
+        """Close the connections, so that nobody waits for this member; gives the cause, the same on all."""
+        if self._ended is not None:  # closed from another thread
+            return self._ended
+        if certain:
+            self._membership.fail(trouble)
+        cause = self._membership.explain(trouble)
+        if cause is trouble:
+            self._membership.fail(trouble)
+            cause = self._membership.failure or trouble
+        self._end(cause)
+        return cause
+
+    def _end(self, why: D5Error) -> None:
+        with self._lock:
+            self._ended = self._ended or why
+            for work in self._alarms:
+                work.drop()
+            self._letters.drop()
+            self._mesh.close()
+
+    def _alarm(self) -> None:
+        """Wake the others that wait for this member, now or later."""
+        with self._lock:
+            for rank in range(self.size):
+                if rank != self.rank:
+                    with suppress(self._broken):
+                        self._alarms.append(self._letters.post(ALARM, rank))
+
+
+def _bytes(flat: Flat) -> Bytes:
+    """The array's bytes; PyTorch knows no read-only memory, so what is read-only is copied."""
+    seen: Bytes = flat.view(np.uint8)
+    return seen if seen.flags.writeable else seen.copy()

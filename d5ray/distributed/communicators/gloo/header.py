@@ -1,0 +1,78 @@
+"""What two members tell each other in an operation, before they trust the data: what each of them calls"""
+
+import struct
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from d5ray.distributed.communicators.agreement.call_signature import HEADER_BYTES, Signature, disagreement
+from d5ray.errors import ConfigurationError
+
+NONE = -1  # bytes, where there is no message in this direction
+_LAYOUT = struct.Struct(f"<q{HEADER_BYTES}sqq")
+GREETING_BYTES = _LAYOUT.size
+_PAYLOAD_TAGS = 2**30  # the first of them; PyTorch's tags have 31 bits
+ALARM = _LAYOUT.pack(-1, b"", NONE, NONE)  # instead of a greeting: this member cannot go on
+_PAIRS = ("exchange", "neighbors", "send", "recv", "messages")  # not called by all members, or not counted
+
+
+@lru_cache(maxsize=1024)
+def packed(call: Signature) -> bytes:
+    """A call as it travels in a greeting."""
+    return call.pack()
+
+
+class Greeting(NamedTuple):
+    """What one member says to another one."""
+
+    number: int  # of collectives that it has begun
+    call: bytes  # packed
+    given: int  # bytes of its message to the other
+    awaited: int  # bytes of the other's message to it
+
+    def pack(self) -> bytes:
+        """As `GREETING_BYTES` bytes."""
+        return _LAYOUT.pack(*self)
+
+    @classmethod
+    def unpack(cls, words: bytes) -> "Greeting":
+        """The greeting of packed bytes."""
+        return cls(*_LAYOUT.unpack(words))
+
+    def answer(self) -> bytes:
+        """What the other one says, packed, if it calls the same."""
+        return _LAYOUT.pack(self.number, self.call, self.awaited, self.given)
+
+
+def payload_tag(number: int, call: bytes, size: int) -> int:
+    """A tag that two members have in common only if they call the same with as many bytes."""
+    return _PAYLOAD_TAGS + zlib.crc32(_LAYOUT.pack(number, call, size, size)) % _PAYLOAD_TAGS
+
+
+def dispute(
+    rank: int, mine: Greeting, other: int, theirs: Greeting, past: Mapping[int, Signature]
+) -> ConfigurationError:
+    """The error for two members whose greetings do not fit; past: this member's collectives, by number."""
+    own, their = Signature.unpack(mine.call), Signature.unpack(theirs.call)
+    if (mine.number, mine.call) == (theirs.number, theirs.call):
+        if mine.given != theirs.awaited:
+            return _dispute_sizes(own, rank, mine.given, other, theirs.awaited)
+        return _dispute_sizes(own, other, theirs.given, rank, mine.awaited)
+    if theirs.number < mine.number and their.operation not in _PAIRS:
+        own = past.get(theirs.number, own)
+    return disagreement({rank: own, other: their})
+
+
+def _dispute_sizes(call: Signature, giver: int, given: int, taker: int, awaited: int) -> ConfigurationError:
+    """The two call the same, but one sends other bytes than the other waits for."""
+    if awaited == NONE:
+        return ConfigurationError(f"rank {giver} sends in {call} to rank {taker}, which waits for nothing")
+    if given == NONE:
+        return ConfigurationError(f"rank {taker} waits in {call} for rank {giver}, which sends nothing to it")
+    return disagreement(
+        {
+            giver: call._replace(dtype="uint8", elements=given),
+            taker: call._replace(dtype="uint8", elements=awaited),
+        }
+    )

@@ -1,0 +1,288 @@
+"""Collectives made of messages between two members: who sends what to whom, and what that costs
+
+With P members, an array of n bytes, the latency α of a message and the time β of a byte:
+
+| collective | algorithm | time | bytes a member sends |
+|---|---|---|---|
+| allreduce, barrier | recursive doubling | (α + βn) log₂ P | n log₂ P |
+| allreduce | reduce-scatter, then all-gather | 2α + 2βn (P−1)/P | 2n (P−1)/P |
+| reduce-scatter | everyone to everyone | α + βn (P−1)/P | n (P−1)/P |
+| all-gather | everyone to everyone | α + βn (P−1)/P | n (P−1)/P |
+| all-to-all | everyone to everyone | α + βn (P−1)/P | n (P−1)/P |
+| broadcast | binomial tree | ⌊log₂ P⌋ α + ⌈log₂ P⌉ βn | ⌈log₂ P⌉ n at most |
+
+Sources: Thakur, Rabenseifner, Gropp, doi 10.1177/1094342005051521; Chan, Heimlich, Purkayastha, van de
+Geijn, doi 10.1002/cpe.1206. "Everyone to everyone" sends all messages at once, where those papers have a
+ring or recursive halving: the same bytes, in one latency instead of P−1 or log₂ P.
+
+Every `*_cost` is the closed form of what the function beside it moves, at one member.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from d5ray.distributed.communicators.point_to_point.reduction import Reduce
+
+Flat = np.ndarray[Any, Any]
+Pieces = Sequence[tuple[Flat, int]]  # flat arrays, each with the rank it goes to or comes from
+
+MESSAGE_BYTES = 131_072  # that take as long as a message takes anyway, α/β: over gloo within a machine
+REDUCED_BYTES = 0.1  # that are sent in the time in which a byte is reduced, γ/β
+BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in the cache
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one member moves, and how many latencies the whole operation takes, one after the other."""
+
+    bytes_sent: int
+    bytes_received: int
+    messages_sent: int
+    rounds: int
+
+
+class Exchange(ABC):
+    """One operation under way at one member."""
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def swap(self, outgoing: Pieces, incoming: Pieces) -> None:
+        """Send to and receive from other members, all at once; at most one array to and from each."""
+
+    @abstractmethod
+    def spare(self, like: Flat, elements: int) -> Flat:
+        """An array (elements,) of the same type to receive into; the next call may give the same memory."""
+
+
+def parts(elements: int, size: int) -> list[slice]:
+    """Equal parts of an array, as `Communicator.bounds` has them."""
+    edges = [elements * rank // size for rank in range(size + 1)]
+    return [slice(low, high) for low, high in pairwise(edges)]
+
+
+# -- allreduce ---------------------------------------------------------------------------------------------
+
+
+def recursive_doubling(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
+    """array ← the reduction of all, in ⌊log₂ P⌋ rounds: in round k, partners are 2ᵏ apart.
+
+    Unless P is a power of two, 2ᵏ + r, the first 2r members form pairs, in which one reduces for both
+    first and hands back the result last. Both of two partners reduce in the order of ranks, so all members
+    end with the same bits. With an empty array this is a barrier.
+    """
+    rank, core = exchange.rank, _power_of_two(exchange.size)
+    extra = exchange.size - core
+    theirs = exchange.spare(flat, flat.size)
+    if rank < 2 * extra:
+        if rank % 2:
+            exchange.swap([(flat, rank - 1)], [])
+            exchange.swap([], [(flat, rank - 1)])
+            return
+        exchange.swap([], [(theirs, rank + 1)])
+        reduce(flat, theirs, flat)
+    position = rank // 2 if rank < 2 * extra else rank - extra
+    distance = 1
+    while distance < core:
+        other = position ^ distance
+        partner = 2 * other if other < extra else other + extra
+        exchange.swap([(flat, partner)], [(theirs, partner)])
+        first, second = (flat, theirs) if rank < partner else (theirs, flat)
+        reduce(first, second, flat)
+        distance *= 2
+    if rank < 2 * extra:
+        exchange.swap([(flat, rank + 1)], [])
+
+
+def recursive_doubling_cost(rank: int, size: int, payload_bytes: int) -> Cost:
+    """k messages each way with P = 2ᵏ + r; for the first 2r members 1 or k+1; k rounds, and 2 more if r > 0.
+
+    >>> recursive_doubling_cost(0, 4, 100), recursive_doubling_cost(1, 3, 100).messages_sent
+    (Cost(bytes_sent=200, bytes_received=200, messages_sent=2, rounds=2), 1)
+    """
+    core = _power_of_two(size)
+    steps, extra = core.bit_length() - 1, size - core
+    messages = steps if rank >= 2 * extra else 1 if rank % 2 else steps + 1
+    moved = messages * payload_bytes
+    return Cost(moved, moved, messages, steps + 2 * (extra > 0))
+
+
+def direct_allreduce(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
+    """array ← the reduction of all: every member reduces one part, and sends that to all."""
+    reduce_scatter(exchange, flat, reduce)
+    all_gather(exchange, flat)
+
+
+def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+    """n − own, and P − 1 times own, where own is this member's part of n: 2n (P−1)/P if parts are equal.
+
+    >>> direct_allreduce_cost(0, 4, 100, 4)
+    Cost(bytes_sent=600, bytes_received=600, messages_sent=6, rounds=2)
+    """
+    first = reduce_scatter_cost(rank, size, elements, itemsize)
+    second = all_gather_cost(rank, size, elements, itemsize)
+    return Cost(
+        first.bytes_sent + second.bytes_sent,
+        first.bytes_received + second.bytes_received,
+        first.messages_sent + second.messages_sent,
+        first.rounds + second.rounds,
+    )
+
+
+def doubling_is_faster(size: int, payload_bytes: int) -> bool:
+    """Whether an allreduce goes by recursive doubling rather than directly.
+
+    k (α + (β + γ) n) against 2 (P−1) α + (2β + γ) n (P−1)/P, with the k rounds of doubling.
+
+    >>> [doubling_is_faster(4, payload_bytes) for payload_bytes in (4, 500_000, 1_000_000)]
+    [True, True, False]
+    """
+    rounds = recursive_doubling_cost(0, size, 0).rounds
+    part = payload_bytes * (size - 1) / size
+    doubling = rounds * (MESSAGE_BYTES + (1 + REDUCED_BYTES) * payload_bytes)
+    return doubling <= 2 * (size - 1) * MESSAGE_BYTES + (2 + REDUCED_BYTES) * part
+
+
+def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+    """Of whichever algorithm is taken.
+
+    >>> [allreduce_cost(0, 8, elements, 4).rounds for elements in (1, 1_000_000)]
+    [3, 2]
+    """
+    if doubling_is_faster(size, elements * itemsize):
+        return recursive_doubling_cost(rank, size, elements * itemsize)
+    return direct_allreduce_cost(rank, size, elements, itemsize)
+
+
+# -- everyone to everyone ----------------------------------------------------------------------------------
+
+
+def reduce_scatter(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
+    """This member's part of the array ← ((x₀ + x₁) + x₂) + …, all members' in the order of ranks."""
+    own = parts(flat.size, exchange.size)
+    mine = flat[own[exchange.rank]]
+    theirs = exchange.spare(flat, mine.size * (exchange.size - 1)).reshape(exchange.size - 1, mine.size)
+    others = _others(exchange)
+    incoming = [(theirs[row], rank) for row, rank in enumerate(sorted(others))]
+    exchange.swap([(flat[own[rank]], rank) for rank in others], incoming)
+    by_rank = [*theirs[: exchange.rank], mine, *theirs[exchange.rank :]]
+    step = BLOCK_BYTES // flat.itemsize
+    for low in range(0, mine.size, step):
+        total, *rest, last = (array[low : low + step] for array in by_rank)
+        for block in rest:
+            reduce(total, block, total)
+        reduce(total, last, mine[low : low + step])
+
+
+def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+    """Sends all parts but its own, receives its own from all others.
+
+    >>> reduce_scatter_cost(0, 2, 3, 4)
+    Cost(bytes_sent=8, bytes_received=4, messages_sent=1, rounds=1)
+    """
+    own = _own_bytes(rank, size, elements, itemsize)
+    return Cost(elements * itemsize - own, (size - 1) * own, size - 1, 1)
+
+
+def all_gather(exchange: Exchange, flat: Flat) -> None:
+    """array ← every member's own part of it."""
+    own = parts(flat.size, exchange.size)
+    others = _others(exchange)
+    mine = flat[own[exchange.rank]]
+    exchange.swap([(mine, rank) for rank in others], [(flat[own[rank]], rank) for rank in others])
+
+
+def all_gather_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+    """Sends its own part to all others, receives all parts but its own.
+
+    >>> all_gather_cost(0, 2, 3, 4)
+    Cost(bytes_sent=4, bytes_received=8, messages_sent=1, rounds=1)
+    """
+    own = _own_bytes(rank, size, elements, itemsize)
+    return Cost((size - 1) * own, elements * itemsize - own, size - 1, 1)
+
+
+def all_to_all(exchange: Exchange, flat: Flat) -> None:
+    """Part i of the array ← part `rank` of member i's; by way of a spare array as large as this one."""
+    own = parts(flat.size, exchange.size)
+    others = _others(exchange)
+    theirs = exchange.spare(flat, flat.size)
+    exchange.swap(
+        [(flat[own[rank]], rank) for rank in others], [(theirs[own[rank]], rank) for rank in others]
+    )
+    for rank in others:
+        flat[own[rank]] = theirs[own[rank]]
+
+
+def all_to_all_cost(size: int, elements: int, itemsize: int) -> Cost:
+    """All parts but its own, each way.
+
+    >>> all_to_all_cost(4, 8, 4)
+    Cost(bytes_sent=24, bytes_received=24, messages_sent=3, rounds=1)
+    """
+    moved = elements * itemsize * (size - 1) // size
+    return Cost(moved, moved, size - 1, 1)
+
+
+# -- broadcast ---------------------------------------------------------------------------------------------
+
+
+def broadcast(exchange: Exchange, flat: Flat, root: int) -> None:
+    """array ← the root's: down a binomial tree, to all children at once, the largest subtree first."""
+    position = (exchange.rank - root) % exchange.size
+    if position:
+        parent = position & (position - 1)
+        exchange.swap([], [(flat, (parent + root) % exchange.size)])
+    children = [(child + root) % exchange.size for child in binomial_children(position, exchange.size)]
+    if children:
+        exchange.swap([(flat, child) for child in children], [])
+
+
+def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> Cost:
+    """A payload from its parent unless it is the root, one to each child; the tree is ⌊log₂ P⌋ deep.
+
+    >>> broadcast_cost(0, 4, 0, 100)
+    Cost(bytes_sent=200, bytes_received=0, messages_sent=2, rounds=2)
+    """
+    position = (rank - root) % size
+    children = len(binomial_children(position, size))
+    received = payload_bytes if position else 0
+    return Cost(children * payload_bytes, received, children, size.bit_length() - 1)
+
+
+def binomial_children(position: int, size: int) -> list[int]:
+    """Whom the member at `position` (the root is 0) sends to in a binomial tree over `size`.
+
+    >>> [binomial_children(position, 6) for position in range(6)]
+    [[4, 2, 1], [], [3], [], [5], []]
+    """
+    children, bit = [], 1
+    while bit < size and not position & (2 * bit - 1):
+        if position + bit < size:
+            children.append(position + bit)
+        bit *= 2
+    return children[::-1]
+
+
+# ----------------------------------------------------------------------------------------------------------
+
+
+def _others(exchange: Exchange) -> list[int]:
+    """All other ranks, beginning with the next one, so that not all send to the same member first."""
+    return [(exchange.rank + distance) % exchange.size for distance in range(1, exchange.size)]
+
+
+def _own_bytes(rank: int, size: int, elements: int, itemsize: int) -> int:
+    part = parts(elements, size)[rank]
+    return len(range(elements)[part]) * itemsize
+
+
+def _power_of_two(size: int) -> int:
+    """The largest power of two that is not larger."""
+    return 1 << (size.bit_length() - 1)

@@ -1,0 +1,238 @@
+"""Agents of one node on its processors: arrays are exchanged in memory that the agents' processes share"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from d5ray.distributed.communicators.agreement.call_signature import Signature
+from d5ray.distributed.communicators.communicator import Communicator, Group, numpy_dtype
+from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS
+from d5ray.distributed.communicators.shared_memory.arena import Arena
+from d5ray.distributed.communicators.shared_memory.barrier import Meeting
+from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
+from d5ray.distributed.communicators.shared_memory.channels import Lanes
+from d5ray.distributed.communicators.shared_memory.chunked import Staged
+from d5ray.distributed.communicators.shared_memory.doorbell import Bells
+from d5ray.distributed.communicators.shared_memory.message_passing import Receiving, Sending, exchange
+from d5ray.distributed.communicators.shared_memory.neighbor_sums import Neighbors
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, Folding
+from d5ray.distributed.communicators.shared_memory.segments import PAGE_BYTES, share
+from d5ray.distributed.communicators.shared_memory.segments import supported as supported
+from d5ray.distributed.communicators.shared_memory.zero_copy import Direct
+from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.topologies.topology import Topology
+from d5ray.errors import ConfigurationError, PeerLost
+
+SMALL_BYTES = 2**16  # up to here one meeting more costs as much as it saves
+
+
+@final
+class SharedMemory(Communicator):
+    """Collectives of members on one node; the fastest for arrays that come from `allocate`.
+
+    Large arrays of one allocation are worked on where they lie, each member on its part; all others go
+    through memory of the group by chunks. Sums are in the order of the ranks, and the same bits on all
+    members. Counted is what this member reads in the memory of others, and what others write to its own;
+    a round is a wait for other members. With n members and an array of B bytes of which this member has b:
+
+    - allreduce: B(n−1) either way up to `SMALL_BYTES`, else B − b + b(n−1)
+    - reduce_scatter: sends B − b, receives b(n−1); all_gather the other way round
+    - all_to_all: (n−1)B/n either way
+    - broadcast: sends B(n−1) at the root, receives B at the others
+    - to and from neighbours: B for each
+    """
+
+    backend = "shared_memory"
+    averages = True  # `_allreduce` and `_reduce_scatter` know "mean", which takes no pass of its own
+
+    def __init__(self, group: Group, topology: Topology) -> None:
+        super().__init__(group, topology)
+        if reason := supported():
+            raise ConfigurationError(f"{reason}: choose communicator='gloo'")
+        if len(set(group.nodes)) > 1:
+            raise ConfigurationError(
+                f"the members of {group.name!r} are on the nodes {', '.join(sorted(set(group.nodes)))}, but "
+                "share memory only on one: choose communicator='gloo'"
+            )
+        self._membership = Membership(group)
+        self._allocations = 0
+        self._watch = Watch(self._membership)
+        try:
+            self._arena = Arena(self._membership, self._watch)
+        except BaseException:
+            self._membership.leave()
+            raise
+        self._bells = Bells(self._arena, self._watch)
+        self._meeting = Meeting(self._arena, self._bells, self._watch)
+        self._lanes = Lanes(self._arena, self._bells, self._watch)
+        folding = Folding()
+        self._staged = Staged(self._arena, self._meeting, folding)
+        self._direct = Direct(self.rank, folding)
+        self._neighbors = Neighbors(self._arena, self._lanes, self._bells, folding)
+
+    def allocate(self, elements: int, dtype: str) -> Flat:
+        """A flat array of zeros (elements,) that all members of this group, and of its sub-groups, reach."""
+        self._watch.check()
+        kind = numpy_dtype(dtype)
+        length = elements * kind.itemsize
+        stride = max(1, -(-length // PAGE_BYTES)) * PAGE_BYTES
+        self._allocations += 1
+        key = f"allocate/{self._allocations}"
+        identity = self._agree(key, f"{elements:,} × {dtype}")
+        start = self.rank * stride
+        segment = share(self._membership, key, self.size * stride, start, start + stride)
+        ALLOCATIONS.add(segment, identity)
+        return segment.bytes[start : start + length].view(kind)
+
+    def common(self, elements: int, dtype: str) -> Flat:
+        """One flat array of zeros (elements,) in the memory of all members; it keeps no order of writes."""
+        self._watch.check()
+        kind = numpy_dtype(dtype)
+        stride = max(1, -(-elements * kind.itemsize // PAGE_BYTES)) * PAGE_BYTES
+        self._allocations += 1
+        key = f"common/{self._allocations}"
+        self._agree(key, f"{elements:,} × {dtype} in common")
+        segment = share(self._membership, key, stride, 0, stride if self.rank == 0 else 0)
+        return segment.bytes[: elements * kind.itemsize].view(kind)
+
+    def _agree(self, key: str, wanted: str) -> int:
+        """A number that all members know this allocation by; they must want the same."""
+        own = f"{secrets.randbits(62) | 1}|{wanted}"
+        answers = [answer.decode().split("|") for answer in self._membership.gather(key, own.encode())]
+        if len({words for _, words in answers}) > 1:
+            by_rank = "; ".join(f"rank {rank}: {words}" for rank, (_, words) in enumerate(answers))
+            error = ConfigurationError(
+                f"the members of a group allocate different arrays ({by_rank}): every member must ask for "
+                "the same"
+            )
+            raise self._watch.fail(error)
+        return int(answers[0][0])
+
+    def _close(self) -> None:
+        self._watch.end(PeerLost(self.rank, "this member has left the group"))
+        self._membership.leave()
+
+    # -- collectives -----------------------------------------------------------------------------------
+
+    def _allreduce(self, flat: Flat, operation: str, call: Signature) -> None:
+        if flat.nbytes <= SMALL_BYTES:
+            rounds = self._staged.fold_whole(flat, operation, call)
+            moved = (self.size - 1) * flat.nbytes
+        else:
+            parts = self.bounds(flat.size)
+            rounds = self._either(
+                flat,
+                call,
+                lambda arrays: self._direct.fold_and_gather(arrays, parts, operation),
+                lambda: self._staged.fold_all(flat, parts, operation, call),
+            )
+            own = self._own_bytes(flat, parts)
+            moved = flat.nbytes - own + (self.size - 1) * own
+        self._count(moved, moved, rounds)
+
+    def _reduce_scatter(self, flat: Flat, operation: str, call: Signature) -> None:
+        parts = self.bounds(flat.size)
+        rounds = self._either(
+            flat,
+            call,
+            lambda arrays: self._direct.fold_parts(arrays, parts, operation),
+            lambda: self._staged.fold_parts(flat, parts, operation, call),
+        )
+        own = self._own_bytes(flat, parts)
+        self._count(flat.nbytes - own, (self.size - 1) * own, rounds)
+
+    def _all_gather(self, flat: Flat, call: Signature) -> None:
+        parts = self.bounds(flat.size)
+        rounds = self._either(
+            flat,
+            call,
+            lambda arrays: self._direct.gather(arrays, parts),
+            lambda: self._staged.gather(flat, parts, call),
+        )
+        own = self._own_bytes(flat, parts)
+        self._count((self.size - 1) * own, flat.nbytes - own, rounds)
+
+    def _all_to_all(self, flat: Flat, call: Signature) -> None:
+        parts = self.bounds(flat.size)
+        rounds = self._either(
+            flat,
+            call,
+            lambda arrays: self._direct.transpose(arrays, parts),
+            lambda: self._staged.transpose(flat, parts, call),
+        )
+        moved = flat.nbytes - self._own_bytes(flat, parts)
+        self._count(moved, moved, rounds)
+
+    def _broadcast(self, flat: Flat, root: int, call: Signature) -> None:
+        rounds = self._either(
+            flat,
+            call,
+            lambda arrays: self._direct.spread(arrays, root),
+            lambda: self._staged.spread(flat, root, call),
+        )
+        if self.rank == root:
+            self._count((self.size - 1) * flat.nbytes, 0, rounds)
+        else:
+            self._count(0, flat.nbytes, rounds, messages=0)
+
+    def _barrier(self, call: Signature) -> None:
+        self._meeting.meet(call)
+        self._count(0, 0, 1)
+
+    # -- neighbours and pairs --------------------------------------------------------------------------
+
+    def _combine(
+        self, flat: Flat, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+    ) -> None:
+        self._watch.check()
+        self._neighbors.combine(flat, own, sources, targets, call)
+        self._count(len(targets) * flat.nbytes, len(sources) * flat.nbytes, 1, messages=len(targets))
+
+    def _exchange(
+        self,
+        outgoing: list[tuple[Any, int]],
+        incoming: list[tuple[Any, int]],
+        call: Signature,
+        tag: int,
+    ) -> None:
+        self._watch.check()
+        transfers: list[Sending | Receiving] = [
+            Sending(self._lanes, flat, rank, call, tag) for flat, rank in outgoing
+        ]
+        transfers += [Receiving(self._lanes, flat, rank, call, tag) for flat, rank in incoming]
+        exchange(transfers, call, self._bells)
+        self._count(
+            sum(flat.nbytes for flat, _ in outgoing),
+            sum(flat.nbytes for flat, _ in incoming),
+            1,
+            messages=len(outgoing),
+        )
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _either(
+        self,
+        flat: Flat,
+        call: Signature,
+        directly: Callable[[list[Flat]], None],
+        through_slots: Callable[[], int],
+    ) -> int:
+        """Do it on all members' arrays where they are large and lie in one allocation; gives the rounds."""
+        if flat.nbytes <= SMALL_BYTES:
+            return through_slots()
+        place, whole = ALLOCATIONS.find(flat)
+        self._meeting.meet(call, place)
+        arrays = [whole[offset : offset + flat.nbytes].view(flat.dtype) for offset in self._meeting.offsets()]
+        if not arrays:
+            return 1 + through_slots()
+        directly(arrays)
+        self._meeting.meet(call)
+        return 2
+
+    def _own_bytes(self, flat: Flat, parts: Sequence[slice]) -> int:
+        part = parts[self.rank]
+        return int((part.stop - part.start) * flat.itemsize)
+
+    def _count(self, sent: int, received: int, rounds: int, messages: int | None = None) -> None:
+        count = self.size - 1 if messages is None else messages
+        self._moved(sent=sent, received=received, messages=count, rounds=rounds)

@@ -1,0 +1,115 @@
+"""Waiting for words in shared memory that other members set: look, yield, then sleep until a bell rings"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import final
+
+from d5ray.distributed.communicators.agreement.call_signature import Signature
+from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, Arena
+from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
+from d5ray.distributed.communicators.shared_memory.deadlock import Standstill
+
+NAP_SECONDS = 0.02  # the longest sleep without a look around
+LOOKS = 16  # before the core is offered to others, which costs no more than a few looks if nobody wants it
+YIELD_SECONDS = 200e-6  # before it sleeps
+SYS_FUTEX, FUTEX_WAIT, FUTEX_WAKE = 202, 0, 1  # on x86-64; the wait is one between processes
+
+_C = ctypes.CDLL(None)
+_syscall = _C.syscall
+_syscall.argtypes = (
+    ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p,
+    ctypes.c_uint32,
+)  # fmt: skip
+_yield = _C.sched_yield  # gives up the interpreter's lock too, which os.sched_yield does not in all versions
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_NAP = _Timespec(0, int(NAP_SECONDS * 1e9))
+
+
+@final
+class Bells:
+    """A bell for every member: it sleeps on its own, others ring it when they changed what it waits for.
+
+    A line of words for each member: the bell, which takes another value with every ring; whether the member
+    sleeps; then what `Standstill` needs. Whoever changes a flag looks for sleepers behind a fence, whoever
+    goes to sleep looks at the flags behind a fence, so that one of the two sees the other.
+    """
+
+    def __init__(self, arena: Arena, watch: Watch) -> None:
+        self._words, self._first, self._address = arena.words, arena.bells, arena.address
+        self._rank = arena.rank
+        self._others = [other for other in range(arena.size) if other != arena.rank]
+        self._watch = watch
+        self._standstill = Standstill(arena)
+        self._rings = 0
+        self._lock = threading.Lock()
+
+    def fence(self) -> None:
+        """Let no later load overtake an earlier store, as a locked instruction does."""
+        self._lock.acquire()
+        self._lock.release()
+
+    def ring(self, member: int) -> None:
+        """Wake a member if it sleeps."""
+        self.fence()
+        self._wake(member)
+
+    def ring_all(self) -> None:
+        """Wake all that sleep; behind a fence already."""
+        for member in self._others:
+            self._wake(member)
+
+    def wait(self, ready: Callable[[], bool], awaited: Callable[[], Sequence[int]], call: Signature) -> None:
+        """Return when it is ready; `awaited` says for which members this one waits, in this call."""
+        for _ in range(LOOKS):
+            if ready():
+                return
+        until = time.monotonic() + YIELD_SECONDS
+        while time.monotonic() < until:
+            _yield()
+            if ready():
+                return
+        self._sleep(ready, awaited, call)
+
+    def _sleep(
+        self, ready: Callable[[], bool], awaited: Callable[[], Sequence[int]], call: Signature
+    ) -> None:
+        begin = time.monotonic()
+        bell = self._first + self._rank * LINE_WORDS
+        self._words[bell + 1] = 1
+        try:
+            while True:
+                self.fence()
+                heard = self._words[bell]
+                if ready():
+                    return
+                self._look(begin, awaited(), heard, call)
+                nap = ctypes.byref(_NAP)
+                _syscall(SYS_FUTEX, self._address + 8 * bell, FUTEX_WAIT, heard, nap, None, 0)
+        finally:
+            self._words[bell + 1] = 0
+            self._standstill.withdraw()
+
+    def _look(self, begin: float, awaited: Sequence[int], heard: int, call: Signature) -> None:
+        """Raise if this wait can have no good end."""
+        self._watch.look(begin, awaited)
+        if time.monotonic() > begin + NAP_SECONDS:
+            self._standstill.declare(heard, awaited[0], call)
+            if (error := self._standstill.between(awaited, self._wake)) is not None:
+                raise self._watch.fail(error)
+
+    def _wake(self, member: int) -> int:
+        """Ring if the member sleeps; gives the value of the bell, unlike that of any other ring."""
+        bell = self._first + member * LINE_WORDS
+        if not self._words[bell + 1]:
+            return 0
+        self._rings = (self._rings + 1) % 2**20
+        self._words[bell] = value = (self._rank % 2**11 + 1) * 2**20 + self._rings
+        _syscall(SYS_FUTEX, self._address + 8 * bell, FUTEX_WAKE, 1, None, None, 0)
+        return value

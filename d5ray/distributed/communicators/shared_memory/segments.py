@@ -1,0 +1,181 @@
+"""Memory that the processes of one node share: made, reserved, unlinked at once, cleaned up after the dead"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import platform
+import re
+import secrets
+import stat
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from d5ray.distributed.group.membership import Membership
+from d5ray.errors import ConfigurationError
+
+FOLDER = Path("/dev/shm")
+NAME = re.compile(r"d5ray-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}")  # of a file there
+MODE = 0o600
+REFUSAL = "refused: "  # instead of a path
+PAGE_BYTES = 4096
+START_TIME_FIELD = 19  # of /proc/<pid>/stat behind the name; man 5 proc counts it as the 22nd
+
+
+def supported() -> str | None:
+    """Why this machine cannot do it; None where it can."""
+    if sys.platform != "linux":
+        return f"shared memory between agents needs Linux, this is {sys.platform}"
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return (
+            f"shared memory between agents relies on the order in which x86-64 stores, this is "
+            f"{platform.machine()}"
+        )
+    if not os.access(FOLDER, os.W_OK):
+        return f"shared memory between agents needs a writable {FOLDER}"
+    return None
+
+
+@final
+class Segment:
+    """One file of `FOLDER`, mapped into this process as long as an array over it lives."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Raises `ConfigurationError` unless it is a file of this size that a process of this user made."""
+        descriptor = _opened(path)
+        weakref.finalize(self, os.close, descriptor)
+        if (found := os.fstat(descriptor).st_size) != size:
+            raise ConfigurationError(
+                f"{path} has {found:,} bytes, and the members of this group share {size:,}: it is not theirs"
+            )
+        self._descriptor, self._size = descriptor, size
+        self._reserved: dict[int, int] = {}
+        self.memory = mmap.mmap(descriptor, size)
+        self.bytes = np.frombuffer(self.memory, np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Take the memory of a part that always begins at `start`; without this a full folder kills."""
+        if stop > self._reserved.get(start, start):
+            stop = min(-(-stop // PAGE_BYTES) * PAGE_BYTES, self._size)  # a file is never enlarged
+            try:
+                os.posix_fallocate(self._descriptor, start, stop - start)
+            except OSError as error:
+                raise _refused(stop - start, error) from error
+            self._reserved[start] = stop
+
+
+def share(membership: Membership, key: str, size: int, start: int, stop: int) -> Segment:
+    """A segment of `size` bytes that all members map; this one reserves start to stop, a multiple of a page.
+
+    All call it with the same key, once. Where one fails, all raise `ConfigurationError`.
+    """
+    with ExitStack() as stack:
+        if membership.group.rank == 0:
+            membership.put(f"{key}/path", _offer(stack, size))
+        path = membership.take(f"{key}/path").decode()
+        outcome, segment = b"", None
+        try:
+            if path.startswith(REFUSAL):
+                raise ConfigurationError(path.removeprefix(REFUSAL))
+            segment = Segment(Path(path), size)
+            segment.reserve(start, stop)
+        except (ConfigurationError, OSError) as error:
+            outcome = str(_refused(size, error)).encode()
+        outcomes = membership.gather(f"{key}/mapped", outcome)
+    for outcome in filter(None, outcomes):
+        raise ConfigurationError(outcome.decode())
+    assert segment is not None
+    return segment
+
+
+def clean_up() -> None:
+    """Remove what processes of this user left that died before they could unlink it."""
+    for path in FOLDER.glob("d5ray-*-*-*"):
+        name = NAME.fullmatch(path.name)
+        if name is not None and _start_time(name["pid"]) != name["start"]:
+            with contextlib.suppress(OSError, ConfigurationError), _locked(path):
+                path.unlink()
+
+
+def _offer(stack: ExitStack, size: int) -> bytes:
+    """The path of a new file, which goes when the stack ends; or why there is none."""
+    try:
+        return str(stack.enter_context(_created(size))).encode()
+    except OSError as error:
+        return f"{REFUSAL}{_refused(size, error)}".encode()
+
+
+@contextmanager
+def _created(size: int) -> Iterator[Path]:
+    _clean_up_once()
+    path = FOLDER / f"d5ray-{os.getpid()}-{_start_time('self')}-{secrets.token_hex(8)}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.ftruncate(descriptor, size)
+        yield path
+    finally:
+        path.unlink()
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file alone during the block; `OSError` where one does who lives in another container."""
+    descriptor = _opened(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of a file that a process of this user made here; links and others' files are refused."""
+    if path.parent != FOLDER or not NAME.fullmatch(path.name):
+        raise ConfigurationError(f"{path} is no name of shared memory that a member of a group makes")
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(descriptor)
+    own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    if not own or stat.S_IMODE(found.st_mode) != MODE:
+        os.close(descriptor)
+        raise ConfigurationError(f"{path} is no file that this user alone may use: another process made it")
+    return descriptor
+
+
+@cache
+def _clean_up_once() -> None:
+    clean_up()
+
+
+def _start_time(pid: str) -> str:
+    """When the process started, in ticks since boot; empty when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[START_TIME_FIELD]
+
+
+def _refused(needed: int, error: Exception) -> ConfigurationError:
+    if isinstance(error, ConfigurationError):
+        return error
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        state = os.statvfs(FOLDER)
+        return ConfigurationError(
+            f"the agents of this node share memory and need {needed / 1e6:,.1f} MB in {FOLDER}, "
+            f"{state.f_bavail * state.f_frsize / 1e6:,.1f} MB are free: enlarge it (docker run "
+            "--shm-size=8g, mount -o remount,size=8g), or choose communicator='gloo'"
+        )
+    return ConfigurationError(
+        f"the agents of this node cannot share memory in {FOLDER}: {error}: choose communicator='gloo'"
+    )

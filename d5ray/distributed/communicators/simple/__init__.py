@@ -1,0 +1,1 @@
+"""Communicators without a network: of one agent, of one that is absent, and the oracle in threads"""

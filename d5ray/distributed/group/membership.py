@@ -1,0 +1,266 @@
+"""One member's place in a group: small values from the others, and the news when one of them is gone"""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, final
+
+from d5ray.distributed.authentication.handshake import Claim, Initiator, Refused
+from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate
+from d5ray.distributed.communicators.communicator import Group, Store
+from d5ray.distributed.group.rendezvous import (
+    FRAME_BYTES,
+    LENGTH,
+    MOST_KEY,
+    MOST_LABEL,
+    MOST_VALUE_BYTES,
+    MOST_WORDS,
+    PURPOSE,
+    frame,
+    message,
+)
+from d5ray.errors import ConfigurationError, D5Error, PeerLost
+from d5ray.frameworks.sockets import keep_alive
+
+NEWS_SECONDS = 1.0  # in which the news of a loss has spread
+LEFT_SECONDS = 1.0  # in which those who had all they need from a member that left are done with it
+REFUSED_SECONDS = 2.0  # for which a store that nobody listens at is asked again
+CROWDED_SECONDS = 30.0  # for which one is that hangs up, since too many want to be heard
+CLOSED = "the process that holds the group together is gone"
+
+
+@final
+class Membership:
+    """A connection to the group's `Rendezvous`, held open until `leave`: breaking it is being lost.
+
+    Keys are the group's own: (name, epoch) separates groups. Every wait is bounded by the group's time-out.
+    News come in a background thread, to all members in the same order. Both ends prove the run's secret
+    before anything else is said, and every frame carries proof of its sender.
+    """
+
+    def __init__(self, group: Group) -> None:
+        if group.store is None:
+            raise ConfigurationError(
+                f"the group {group.name!r} has no store: give the address of a Rendezvous where its members "
+                "meet"
+            )
+        self.group = group
+        self.left: list[int] = []  # the members that left, in that order
+        self._left_since = 0.0
+        self._failure: D5Error | None = None
+        self._values: dict[str, bytes] = {}
+        self._news = threading.Condition()
+        self._sending = threading.Lock()
+        self._ended = False
+        self._listeners: list[Callable[[], None]] = []
+        if len(group.label) > MOST_LABEL:
+            raise ConfigurationError(
+                f"the group's name and epoch have {len(group.label)} characters: at most {MOST_LABEL}"
+            )
+        claim = Claim(PURPOSE, group.label, group.rank)
+        self._connection, session = _connect(group.store, claim, group.timeout_seconds)
+        self._sender, self._receiver = session.sender(), session.receiver()
+        self._send(["enter", group.label, group.rank, group.size])
+        threading.Thread(target=self._listen, name="d5ray-membership", daemon=True).start()
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def put(self, key: str, value: bytes) -> None:
+        """Leave a value for the members: at most `MOST_VALUE_BYTES`, under a key of its own."""
+        if len(value) > MOST_VALUE_BYTES or len(key) > MOST_KEY:
+            raise ConfigurationError(
+                f"the value of {key[:MOST_KEY]!r} has {len(value):,} bytes: members leave each other small "
+                f"ones, of at most {MOST_VALUE_BYTES:,}"
+            )
+        self._send(["put", key, value.decode("latin-1")])
+
+    def take(self, key: str, seconds: float | None = None) -> bytes:
+        """The value of a key, waiting until somebody has put it; it stays there for others.
+
+        Raises what `failure` is once a member is gone, `PeerLost` when one left without having put it, or
+        when it takes longer than the time-out.
+        """
+        return self._take(key, None, seconds)
+
+    def gather(self, key: str, value: bytes) -> list[bytes]:
+        """Every member's value, by rank; all call it with the same key, which is used once."""
+        self.put(f"{key}/{self.group.rank}", value)
+        return [self._take(f"{key}/{rank}", rank, None) for rank in range(self.group.size)]
+
+    def _take(self, key: str, giver: int | None, seconds: float | None) -> bytes:
+        seconds = self.group.timeout_seconds if seconds is None else seconds
+        deadline = time.monotonic() + seconds
+        if key not in self._values:
+            self._send(["take", key])
+        with self._news:
+            self._news.wait_for(lambda: key in self._values or self._troubled(), timeout=seconds)
+            if self.left:  # what they have put is on its way
+                soon = min(NEWS_SECONDS, max(0.0, deadline - time.monotonic()))
+                self._news.wait_for(lambda: key in self._values or self._failure is not None, timeout=soon)
+            if key in self._values:
+                return self._values[key]
+        self.check(*range(self.group.size))
+        raise PeerLost(giver, f"nobody gave {key!r} to the group {self.group.label!r} within {seconds:g} s")
+
+    # -- news ------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> D5Error | None:
+        """Why the group cannot go on, the same on all members: one is lost or failed; or left a while ago."""
+        if self._failure is None and self.left and time.monotonic() > self._left_since + LEFT_SECONDS:
+            return _left(self.left[0])
+        return self._failure
+
+    def check(self, *awaited: int) -> None:
+        """Raise the group's failure if there is one, or `PeerLost` if one of the ranks awaited has left."""
+        for rank in self.left if awaited and self._failure is None else ():
+            if rank in awaited:
+                raise _left(rank)
+        if (failure := self.failure) is not None:
+            raise failure.with_traceback(None)
+
+    def explain(self, error: D5Error) -> D5Error:
+        """The cause of a broken exchange: the news about who is gone or failed, else `error` itself."""
+        with self._news:
+            self._news.wait_for(self._troubled, timeout=NEWS_SECONDS)
+            return self._failure or (_left(self.left[0]) if self.left else error)
+
+    def fail(self, error: D5Error) -> None:
+        """Tell all members that the group cannot go on, and why; they raise the same.
+
+        The first failure counts: it is this member's `failure` too when this returns.
+        """
+        rank, text = (error.rank, error.detail) if isinstance(error, PeerLost) else (None, str(error))
+        self._send(["failed", type(error).__name__, rank, text[:MOST_WORDS]])
+        with self._news:
+            self._news.wait_for(lambda: self._failure is not None, timeout=NEWS_SECONDS)
+        self._note(error)
+
+    def on_failure(self, call: Callable[[], None]) -> None:
+        """Call this, in another thread, when a member is lost or fails; at once if one is."""
+        with self._news:
+            self._listeners.append(call)
+            late = self._failure is not None
+        if late:
+            call()
+
+    def leave(self) -> None:
+        """End the membership: the others are told that this member left."""
+        if not self._ended:
+            self._ended = True
+            self._send(["leave"])
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _troubled(self) -> bool:
+        return self._failure is not None or bool(self.left)
+
+    def _send(self, words: list[Any]) -> None:
+        try:
+            with self._sending:
+                self._connection.sendall(frame(self._sender, words))
+        except OSError:
+            self._lose_store()
+
+    def _listen(self) -> None:
+        """Runs in a thread until the connection ends."""
+        try:
+            with self._connection.makefile("rb") as stream:
+                while header := stream.read(LENGTH.size):
+                    (length,) = LENGTH.unpack(header)
+                    if length > FRAME_BYTES:
+                        break
+                    self._hear(message(self._receiver, stream.read(length)))
+        except (OSError, ValueError, RecursionError, struct.error, D5Error):
+            pass
+        finally:
+            self._connection.close()
+        self._lose_store()
+
+    def _lose_store(self) -> None:
+        if not self._ended:
+            self._note(PeerLost(None, CLOSED))
+
+    def _hear(self, words: list[Any]) -> None:
+        match words:
+            case ["value", str(key), str(value)]:
+                with self._news:
+                    self._values[key] = value.encode("latin-1")
+                    self._news.notify_all()
+            case ["left", int(rank)]:
+                with self._news:
+                    self._left_since = self._left_since or time.monotonic()
+                    self.left.append(rank)
+                    self._news.notify_all()
+            case ["failed", str(kind), int() | None as rank, str(text)]:
+                self._note(_error(kind, rank, text))
+
+    def _note(self, failure: D5Error) -> None:
+        with self._news:
+            if self._failure is not None:
+                return
+            self._failure = failure
+            self._news.notify_all()
+            listeners = list(self._listeners)
+        for call in listeners:
+            call()
+
+
+@final
+class Prefixed:
+    """The values of a membership whose keys begin with a prefix of their own."""
+
+    def __init__(self, membership: Membership, prefix: str) -> None:
+        self._membership, self._prefix = membership, prefix
+
+    def put(self, key: str, value: bytes) -> None:
+        """As `Membership.put`."""
+        self._membership.put(f"{self._prefix}/{key}", value)
+
+    def take(self, key: str, seconds: float | None = None) -> bytes:
+        """As `Membership.take`."""
+        return self._membership.take(f"{self._prefix}/{key}", seconds)
+
+
+def _error(kind: str, rank: int | None, text: str) -> D5Error:
+    if kind == "PeerLost":
+        return PeerLost(rank, text)
+    return ConfigurationError(text) if kind == "ConfigurationError" else D5Error(text)
+
+
+def _left(rank: int) -> PeerLost:
+    return PeerLost(rank, "it left the group")
+
+
+def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket, Session]:
+    """A connection to the store, and the session of its handshake."""
+    begin = time.monotonic()
+    place = f"the store at {store.host}:{store.port}"
+    while True:
+        left = max(0.1, begin + seconds - time.monotonic())
+        connection = None
+        try:
+            connection = socket.create_connection((store.host, store.port), timeout=left)
+            keep_alive(connection)
+            session = initiate(connection, Initiator(store.secret, claim), min(left, HANDSHAKE_SECONDS))
+        except Refused as error:
+            _close(connection)
+            raise PeerLost(None, f"{place} is none of this run: {error}") from None
+        except (OSError, PeerLost) as error:
+            _close(connection)
+            patience = CROWDED_SECONDS if connection is not None else seconds
+            if isinstance(error, ConnectionRefusedError):
+                patience = REFUSED_SECONDS
+            if time.monotonic() - begin > min(seconds, patience) - 0.1:
+                raise PeerLost(None, f"{place} does not answer: {error}") from error
+            time.sleep(0.05)
+        else:
+            return connection, session
+
+
+def _close(connection: socket.socket | None) -> None:
+    if connection is not None:
+        connection.close()

@@ -1,0 +1,304 @@
+"""Where the members of groups meet, and what tells everyone else when one of them is gone"""
+
+import asyncio
+import json
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from d5ray.distributed.authentication.handshake import HELLO_BYTES, PROOF_BYTES, Responder
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.authentication.session import Receiver, Sender, Session
+from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS
+from d5ray.distributed.communicators.communicator import Store
+from d5ray.errors import D5Error
+from d5ray.frameworks.sockets import keep_alive
+
+LENGTH = struct.Struct("!I")
+PURPOSE = "rendezvous"
+GONE = "its process ended or its host is out of reach"
+MOST_STRANGERS = 256  # connections that have not proved themselves; more end the oldest of them
+MOST_MEMBERS = 2**16  # of a group
+MOST_ROOMS = 2**12
+MOST_LABEL, MOST_KEY = 512, 256  # characters
+MOST_WORDS = 2**16  # characters of the reason why a member failed
+MOST_VALUE_BYTES = 2**20
+MOST_KEYS, MOST_HELD_BYTES = 2**14, 2**24  # of one member's values; the oldest are forgotten
+MOST_UNREAD_BYTES = 2**26  # that were sent to a member and not taken
+ENTER_BYTES = 2**13  # the longest first frame
+FRAME_BYTES = 6 * MOST_VALUE_BYTES + 2**13  # the longest other one: JSON takes up to 6 bytes for one
+
+
+class _Wrong(Exception):
+    """A member sent what no member sends: its connection ends, for this reason."""
+
+
+@dataclass(eq=False)
+class _Member:
+    """One member's connection."""
+
+    rank: int
+    writer: asyncio.StreamWriter
+    sender: Sender
+    awaited: set[str] = field(default_factory=set)
+
+    def send(self, message: list[Any]) -> None:
+        if self.writer.is_closing():
+            return
+        self.writer.write(frame(self.sender, message))
+        if self.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+            self.writer.transport.abort()
+
+
+@dataclass
+class _Given:
+    """What one member left for the others: keys, the oldest first, and the length of all values."""
+
+    keys: dict[str, None] = field(default_factory=dict)
+    characters: int = 0
+
+
+@dataclass
+class _Room:
+    """One group at the rendezvous. News are sent to all members, and to those that come later."""
+
+    size: int
+    members: dict[int, _Member] = field(default_factory=dict)
+    entered: set[int] = field(default_factory=set)
+    values: dict[str, str] = field(default_factory=dict)
+    given: dict[int, "_Given"] = field(default_factory=dict)  # by each member
+    waiting: dict[str, set[_Member]] = field(default_factory=dict)
+    news: list[list[Any]] = field(default_factory=list)
+    failed: bool = False
+
+    def tell(self, news: list[Any]) -> None:
+        """Members hear the same news in the same order; of failures only the first."""
+        if news[0] == "failed":
+            if self.failed:
+                return
+            self.failed = True
+        self.news.append(news)
+        for member in self.members.values():
+            member.send(news)
+
+    def put(self, member: _Member, key: str, value: str) -> None:
+        """Keep a value for all; those of one member are bounded, and the oldest make room for new ones."""
+        own = self.given.setdefault(member.rank, _Given())
+        if len(key) > MOST_KEY or len(value) > MOST_VALUE_BYTES:
+            raise _Wrong(
+                f"the value of {key[:MOST_KEY]!r} has {len(value):,} bytes: at most {MOST_VALUE_BYTES:,}"
+            )
+        if key in self.values and key not in own.keys:
+            raise _Wrong(f"the value of {key!r} is another member's")
+        own.characters += len(value) - len(self.values.get(key, ""))
+        own.keys[key] = None
+        self.values[key] = value
+        while len(own.keys) > MOST_KEYS or own.characters > MOST_HELD_BYTES:
+            oldest = next(iter(own.keys))
+            del own.keys[oldest]
+            own.characters -= len(self.values.pop(oldest))
+        for waiter in self.waiting.pop(key, ()):
+            waiter.awaited.discard(key)
+            waiter.send(["value", key, value])
+
+    def take(self, member: _Member, key: str) -> None:
+        """Send a value when it is there."""
+        if key in self.values:
+            member.send(["value", key, self.values[key]])
+            return
+        if len(key) > MOST_KEY or len(member.awaited) >= MOST_KEYS:
+            raise _Wrong(f"it waits for {len(member.awaited):,} values: at most {MOST_KEYS:,}")
+        member.awaited.add(key)
+        self.waiting.setdefault(key, set()).add(member)
+
+    def forget(self, member: _Member) -> None:
+        """A member is not there any more: nothing is sent to it."""
+        del self.members[member.rank]
+        for key in member.awaited:
+            self.waiting[key].discard(member)
+            if not self.waiting[key]:
+                del self.waiting[key]
+
+
+@final
+class Rendezvous:
+    """A server on a free port of `host`, in a thread of this process; members connect with `Membership`.
+
+    It keeps small values by key for every group, and holds a connection to each member: when the connection
+    breaks, because the process ended or its host does not answer for 4 s, all others of the group are told.
+
+    Nothing is read from who has not proved the run's secret but the handshake, and frames carry proof of
+    their sender. What one member may leave here is bounded.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", secret: Secret | None = None) -> None:
+        """secret: of the run; None draws one, which `address` has."""
+        self._rooms: dict[str, _Room] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._closing = False
+        self._loop = asyncio.new_event_loop()
+        listener = socket.create_server((host, 0), backlog=512)
+        self.address = Store(host, listener.getsockname()[1], secret or Secret.new())
+        self._thread = threading.Thread(
+            target=self._serve, args=(listener,), name="d5ray-rendezvous", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the server and all connections."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(5.0)
+
+    def lose(self, label: str, rank: int, size: int) -> None:
+        """Tell the group's members, who may have come or not, that this one will not come."""
+        self._loop.call_soon_threadsafe(self._lose, label, rank, size)
+
+    def _lose(self, label: str, rank: int, size: int) -> None:
+        self._rooms.setdefault(label, _Room(size)).tell(["failed", "PeerLost", rank, GONE])
+
+    def _serve(self, listener: socket.socket) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(asyncio.start_server(self._welcome, sock=listener, backlog=512))
+        try:
+            loop.run_forever()
+        finally:
+            self._closing = True
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+            loop.run_until_complete(asyncio.sleep(0))  # connections are closed in the loop's next turn
+            loop.close()
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._strangers[writer] = None
+        if len(self._strangers) > MOST_STRANGERS:
+            next(iter(self._strangers)).transport.abort()
+        try:
+            keep_alive(writer.get_extra_info("socket"))
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                rank, session = await self._proved(reader, writer)
+                receiver = session.receiver()
+                entering = await _receive(reader, receiver, ENTER_BYTES)
+            self._strangers.pop(writer, None)
+            member = _Member(rank, writer, session.sender())
+            try:
+                room = self._entered(member, entering)
+                await self._attend(reader, receiver, member, room)
+            except _Wrong as wrong:
+                member.send(["failed", "ConfigurationError", None, str(wrong)])
+        except (OSError, EOFError, ValueError, RecursionError, D5Error, asyncio.CancelledError):
+            pass  # gone, or nobody of ours
+        finally:
+            self._tasks.discard(task)
+            self._strangers.pop(writer, None)
+            writer.close()
+
+    async def _proved(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[int, Session]:
+        """The rank of who has connected, and the session with it; raises `Refused`."""
+        responder = Responder(self.address.secret, PURPOSE)
+        writer.write(responder.challenge(await reader.readexactly(HELLO_BYTES)))
+        session = responder.admit(await reader.readexactly(PROOF_BYTES))
+        return responder.rank, session
+
+    def _entered(self, member: _Member, entering: list[Any]) -> _Room:
+        """The room that a member wants to enter, if it may."""
+        match entering:
+            case ["enter", str(label), int(rank), int(size)] if len(label) <= MOST_LABEL:
+                pass
+            case _:
+                raise ValueError(entering)
+        if rank != member.rank or rank not in range(size) or size > MOST_MEMBERS:
+            raise _Wrong(
+                f"a member of the group {label!r} has the rank {rank} of {size}: ranks begin with 0, and are "
+                "less than the group's size"
+            )
+        room = self._rooms.get(label)
+        if room is None or (not room.members and rank in room.entered):  # a name that is used again
+            room = self._rooms[label] = _Room(size)
+            self._make_room(label)
+        if size != room.size:
+            raise _Wrong(
+                f"the group {label!r} has {room.size} members, and the one with rank {rank} knows of {size}: "
+                "all must be given the same size"
+            )
+        if rank in room.entered:
+            raise _Wrong(
+                f"the group {label!r} has a member with rank {rank} already: every member has its own"
+            )
+        return room
+
+    def _make_room(self, newest: str) -> None:
+        """Forget the oldest groups that nobody is in, where there are too many."""
+        if len(self._rooms) > MOST_ROOMS:
+            empty = [label for label, room in self._rooms.items() if not room.members and label != newest]
+            for label in empty[: len(self._rooms) - MOST_ROOMS]:
+                del self._rooms[label]
+
+    async def _attend(
+        self, reader: asyncio.StreamReader, receiver: Receiver, member: _Member, room: _Room
+    ) -> None:
+        """Serve one member until it leaves or is gone."""
+        room.members[member.rank] = member
+        room.entered.add(member.rank)
+        for news in room.news:
+            member.send(news)
+        farewell: list[Any] = ["failed", "PeerLost", member.rank, GONE]
+        try:
+            while (request := await _receive(reader, receiver, FRAME_BYTES)) != ["leave"]:
+                _answer(room, member, request)
+            farewell = ["left", member.rank]
+        finally:
+            room.forget(member)
+            if not self._closing:  # the members see that themselves
+                room.tell(farewell)
+            if not room.members:
+                room.values.clear()
+                room.given.clear()
+                if len(room.entered) == room.size:
+                    self._rooms = {label: other for label, other in self._rooms.items() if other is not room}
+
+
+def _answer(room: _Room, member: _Member, request: list[Any]) -> None:
+    match request:
+        case ["put", str(key), str(value)]:
+            room.put(member, key, value)
+        case ["take", str(key)]:
+            room.take(member, key)
+        case ["failed", str(), int() | None as rank, str(text)] if len(text) <= MOST_WORDS:
+            if rank is not None and rank not in range(room.size):
+                raise _Wrong(f"it says that a member with rank {rank} failed, in a group of {room.size}")
+            room.tell(request)
+        case _:
+            raise ValueError(request)
+
+
+def frame(sender: Sender, message: list[Any]) -> bytes:
+    """A message as it travels: its length, then JSON under the session's key."""
+    sealed = sender.seal(json.dumps(message).encode())
+    return LENGTH.pack(len(sealed)) + sealed
+
+
+def message(receiver: Receiver, sealed: bytes) -> list[Any]:
+    """What was sealed; raises `Forged`, or `ValueError` for what is no list."""
+    found = json.loads(receiver.open(sealed))
+    if not isinstance(found, list):
+        raise ValueError(found)
+    return found
+
+
+async def _receive(reader: asyncio.StreamReader, receiver: Receiver, most: int) -> list[Any]:
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if length > most:
+        raise ValueError(length)
+    return message(receiver, await reader.readexactly(length))

@@ -1,0 +1,1 @@
+"""Meshes: replicas of a network over agents, in stages and parts, and who computes what"""

@@ -1,0 +1,108 @@
+"""What every agent of a mesh gets of the network, which is divided into parts and cut into stages"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.distributed.mesh.mesh import Mesh, Seat
+from d5ray.distributed.pipeline.negotiation import Ends
+from d5ray.errors import ConfigurationError
+from d5ray.networks.labelled import LabelledNetwork
+from d5ray.networks.network import Network
+from d5ray.networks.splitting.splitting import Splitting
+from d5ray.networks.stages.balanced import Balanced
+from d5ray.networks.stages.cut import Cutting
+from d5ray.networks.stages.cutting import pieces
+from d5ray.networks.stages.piece import Piece
+
+Array = np.ndarray[Any, Any]
+Parameters = dict[str, Array]
+
+
+@final
+@dataclass(frozen=True)
+class Share:
+    """One agent's: its pieces, in the order of its chunks, and what both ends of the whole are called."""
+
+    pieces: tuple[Piece, ...]
+    ends: Ends
+
+    @property
+    def parameters(self) -> int:
+        """How many it holds."""
+        return sum(value.size for piece in self.pieces for value in piece.network.parameters.values())
+
+
+@final
+class Shares:
+    """Those of all stages and parts; all replicas have the same.
+
+    Raises `ConfigurationError` for a cut or a split that does not fit the network.
+    """
+
+    def __init__(self, mesh: Mesh, whole: LabelledNetwork) -> None:
+        self.mesh = mesh
+        ends = Ends.of(whole)
+        self._splitting = Splitting(whole.network, mesh.split, mesh.parts) if mesh.parts > 1 else None
+        self._shares: dict[tuple[int, int], Share] = {}
+        for part in range(mesh.parts):
+            network = whole.network if self._splitting is None else self._splitting.part(part)
+            for stage, own in enumerate(_stages(mesh, network)):
+                self._shares[stage, part] = Share(own, ends)
+
+    def of(self, seat: Seat) -> Share:
+        """That of an agent."""
+        return self._shares[seat.stage, seat.part]
+
+    def whole(self, parameters: Sequence[Parameters], replica: int = 0) -> Parameters:
+        """The parameters, gradients or state of a replica's network, of those of all agents by rank."""
+        mesh = self.mesh
+        parts = [
+            {
+                name: value
+                for stage in range(mesh.stages)
+                for name, value in parameters[mesh.rank(Seat(replica, stage, part))].items()
+            }
+            for part in range(mesh.parts)
+        ]
+        return parts[0] if self._splitting is None else self._splitting.joined(parts)
+
+    def own(self, parameters: Mapping[str, Array], seat: Seat) -> Parameters:
+        """Those of these parameters of the whole network that an agent has, each as much as it has of it."""
+        names = {name for piece in self.of(seat).pieces for name in piece.network.parameters}
+        found = {name: value for name, value in parameters.items() if name in names}
+        return found if self._splitting is None else self._splitting.divided(found, seat.part)
+
+
+def _training(mesh: Mesh, network: Network) -> Cutting:
+    """The mesh's cut, balanced so that every piece has parameters; of several chunks one may do."""
+    cutting = mesh.cutting
+    if isinstance(cutting, Balanced):
+        try:
+            return replace(cutting, trains=True).cut(network)
+        except ConfigurationError:
+            if mesh.schedule.chunks == 1:
+                raise
+    return cutting
+
+
+def _stages(mesh: Mesh, network: Network) -> list[tuple[Piece, ...]]:
+    """The pieces of every stage. Raises `ConfigurationError` where the cut does not fit the mesh."""
+    cut = pieces(network, _training(mesh, network))
+    if len(cut) != mesh.pieces:
+        chunks = mesh.schedule.chunks
+        each = "" if chunks == 1 else f" × {chunks} chunks of {mesh.schedule!r}"
+        raise ConfigurationError(
+            f"{mesh.cutting!r} makes {len(cut)} pieces of the network, the mesh has {mesh.stages} stages"
+            f"{each}: name {mesh.pieces - 1} nodes with which further pieces begin, or leave cut out"
+        )
+    found = [cut[stage :: mesh.stages] for stage in range(mesh.stages)]
+    for stage, own in enumerate(found):
+        if not any(piece.network.parameters for piece in own):
+            raise ConfigurationError(
+                f"stage {stage} of the mesh has no parameters to train ({own[0]!r}): cut so that every stage "
+                "has some"
+            )
+    return found

@@ -1,0 +1,1 @@
+"""One-sided exchanges: agents that read and write each other without waiting"""

@@ -1,0 +1,283 @@
+"""The other agents, reached one-sidedly: `self.peers` of a distributed optimizer whose agents do not wait"""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from d5ray.distributed.communicators.communicator import Traffic
+from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.scheduler import Scheduler
+from d5ray.distributed.topologies.topology import Topology
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.host import host_view
+
+Array = np.ndarray[Any, Any]
+NOBODY: Mapping[int, int] = {}
+MOST_ARRAYS = 16  # in a letter
+LETTER_BYTES = 2**28  # that all of them may have, however small the window is
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """What an agent posted: the source's number-th letter to this agent, from 1.
+
+    returned: this agent posted it itself, to one that is gone; it was not delivered.
+    """
+
+    source: int
+    number: int
+    arrays: tuple[Array, ...]
+    returned: bool = False
+
+
+class PeerOperation(NamedTuple):
+    """One operation, as it is kept for the schedule. places: in which window, the how-many-th there."""
+
+    kind: str  # average, held, read, collect, post
+    number: int  # of this agent's operations, from 0
+    places: tuple[tuple[int, int], ...] = ()
+    letters: tuple[tuple[int, int], ...] = ()  # source and number of each collected; receiver, of one posted
+    seconds: float = 0.0
+    ended: int = 0  # ns of the scheduler's clock
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """For the events table."""
+        return {"number": self.number, "places": self.places, "letters": self.letters}
+
+
+class Peers(ABC):
+    """Every agent has a window, one array (n,) that others reach while it computes, and a mailbox.
+
+    Nothing here waits for another agent's step: a window is changed under its lock, which is held for the
+    time of a message at most, and a letter waits until its receiver looks.
+    """
+
+    def __init__(
+        self, *, rank: int, topology: Topology, scheduler: Scheduler, traffic: Traffic, seconds: float
+    ) -> None:
+        self.rank = rank
+        self.topology = topology
+        self.scheduler = scheduler
+        self.traffic = traffic
+        self.timeout_seconds = seconds
+        self.operations: deque[PeerOperation] = deque()  # whoever records them takes them out
+        self.gone: set[int] = set()  # agents that ended before their time, or have not come yet
+        self.complete = True  # whether all agents were there all the time
+        self.links: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # bytes to and from each agent
+        self._number = 0
+        self._posted: dict[int, int] = defaultdict(int)  # letters to each agent
+
+    @property
+    @abstractmethod
+    def window(self) -> Array:
+        """This agent's window (n,): to be read and written in `held` alone."""
+
+    @final
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that a letter has at most: `MOST_ARRAYS` windows in twice as many bits, or 256 MiB."""
+        return max(2 * MOST_ARRAYS * self.window.nbytes, LETTER_BYTES)
+
+    # -- windows ---------------------------------------------------------------------------------------
+
+    @final
+    def average(self, peer: int) -> None:
+        """Both windows ← ½ (own + the peer's), at once: nobody sees or changes one of them in between.
+
+        Whoever averages with whom at the same time, there is no deadlock: of two windows the one with the
+        lower rank is taken first. If the peer is gone, nothing happens.
+        """
+        self._check(peer)
+        if peer in self.gone:
+            return
+        with self._timed() as (begin, number):
+            places = self._average(peer, number)
+        if places:
+            self._count(peer, self.window.nbytes, self.window.nbytes, 2)
+            self._done("average", number, begin, places=places)
+
+    @final
+    @contextmanager
+    def held(self, x: Any) -> Iterator[None]:
+        """x (n,) ← the window; after the block the window ← x. Nobody else reaches the window meanwhile."""
+        flat = host_view(x)
+        with self._timed() as (begin, number):
+            order = self._take(number)
+        try:
+            flat[...] = self.window
+            yield
+            self.window[...] = flat
+        finally:
+            self._release()
+        self._done("held", number, begin, places=((self.rank, order),))
+
+    @final
+    def read(self, into: Any) -> None:
+        """into (n,) ← the window."""
+        flat = host_view(into)
+        with self._timed() as (begin, number):
+            order = self._take(number)
+            flat[...] = self.window
+            self._release()
+        self._done("read", number, begin, places=((self.rank, order),))
+
+    # -- letters ---------------------------------------------------------------------------------------
+
+    @final
+    def post(self, to: int, *arrays: Any) -> None:
+        """Send arrays to an agent's mailbox; they may be changed when this returns, which is at once."""
+        self._check(to)
+        if not 0 < len(arrays) <= MOST_ARRAYS:
+            raise ConfigurationError(f"a letter has {len(arrays)} arrays: give 1 to {MOST_ARRAYS}")
+        flat = tuple(host_view(array) for array in arrays)
+        if (size := sum(array.nbytes for array in flat)) > self.most_bytes:
+            raise ConfigurationError(
+                f"a letter has {size:,} bytes: receivers take at most {self.most_bytes:,}, for a window of "
+                f"{self.window.nbytes:,}"
+            )
+        self._posted[to] += 1
+        letter = Letter(self.rank, self._posted[to], tuple(array.copy() for array in flat))
+        with self._timed() as (begin, number):
+            self._post(to, letter)
+        self._count(to, sum(array.nbytes for array in flat), 0, 1)
+        self._done("post", number, begin, letters=((to, letter.number),))
+
+    @final
+    def collect(
+        self, wait_for: Mapping[int, int] = NOBODY, most: Mapping[int, int] | None = None
+    ) -> list[Letter]:
+        """The letters that have come since the last time, in the order in which they came.
+
+        wait_for: how many letters must have come in all, from some agents by rank, before this returns.
+        most: how many it may have given in all, of each agent; later ones are left for another time.
+        """
+        with self._timed() as (begin, number):
+            wanted = {source: count for source, count in wait_for.items() if source not in self.gone}
+            letters = self._collect(number, wanted, most)
+        for letter in letters:
+            received = sum(array.nbytes for array in letter.arrays)
+            self.traffic.bytes_received += received
+            self.links[letter.source][1] += received
+        self._done(
+            "collect", number, begin, letters=tuple((letter.source, letter.number) for letter in letters)
+        )
+        return letters
+
+    # -- neighbours ------------------------------------------------------------------------------------
+
+    @final
+    def neighbors(self, round: int = 0) -> tuple[int, ...]:
+        """Whom this agent sends to at this round; in the place of one that is gone stand its neighbours."""
+        return reachable(self.topology, self.rank, round, self.gone)
+
+    # -- what a world fills ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _average(self, peer: int, number: int) -> tuple[tuple[int, int], ...]:
+        """Average with the peer; (rank, order) in both windows, nothing if the peer turned out to be gone."""
+
+    @abstractmethod
+    def _take(self, number: int) -> int:
+        """Take the own window's lock; the order of this operation there."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Give the lock back."""
+
+    @abstractmethod
+    def _post(self, to: int, letter: Letter) -> None: ...
+
+    @abstractmethod
+    def _collect(
+        self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None
+    ) -> list[Letter]: ...
+
+    def lose(self, rank: int) -> None:
+        """An agent is gone: nobody waits for it, or sends to it."""
+        self.gone.add(rank)
+        self.complete = False
+
+    def admit(self, rank: int, address: Address | None = None) -> None:
+        """An agent that was gone is there again, or came at last; in the real world at this address."""
+        self.gone.discard(rank)
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Return when the letters that were posted have been delivered, or came back."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Serve the others no longer."""
+
+    # --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _timed(self) -> Iterator[tuple[int, int]]:
+        begin, number = self.scheduler.now(), self._number
+        self._number += 1
+        try:
+            yield begin, number
+        finally:
+            self.traffic.nanoseconds += self.scheduler.now() - begin
+            self.traffic.operations += 1
+
+    def _done(
+        self,
+        kind: str,
+        number: int,
+        begin: int,
+        places: tuple[tuple[int, int], ...] = (),
+        letters: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        ended = self.scheduler.now()
+        seconds = (ended - begin) * 1e-9
+        self.operations.append(PeerOperation(kind, number, places, letters, seconds, ended))
+
+    def _count(self, peer: int, sent: int, received: int, rounds: int) -> None:
+        self.links[peer][0] += sent
+        self.links[peer][1] += received
+        self.traffic.bytes_sent += sent
+        self.traffic.bytes_received += received
+        self.traffic.messages_sent += 1
+        self.traffic.rounds += rounds
+
+    def _check(self, peer: int) -> None:
+        if peer == self.rank or peer not in range(self.topology.agents):
+            raise ConfigurationError(
+                f"rank {peer!r} is none of the other agents of {self.rank}: the ranks are 0 to "
+                f"{self.topology.agents - 1}"
+            )
+
+
+def reachable(topology: Topology, rank: int, round: int, gone: Collection[int]) -> tuple[int, ...]:
+    """Out-neighbours at a round, ascending; one that is gone is replaced by its own, so that a connected
+    graph stays connected."""
+    found: set[int] = set()
+    passed: set[int] = set()
+    ahead = list(topology.out_neighbors(rank, round))
+    while ahead:
+        other = ahead.pop()
+        if other not in gone:
+            found.add(other)
+        elif other not in passed:
+            passed.add(other)
+            ahead += topology.out_neighbors(other, round)
+    return tuple(sorted(found - {rank}))
+
+
+def sorted_out(letters: deque[Letter], most: Mapping[int, int] | None) -> list[Letter]:
+    """Take out the letters that are wanted; the others stay."""
+    taken = [
+        letter
+        for letter in letters
+        if most is None or letter.returned or letter.number <= most.get(letter.source, 0)
+    ]
+    for letter in taken:
+        letters.remove(letter)
+    return taken

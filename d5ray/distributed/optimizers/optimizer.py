@@ -1,0 +1,252 @@
+"""What a distributed optimizer is: a `step` that speaks only to x, gradient, apply and communication"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from d5ray.distributed.buffers import Kept, Untrained
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.parameter_server.client import Server
+from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
+from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
+from d5ray.errors import ConfigurationError
+from d5ray.networks.executor import Executor
+from d5ray.training.batch import Batch
+from d5ray.training.optimizers.optimizer import Optimizer, State
+
+if TYPE_CHECKING:
+    from d5ray.distributed.topologies.requirements import Requirement
+
+Range = tuple[int, int]  # elements [begin, end) of the flat gradient
+
+
+class DistributedOptimizer(ABC):
+    """Level 3: subclass it, write `step`, and hand the class (or an instance) to an `Experiment`.
+
+    One instance lives on every agent. `step` may use
+      self.x               the agent's flat parameters (n,), an array of the framework; change it in place
+      self.gradient(batch) the flat gradient (n,) at self.x; a buffer that the next call overwrites
+      self.apply(g)        the base optimizer's own update of self.x
+      self.communication   the `Communicator` of all agents
+      self.server          the parameter servers, see `Server`; with `uses_server = True` in the class
+      self.peers           the other agents one-sidedly, see `Peers`; with `uses_peers = True` in the class
+      self.learning_rate   of the base optimizer
+      self.rng             a NumPy generator, different on every agent, equal for equal seeds
+      self.shared_rng      a NumPy generator that gives the same on every agent
+    An `__init__` argument, kept under its name, is a hyperparameter of the subclass. Buffers are made in
+    `start`, not in `__init__`. What is evaluated is always self.x, as the step before left it.
+
+    `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
+    what becomes of state that is not trained, such as BatchNorm's statistics, before an evaluation.
+
+    `uses_server` asks for parameter servers; `consistency`, `server_rule` and `server_optimizer` say how they
+    work, unless the experiment's `Servers` say something else. `asynchronous` agents are evaluated when all
+    have ended, since each ends at its own time; what they did can be replayed, unless `replayable` is False.
+    With `lingers` an agent that has done its steps calls `linger` until all have done theirs.
+    With `shares_parameters` all agents have the same x in memory.
+
+    After an agent's death `start` is called anew on those that go on. With `one_model` they all take the
+    parameters, untrained state, base optimizer's state and `shared_state` of the one that is furthest, and
+    prove by a hash that they are the same; `one_model = False` says that every agent has a model of its own,
+    and keeps it with its base optimizer's state. `shared_state` names attributes that are alike on all
+    agents, `own_state` those that each agent has for itself; "memory.residual" is in a dictionary. What else
+    `start` makes begins anew.
+    """
+
+    needs: "tuple[Requirement, ...]" = ()
+    untrained: Untrained = Kept()
+    uses_server = False
+    uses_peers = False
+    asynchronous = False
+    replayable = True
+    lingers = False
+    shares_parameters = False
+    one_model = True
+    shared_state: tuple[str, ...] = ()
+    own_state: tuple[str, ...] = ()
+
+    _executor: Executor
+    _ranges: tuple[Range, ...]
+    base: Optimizer
+    communication: Communicator
+    server: Server
+    peers: Peers
+    rng: np.random.Generator
+    shared_rng: np.random.Generator
+    loss: float = float("nan")
+    update_ns: int = 0
+    _moment: int = 0  # the step of the run that is under way
+
+    @abstractmethod
+    def step(self, batch: Batch) -> None:
+        """One step of this agent on its share of the step's samples."""
+
+    def start(self) -> None:  # noqa: B027 - most subclasses have nothing to do here
+        """Called once on the agent before the first step, when self.x is set: make buffers here."""
+
+    @final
+    @property
+    def one_sided(self) -> bool:
+        """Whether a step needs no other agent's step, but servers, windows or memory alone."""
+        return self.uses_server or self.uses_peers or self.shares_parameters
+
+    @property
+    def consistency(self) -> Consistency:
+        """When its parameter servers apply pushes, and let read."""
+        return Asynchronous()
+
+    @property
+    def server_rule(self) -> ServerRule:
+        """How its parameter servers make updates of pushes."""
+        return Descend()
+
+    @property
+    def server_optimizer(self) -> Optimizer | None:
+        """Level 2 at its parameter servers; None: the experiment's own optimizer."""
+        return None
+
+    def finish(self) -> None:  # noqa: B027 - most have nothing to bring
+        """Called before an evaluation: bring into self.x what is to be evaluated."""
+
+    def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
+        """Called before the step after an evaluation: bring back into self.x what `finish` replaced."""
+
+    def linger(self, round: int) -> None:  # noqa: B027 - called with `lingers` alone
+        """Called at the pace of the steps while others still train; rounds count on from this one's steps."""
+
+    def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
+        """Raise `ConfigurationError` if this cannot train a model of so many parameters; called unbound."""
+
+    @final
+    def bind(
+        self,
+        *,
+        executor: Executor,
+        base: Optimizer,
+        communication: Communicator,
+        rng: np.random.Generator,
+        shared_rng: np.random.Generator | None = None,
+        server: Server | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        """Give this instance what its step uses; called by the agent, on all agents at once."""
+        self._hyperparameters = _hyperparameters(self)
+        self._executor = executor
+        self._ranges = ((0, len(executor.parameters)),)
+        self._states: dict[Range, State] = {}
+        self.base = base
+        self.communication = communication
+        if server is not None:
+            self.server = server
+        if peers is not None:
+            self.peers = peers
+        self.rng = rng
+        self.shared_rng = np.random.default_rng(0) if shared_rng is None else shared_rng
+        self.start()
+        for path in (*self.shared_state, *self.own_state):
+            if not hasattr(self, name := path.partition(".")[0]):
+                raise ConfigurationError(
+                    f"{type(self).__name__} names {path!r} in shared_state or own_state, but has no {name!r} "
+                    "after start: make it there, or take it out"
+                )
+
+    @property
+    def x(self) -> Any:
+        """The flat parameters (n,). Assigning copies into the buffer that the model's tensors view."""
+        return self._executor.parameters
+
+    @x.setter
+    def x(self, value: Any) -> None:
+        parameters = self._executor.parameters
+        if value is not parameters:
+            parameters[...] = value
+
+    @property
+    def learning_rate(self) -> float:
+        """The base optimizer's learning rate, at the step under way."""
+        return self.base.at(self._moment).learning_rate
+
+    @final
+    def buckets(self, bucket_bytes: int) -> None:
+        """Let `gradient` announce in pieces of at least so many bytes; to be called in `start`."""
+        self._ranges = self._executor.buckets(bucket_bytes)
+
+    @final
+    def gradient(self, batch: Batch, on_ready: Callable[[Any], None] | None = None) -> Any:
+        """The flat gradient (n,) of the loss on this agent's samples at self.x, times the batch's weight.
+
+        The weight is 1 but where a remainder gives agents shares of different size; with it the mean over
+        the agents is the mean over the samples. An agent without samples gets zeros.
+
+        on_ready(bucket) is called for every bucket (a piece of the flat gradient, see `buckets`) as soon as
+        it is complete, while the backward pass goes on: in the same order on every agent, with or without
+        samples. From then on the bucket is the callee's.
+        """
+        gradients, weight, self._moment = self._executor.gradients, batch.weight, batch.step
+        if self.base.prepares:
+            self.base.prepare(self._executor.parameters, self._state_of(slice(0, len(gradients))))
+
+        def announce(begin: int, end: int) -> None:
+            assert on_ready is not None
+            bucket = gradients[begin:end]
+            if weight != 1.0:
+                bucket *= weight
+            on_ready(bucket)
+
+        if len(batch.labels) == 0:
+            self.loss = float("nan")
+            gradients[...] = 0
+            for begin, end in self._ranges if on_ready else ():
+                announce(begin, end)
+        elif on_ready:
+            self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels, on_ready=announce)
+        else:
+            self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels)
+            if weight != 1.0:
+                gradients *= weight
+        return gradients
+
+    @final
+    def apply(self, gradient: Any, part: slice | None = None) -> None:
+        """x ← the base optimizer's update of x by this flat gradient (n,); of a part of x by the same part.
+
+        What the base optimizer remembers is made when it is first asked, and for every part of its own: who
+        applies one slice alone pays for the state of that slice alone.
+        """
+        now = self.communication.scheduler.now
+        begin = now()
+        part = slice(0, len(gradient)) if part is None else part
+        self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part))
+        self.update_ns += now() - begin
+
+    def _state_of(self, part: slice) -> State:
+        """What the base optimizer remembers of a part of the parameters."""
+        x, own = self._executor.parameters, (part.start, part.stop)
+        if own not in self._states:
+            if self.base.whole and own != (0, len(x)):
+                raise ConfigurationError(
+                    f"{self.base!r} must see all parameters at once, but {self!r} updates them part by part: "
+                    "choose an element-wise rule such as SGD or Adam, or AllreduceSGD"
+                )
+            self._states[own] = self.base.state_for(x[part], self._executor.slots)
+            self.base.begin_at(self._states[own], self._moment)
+        return self._states[own]
+
+    @final
+    def settle(self) -> None:
+        """Bring into self.x, and the state that is not trained, what is evaluated; called by all agents."""
+        self.finish()
+        self.untrained.settle(self.communication, self._executor.untrained, self._executor.counters)
+
+    def __repr__(self) -> str:
+        own = {name: getattr(self, name) for name in _hyperparameters(self)}
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in own.items())})"
+
+
+def _hyperparameters(optimizer: DistributedOptimizer) -> tuple[str, ...]:
+    """The names that `__init__` set: those that an instance has before it is bound."""
+    names: tuple[str, ...] = vars(optimizer).get("_hyperparameters", tuple(vars(optimizer)))
+    return tuple(name for name in names if not name.startswith("_"))

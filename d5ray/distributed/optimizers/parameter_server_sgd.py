@@ -1,0 +1,159 @@
+"""SGD with parameter servers: agents push gradients and pull parameters; the server makes the updates"""
+
+from typing import final
+
+from d5ray.checks import check_count
+from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.optimizers.exploring import Exploring
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.consistency import Consistency, StaleSynchronous, Synchronous
+from d5ray.distributed.parameter_server.server_rules import DelayCompensated, ServerRule, StalenessAware
+from d5ray.errors import ConfigurationError
+from d5ray.training.arrays import zeros_like
+from d5ray.training.batch import Batch
+
+
+class ServerSGD(DistributedOptimizer):
+    """One gradient a step to the servers, and their parameters back; subclasses say how the servers work.
+
+    compressor: pushes are C(g + e), e ← g + e − C(g + e), with an e of every agent; pulls stay as they are.
+    """
+
+    uses_server = True
+
+    def __init__(self, compressor: Compressor | None = None) -> None:
+        if compressor is not None and not isinstance(compressor, Compressor):
+            raise ConfigurationError(
+                f"compressor is {compressor!r}: it must be a Compressor such as TopK(0.01), or None"
+            )
+        self.compressor = compressor
+
+    def start(self) -> None:
+        if self.compressor is not None:
+            self.server.compress(self.compressor, self.rng)
+
+    @final
+    def step(self, batch: Batch) -> None:
+        self.server.push_pull(self.gradient(batch), into=self.x)
+
+    @final
+    def finish(self) -> None:
+        self.server.pull(into=self.x)
+
+
+@final
+class ParameterServerSGD(ServerSGD):
+    """x ← U( (1/P) Σ_i g_i(x), x ) at the servers
+
+    U is the base optimizer's update, whose state the servers have. Centralized, synchronous and consistent:
+    every step equals that of `AllreduceSGD`. With `backups` b an update takes the P − b gradients that come
+    first (Chen et al., arXiv:1604.00981).
+    """
+
+    def __init__(self, backups: int = 0, compressor: Compressor | None = None) -> None:
+        super().__init__(compressor)
+        self.backups = backups
+        Synchronous(backups)
+
+    @property
+    def consistency(self) -> Consistency:
+        return Synchronous(self.backups)
+
+
+@final
+class ASGD(ServerSGD):
+    """x ← U( g_i(x_{t−τ}), x_t ) at the servers, whenever a gradient comes
+
+    τ is how many updates the gradient's agent has not seen. Centralized and asynchronous: nobody waits for
+    anybody (Downpour with a period of 1: Dean et al., NIPS 2012; Lian et al., arXiv:1506.08272). With one
+    agent it is the base optimizer itself.
+    """
+
+    asynchronous = True
+
+
+@final
+class StaleSynchronousSGD(ServerSGD):
+    """x ← U( g_i(x') / P, x ) at the servers, where x' lacks at most the last `bound` pushes of any agent
+
+    (SSP: Ho et al., NIPS 2013.) Centralized, stale-synchronous: a fast agent waits when it would be more than
+    `bound` steps ahead of the slowest. With a bound of 0 and SGD it is `ParameterServerSGD`.
+    """
+
+    asynchronous = True
+
+    def __init__(self, bound: int, compressor: Compressor | None = None) -> None:
+        super().__init__(compressor)
+        self.bound = bound
+        StaleSynchronous(bound)
+
+    @property
+    def consistency(self) -> Consistency:
+        return StaleSynchronous(self.bound)
+
+
+@final
+class StalenessAwareSGD(ServerSGD):
+    """ASGD with the learning rate η / max(τ, 1) for a gradient that lacks τ updates
+
+    (Zhang et al., arXiv:1511.05950.) Centralized and asynchronous.
+    """
+
+    asynchronous = True
+
+    @property
+    def server_rule(self) -> ServerRule:
+        return StalenessAware()
+
+
+@final
+class DelayCompensatedASGD(ServerSGD):
+    """x ← U( g + λ g ⊙ g ⊙ (x − x_read), x ) at the servers
+
+    x_read is what the agent had read when it computed g; λ is `lam`, and with `decay` it adapts (DC-ASGD-c
+    and -a: Zheng et al., arXiv:1609.08326). Centralized and asynchronous. With λ = 0 it is `ASGD`.
+    """
+
+    asynchronous = True
+
+    def __init__(self, lam: float, decay: float | None = None, compressor: Compressor | None = None) -> None:
+        super().__init__(compressor)
+        self.lam = lam
+        self.decay = decay
+        DelayCompensated(lam, decay)
+
+    @property
+    def server_rule(self) -> ServerRule:
+        return DelayCompensated(self.lam, self.decay)
+
+
+@final
+class Downpour(Exploring):
+    """x_i ← x_i − η g_i, a ← a + g_i; every n_push steps the servers get a, every n_fetch steps x_i ← theirs
+
+    (Downpour SGD: Dean et al., NIPS 2012.) n_push is `push_period`, n_fetch `fetch_period`; the agent's own
+    steps between two fetches are plain SGD with the base optimizer's learning rate, the servers' update is
+    the base optimizer's. Centralized and asynchronous; with periods of 1 it is `ASGD`.
+    """
+
+    asynchronous = True
+
+    def __init__(self, push_period: int = 1, fetch_period: int = 1) -> None:
+        check_count("push_period", push_period, low=1)
+        check_count("fetch_period", fetch_period, low=1)
+        self.push_period = push_period
+        self.fetch_period = fetch_period
+
+    def start(self) -> None:
+        super().start()
+        self.accrued = zeros_like(self.x)
+
+    def step(self, batch: Batch) -> None:
+        gradient = self.gradient(batch)
+        self.accrued += gradient
+        self.x -= self.learning_rate * gradient
+        if (batch.step + 1) % self.push_period == 0:
+            self.server.push(self.accrued)
+            self.accrued[...] = 0
+        if (batch.step + 1) % self.fetch_period == 0:
+            self.server.pull(into=self.x)

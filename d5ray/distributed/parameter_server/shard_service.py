@@ -1,0 +1,382 @@
+"""A shard that other processes reach: requests come in by threads, one after the other into the shard"""
+
+import json
+import os
+import threading
+from collections.abc import Collection, Sequence
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
+from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
+from d5ray.distributed.communicators.communicator import plain_dtype
+from d5ray.distributed.compression.compressor import Compressor, computed_in
+from d5ray.distributed.compression.plain_data import found
+from d5ray.distributed.parameter_server.requests import Array, Request
+from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.shard import Shard
+from d5ray.distributed.rpc.frames import Frame, Unexpected
+from d5ray.distributed.rpc.service import Address, Connection, Service
+from d5ray.errors import ConfigurationError, PeerLost
+
+if TYPE_CHECKING:
+    from d5ray.distributed.parameter_server.remote_client import RemoteServer
+
+BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
+ANSWER = 20
+NOTHING = -1  # no place in shared memory
+PURPOSE = "server"
+DESCRIPTION_BYTES = 2**16  # of a compressor, at most
+LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there
+
+
+@final
+class ShardServer:
+    """Holds one shard, from the moment an agent brings its first parameters.
+
+    above: the root's shard, if this is the server of a group: see `Relay`. node, host: where it runs.
+    """
+
+    def __init__(
+        self,
+        settled: Settled,
+        members: Sequence[int],
+        *,
+        secret: Secret,
+        node: str,
+        host: str,
+        group: int | None = None,
+        seconds: float = 120.0,
+        encrypted: bool = False,
+        guests: Collection[int] = (),
+    ) -> None:
+        """members: the ranks that take part. guests: those that may ask too, and are not waited for."""
+        self._settled, self._members = settled, tuple(members)
+        self._group, self._seconds = group, seconds
+        self._secret, self._node, self._encrypted = secret, node, encrypted
+        self._lock = threading.Lock()
+        self._begun = threading.Event()
+        self._shard: Shard | None = None
+        self._above: Address | None = None
+        self._relay: Relay | None = None
+        self.service_ns = 0  # spent in the shard
+        self.requests = 0
+        self._service = Service(
+            self._serve,
+            node=node,
+            host=host,
+            secret=secret,
+            purpose=PURPOSE,
+            ranks=frozenset((*members, *guests)),
+            encrypted=encrypted,
+        )
+
+    @property
+    def address(self) -> Address:
+        """Where agents reach it."""
+        return self._service.address
+
+    def relay_to(self, above: Address) -> None:
+        """This is the server of a group; the root's shard is there."""
+        self._above = above
+
+    def begin(self, x: Array) -> None:
+        """The first parameters (n,); later ones are ignored."""
+        with self._lock:
+            if self._shard is None:
+                self._shard = self._make(x)
+                self._begun.set()
+
+    def state(self) -> dict[str, Any] | None:
+        """Everything that `restore` needs; None before the first parameters came."""
+        with self._lock:
+            return None if self._shard is None else self._shard.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where a shard was when its `state` was taken."""
+        with self._lock:
+            if self._shard is None:
+                self._shard = self._make(np.zeros_like(state["x"]))
+            self._shard.restore(state)
+            self._begun.set()
+
+    def parameters(self) -> tuple[Array, int] | None:
+        """A copy of the parameters (n,), and their version; None before the first ones came."""
+        with self._lock:
+            return None if self._shard is None else (self._shard.x.copy(), self._shard.version)
+
+    def refresh(self, x: Array, version: int) -> None:
+        """The root's parameters (n,), for the server of a group when its agents have ended."""
+        with self._lock:
+            if self._shard is not None:
+                self._shard.refresh(x, version)
+
+    def enter(self, rank: int, *, again: bool = False) -> None:
+        """An agent takes part from now on; `again`: it did before, and numbers its pushes on."""
+        with self._lock:
+            if self._shard is not None:
+                self._shard.enter(rank, again=again)
+
+    def leave(self, rank: int) -> None:
+        """An agent is gone: nobody waits for it."""
+        with self._lock:
+            self._members = tuple(member for member in self._members if member != rank)
+            if self._shard is not None:
+                self._shard.leave(rank)
+
+    def load(self) -> dict[str, float]:
+        """The requests so far, and the seconds that the shard worked on them."""
+        return {"requests": self.requests, "seconds": self.service_ns * 1e-9}
+
+    def standing(self) -> tuple[int, int]:
+        """The requests that wait, and the version; it is not held up for the answer."""
+        shard = self._shard
+        return (0, 0) if shard is None else (shard.waiting, shard.version)
+
+    def close(self) -> None:
+        """End it: agents get `PeerLost`."""
+        self._service.close()
+        if self._relay is not None:
+            self._relay.close()
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _make(self, x: Array) -> Shard:
+        settled = self._settled
+        if self._group is None:
+            return Shard(x, settled.base, settled.rule, settled.consistency, self._members)
+        self._relay = Relay(self)
+        return Shard(x, settled.base, settled.rule, settled.within, self._members, self._relay.send)
+
+    def _serve(self, client: Connection) -> None:
+        slot = _Slot.of(client)
+        self._check(client.rank, slot)
+        compressor: Compressor | None = None
+        kept = b""
+        while (frame := client.receive(slot.most_bytes)) is not None:
+            if frame.kind == BEGIN:
+                self.begin(self._arrived(client, frame, slot).copy())
+                client.reply(ANSWER, ())
+            elif frame.kind == LEAVE:
+                self.leave(client.rank)
+                client.reply(ANSWER, ())
+            elif frame.kind == COMPRESS:
+                words = slot.behind(client, frame, DESCRIPTION_BYTES).tobytes()
+                compressor = found(json.loads(words), self._settled.compressors)
+                client.reply(ANSWER, ())
+            elif frame.kind == KEPT:
+                kept = self._kept()
+                client.reply(ANSWER, (len(kept),))
+            elif frame.kind == FETCH:
+                client.reply(ANSWER, (), np.frombuffer(kept, np.uint8))
+            elif frame.kind == KEEP:
+                self._keep(slot.behind(client, frame, kept_bytes(slot.size)))
+                client.reply(ANSWER, ())
+            elif frame.kind == OPERATE:
+                self._operate(client, frame, slot, compressor)
+            else:
+                raise Unexpected(f"an agent asks a parameter server for something of kind {frame.kind}")
+
+    def _kept(self) -> bytes:
+        with self._lock:
+            packed = pack(self._begun_shard.kept(), "shard")
+        return b"".join(pieces(packed.arrays, json.dumps(packed.data)))
+
+    def _keep(self, packed: Array) -> None:
+        arrays, text = parsed(packed, "what an agent brings for a shard")
+        with self._lock:
+            kept = self._begun_shard.kept()
+            unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), "shard")
+            self._begun_shard.keep(kept)
+
+    @property
+    def _begun_shard(self) -> Shard:
+        if self._shard is None:
+            raise Unexpected("an agent asks for what a shard holds before one has brought parameters")
+        return self._shard
+
+    def _arrived(self, client: Connection, frame: Frame, slot: "_Slot") -> Array:
+        """The array (n,) that a frame brings: in shared memory, or behind it."""
+        _, place, size, *_ = frame.numbers
+        if size != slot.size:
+            raise Unexpected(f"an agent pushes {size:,} bytes to a shard of {slot.size:,}")
+        if place != NOTHING:
+            frame.expect(0, "a push through shared memory")
+            return client.shared(place, size, slot.dtype.itemsize).view(slot.dtype)
+        frame.expect(size, "a push")
+        return slot.behind(client, frame, size).view(slot.dtype)
+
+    def _operate(
+        self, client: Connection, frame: Frame, slot: "_Slot", compressor: Compressor | None
+    ) -> None:
+        sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
+        if sequence < 0 or counts < 1 or wanted not in (0, slot.size):
+            raise Unexpected(
+                f"an agent makes push {sequence} for {counts}, and wants {wanted:,} bytes of {slot.size:,}"
+            )
+        vector = into = None
+        if compressed:
+            vector = self._decompressed(client, frame, slot, compressor)
+        elif size:
+            vector = self._arrived(client, frame, slot)
+        else:
+            frame.expect(0, "a pull")
+        if wanted:
+            memory = slot.outbox
+            if target != NOTHING:
+                memory = client.shared(target, wanted, slot.dtype.itemsize)
+            into = memory.view(slot.dtype)
+        while not self._begun.wait(LOOK_SECONDS):
+            if client.gone():
+                return
+        self._check(client.rank, slot)
+        answered = threading.Event()
+        request = Request(client.rank, sequence, vector, into, lambda _: answered.set(), counts=counts)
+        came, own = perf_counter_ns(), self._submit(request)
+        while not answered.wait(LOOK_SECONDS):
+            if client.gone():
+                return
+        request.waited = max(0, perf_counter_ns() - came - own)
+        inline = wanted and target == NOTHING
+        back = slot.outbox if inline else slot.outbox[:0]
+        client.reply(ANSWER, tuple(map(int, request.reply)), back)
+
+    def _decompressed(
+        self, client: Connection, frame: Frame, slot: "_Slot", compressor: Compressor | None
+    ) -> Array:
+        """The vector (n,) of a compressed push."""
+        if compressor is None:
+            raise Unexpected("an agent pushes compressed, and has not said with which compressor")
+        wide = computed_in(slot.dtype)
+        length = compressor.message_bytes(slot.elements, wide)
+        if length is not None:
+            frame.expect(length, f"a push compressed with {compressor!r}")
+        message = slot.behind(client, frame, slot.most_compressed_bytes)
+        vector = compressor.decompress(message, slot.elements, wide)
+        if vector.shape != (slot.elements,):
+            raise ConfigurationError(
+                f"{compressor!r} makes an array of shape {vector.shape} of a push to a shard of "
+                f"{slot.elements:,} parameters: decompress must give as many as were compressed"
+            )
+        return vector.astype(slot.dtype, copy=False)
+
+    def _check(self, rank: int, slot: "_Slot") -> None:
+        """Raise `ConfigurationError` where an agent has another model than the shard that there is."""
+        x = None if self._shard is None else self._shard.x
+        if x is not None and (len(x), x.dtype) != (slot.elements, slot.dtype):
+            raise ConfigurationError(
+                f"this shard of the parameter server holds {len(x):,} × {x.dtype}, and the agent with rank "
+                f"{rank} has {slot.elements:,} × {slot.dtype}: build the same model on all agents"
+            )
+
+    def _submit(self, request: Request) -> int:
+        """Let it into the shard; gives the ns that the shard worked."""
+        with self._lock:
+            assert self._shard is not None
+            begin = perf_counter_ns()
+            self._shard.submit(request)
+            own = perf_counter_ns() - begin
+            self.service_ns += own
+            self.requests += 1
+        return own
+
+
+@final
+class _Slot:
+    """What a connection's requests are about: an agent's slice of a model, and memory for it."""
+
+    def __init__(self, elements: int, dtype: Any, *, near: bool) -> None:
+        self.elements, self.dtype = elements, dtype
+        self.size = elements * dtype.itemsize
+        # The length of some compressors' messages depends on the vector.
+        self.most_compressed_bytes = 2**16 + 16 * elements
+        self.most_bytes = max(kept_bytes(self.size), self.most_compressed_bytes)
+        self._inbox = np.empty(0 if near else self.size, np.uint8)
+        self.outbox = np.empty(0 if near else self.size, np.uint8)
+
+    @classmethod
+    def of(cls, client: Connection) -> "_Slot":
+        """As the client introduced itself; raises `Unexpected` for a model that no machine holds."""
+        elements, dtype = client.hello.get("elements"), plain_dtype(client.hello.get("dtype"))
+        if type(elements) is not int or not 0 < elements <= _memory_bytes() // dtype.itemsize:
+            raise Unexpected(f"an agent has {elements!r} parameters: from 1 to what this machine can hold")
+        return cls(elements, dtype, near=client.region is not None)
+
+    def behind(self, client: Connection, frame: Frame, most_bytes: int) -> Array:
+        """The bytes (payload,) behind a frame; `Unexpected` if there are more than so many."""
+        if frame.payload_bytes > most_bytes:
+            raise Unexpected(f"{frame.payload_bytes:,} bytes come where {most_bytes:,} are the most")
+        if frame.payload_bytes > len(self._inbox):
+            self._inbox = np.empty(frame.payload_bytes, np.uint8)
+        client.fill(self._inbox[: frame.payload_bytes])
+        arrived: Array = self._inbox[: frame.payload_bytes]
+        return arrived
+
+
+def kept_bytes(size: int) -> int:
+    """The most bytes of what a shard with parameters of this size keeps: with a base optimizer's state."""
+    return 2**26 + 256 * size
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@final
+class Relay:
+    """Between a group's shard and the root's: takes up what was pushed, brings down what came of it."""
+
+    def __init__(self, server: ShardServer) -> None:
+        self._server = server
+        self._rounds: SimpleQueue[tuple[Array, int] | None] = SimpleQueue()
+        self._root: RemoteServer | None = None
+        threading.Thread(target=self._run, name="d5ray-relay", daemon=True).start()
+
+    def send(self, mean: Array, pushes: int) -> None:
+        """Take the mean (n,) of a round to the root; the shard's lock is held."""
+        self._rounds.put((mean.copy(), pushes))
+
+    def close(self) -> None:
+        """Leave the root: it does not wait for this group any more."""
+        self._rounds.put(None)
+        if self._root is not None:
+            self._root.close()
+
+    def _run(self) -> None:
+        server = self._server
+        while (taken := self._rounds.get()) is not None:
+            mean, pushes = taken
+            into = np.empty_like(mean)
+            try:
+                above = self._root = self._root or self._begun(len(mean), mean.dtype.name)
+                above.counts = pushes
+                above.push_pull(mean, into=into)
+            except PeerLost:
+                server.close()  # so that the agents do not wait
+                return
+            with server._lock:
+                assert server._shard is not None
+                server._shard.install(into, above.version[0], above.operations.pop().replies[0].order)
+
+    def _begun(self, elements: int, dtype: str) -> "RemoteServer":
+        """The root's shard, which has parameters: those of the first group that comes."""
+        from d5ray.distributed.parameter_server.remote_client import RemoteServer  # noqa: PLC0415 - speaks to a server itself
+
+        server = self._server
+        assert server._above is not None and server._group is not None and server._shard is not None
+        made = RemoteServer(
+            [server._above],
+            rank=server._group,
+            elements=elements,
+            dtype=dtype,
+            node=server._node,
+            secret=server._secret,
+            seconds=server._seconds,
+            encrypted=server._encrypted,
+        )
+        made.begin(server._shard.x)
+        return made

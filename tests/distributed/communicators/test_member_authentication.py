@@ -1,0 +1,322 @@
+"""Claims about gloo's connections: members prove who they are, and what leaves a machine proves its sender"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d5ray.distributed.authentication.handshake import Refused
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator, Group, Store
+from d5ray.distributed.communicators.gloo import member_authentication
+from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
+from d5ray.distributed.communicators.gloo.member_authentication import introduced, leaves_machine
+from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.distributed.topologies.topology import Complete, Ring
+from d5ray.errors import D5Error
+from d5ray.frameworks.torch.process_group import Broken, GlooGroup, Work
+from tests.distributed.forming import Former, former, on_all
+from tests.distributed.stores import read, written
+from tests.hosts import hosts
+from tests.together import together
+
+SIZES = [1, INLINE_BYTES // 4, INLINE_BYTES // 4 + 1, 200_000]  # elements, within a letter and beside it
+SECRET_WORDS = b"the parameters of a run: "
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[Former]:
+    with former() as made:
+        yield made
+
+
+@pytest.fixture
+def between_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members of one process protect their messages as members on several machines do."""
+    monkeypatch.setattr(member_authentication, "leaves_machine", lambda group, other: True)
+
+
+@pytest.mark.parametrize(
+    ("host", "nodes", "leaves"),
+    [
+        ("127.0.0.1", (), False),
+        ("127.0.0.1", ("a", "b"), False),
+        ("::1", (), False),
+        ("localhost", ("a", "b"), False),
+        ("10.0.0.7", ("a", "a"), False),
+        ("10.0.0.7", ("a", "b"), True),
+        ("10.0.0.7", (), True),
+        ("fd00::7", ("a", "b"), True),
+        ("a.cluster", ("a", "b"), True),
+    ],
+)
+def test_what_is_protected_is_what_leaves_a_machine(host: str, nodes: tuple[str, ...], leaves: bool) -> None:
+    """By the member's own address and the nodes; where nothing is known it is taken to leave."""
+    assert leaves_machine(Group("g", 0, 0, 2, host=host, nodes=nodes), 1) is leaves
+
+
+# -- protected messages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("between_machines")
+@pytest.mark.parametrize("encrypted", [False, True], ids=["authenticated", "encrypted"])
+@pytest.mark.parametrize("members", [2, 3])
+def test_protected_messages_give_what_plain_ones_give(groups: Former, members: int, encrypted: bool) -> None:
+    """Sums, neighbours' means and messages of every size, against NumPy, one after the other."""
+    communicators = groups.form("gloo", Ring(members), encrypted=encrypted)
+    weights = Ring(members).weights()
+    for elements in SIZES:
+        rows = np.random.default_rng([members, elements]).integers(-99, 99, (members, elements)) * 1.0
+
+        def work(member: Communicator, rows: Any = rows) -> list[Any]:
+            total, mean = rows[member.rank].copy(), rows[member.rank].copy()
+            member.allreduce(total)
+            member.neighbor_average(mean)
+            return [total, mean, member.all_gather_messages(rows[member.rank].view(np.uint8))]
+
+        for rank, (total, mean, messages) in enumerate(on_all(communicators, work)):
+            assert np.array_equal(total, rows.sum(0))
+            np.testing.assert_allclose(mean, weights[rank] @ rows, rtol=1e-12, atol=1e-12)
+            assert np.array_equal(np.stack(messages).view(rows.dtype), rows)
+
+
+@pytest.mark.usefixtures("between_machines")
+@pytest.mark.parametrize("encrypted", [False, True], ids=["authenticated", "encrypted"])
+@pytest.mark.parametrize("elements", [5, 200_000])
+def test_what_is_altered_on_its_way_ends_the_exchange_everywhere(
+    groups: Former, elements: int, encrypted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bit of the words, the payload, the end or the receipt of rank 1, in turn: no sum that is wrong."""
+    send, own = GlooGroup.send, threading.local()
+    for victim in range(1 if elements == 5 else 4):
+        altered: list[Any] = []
+
+        def alter(
+            mesh: GlooGroup, message: Any, to: int, tag: int, victim: int = victim, altered: Any = altered
+        ) -> Work:
+            if getattr(own, "messages", -1) == victim:
+                message = message.copy()
+                message[message.size // 2] ^= 4
+                altered.append(message)  # which must live until it has been sent
+            own.messages = getattr(own, "messages", -1000) + 1
+            return send(mesh, message, to, tag)
+
+        def work(member: Communicator) -> Any:
+            if member.rank == 1:
+                own.messages = 0
+            array = np.full(elements, member.rank + 1.0)
+            try:
+                member.allreduce(array)
+                member.allreduce(array)  # in which a receipt's alteration is known to all
+            except D5Error as error:
+                return str(error)
+            return array[0]
+
+        communicators = groups.form("gloo", 2, encrypted=encrypted)
+        with monkeypatch.context() as patch:
+            patch.setattr(GlooGroup, "send", alter)
+            found = on_all(communicators, work)
+        assert altered
+        assert all(isinstance(each, str) for each in found), found
+        assert any("altered on its way" in each for each in found), found
+
+
+@pytest.mark.full
+def test_what_crosses_a_network_is_readable_unless_it_is_encrypted() -> None:
+    """A listener on the bridge between two hosts sees the words of an array; encrypted, nothing of them."""
+    with hosts(2) as places:
+        rendezvous = Rendezvous("10.213.77.254")
+        try:
+            for encrypted in (False, True):
+                arguments = [__file__, written(rendezvous.address), str(int(encrypted))]
+                with listening(places[0].link) as heard:
+                    processes = [
+                        place.start(*arguments, str(rank), place.address) for rank, place in enumerate(places)
+                    ]
+                    said = [process.communicate(timeout=60) for process in processes]
+                assert [json.loads(out) for out, _ in said] == [[6.0, 6.0], [6.0, 6.0]], said
+                assert (SECRET_WORDS in heard[0]) is not encrypted
+                assert len(heard[0]) > 2 * 8 * SIZES[-1]
+        finally:
+            rendezvous.close()
+
+
+@contextmanager
+def listening(interface: str) -> Iterator[list[bytes]]:
+    """Everything that passes an interface during the block, in one piece afterwards."""
+    heard: list[bytes] = []
+    packets: list[bytes] = []
+    ended = threading.Event()
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+        tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**26)
+        tap.bind((interface, 0))
+        tap.settimeout(0.2)
+
+        def listen() -> None:
+            while not ended.is_set():
+                with suppress(TimeoutError):
+                    packets.append(tap.recv(2**16))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            yield heard
+        finally:
+            time.sleep(0.2)
+            ended.set()
+            thread.join()
+            heard.append(b"".join(packets))
+
+
+def member(store: str, encrypted: str, rank: str, address: str) -> None:
+    """What runs on a host: sums arrays that hold words, within a letter and beside it."""
+    nodes = ("a", "b")
+    group = Group(
+        "words", int(encrypted), int(rank), 2, read(store), address, 30.0, nodes, encrypted=encrypted == "1"
+    )
+    communicator = backends.join("gloo", group, Complete(2))
+    found = []
+    for elements in (100, SIZES[-1]):
+        array = np.full(elements, 2.0 + 2 * int(rank))
+        communicator.allreduce(array)
+        found.append(array[-1])
+        words = np.frombuffer(SECRET_WORDS * (elements * 8 // len(SECRET_WORDS)), np.uint8)
+        communicator.all_gather_messages(words)
+    communicator.close()
+    print(json.dumps(found))  # noqa: T201 - a program's output
+
+
+# -- strangers ---------------------------------------------------------------------------------------------
+
+
+def test_a_member_with_another_secret_is_refused_by_both(groups: Former) -> None:
+    """Over gloo's own connections, before any other message."""
+    own = groups.rendezvous.address
+    other = Store(own.host, own.port, Secret.new())
+
+    def work(rank: int) -> str:
+        group = Group("two secrets", 0, rank, 2, own, timeout_seconds=5.0)
+        membership = Membership(group)
+        mesh = GlooGroup(membership, rank, 2, "127.0.0.1", 5.0)
+        claimed = Group("two secrets", 0, rank, 2, own if rank else other)
+        with pytest.raises((Refused, Broken)) as caught:
+            introduced(mesh, claimed, 5.0)
+        mesh.close()
+        membership.leave()
+        return str(caught.value)
+
+    assert any("does not know this run's secret" in words for words in together(work, 2))
+
+
+ATTACK = """
+import os, socket, struct, sys, time
+"".encode("idna")  # before nothing can be read any more
+os.setuid(65534)
+known, held, until = set(), [], time.monotonic() + float(sys.argv[1])
+print("ready", flush=True)
+while time.monotonic() < until:
+    for line in open("/proc/net/tcp").read().splitlines()[1:]:
+        words = line.split()
+        port = int(words[1].split(":")[1], 16)
+        if words[3] != "0A" or port in known or time.monotonic() > until:
+            continue
+        known.add(port)
+        for number in range(6):  # of a connection in gloo, by which it is taken for a member's
+            try:
+                stranger = socket.create_connection(("127.0.0.1", port), timeout=0.2)
+                stranger.sendall(struct.pack("<q", number) + os.urandom(int(sys.argv[2])))
+                held.append(stranger)
+            except OSError:
+                break
+print(len(held))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is started by root")
+@pytest.mark.full
+@pytest.mark.parametrize("noise", [0, 200], ids=["silent", "noisy"])
+def test_another_user_who_takes_the_connections_of_a_group_that_forms_does_not_end_it(noise: int) -> None:
+    """It finds gloo's ports and speaks first, as a member would: groups form, and their sums are right.
+
+    In a network of their own, so that it finds no others' ports.
+    """
+    if not shutil.which("unshare") or not shutil.which("ip"):
+        pytest.skip("needs `unshare` and `ip`")
+    alone = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*alone, sys.executable, __file__, "attacked", str(noise)],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("networks of their own cannot be made here")
+    assert done.returncode == 0, done.stderr
+    sums, held = json.loads(done.stdout)
+    assert sums == [[6.0] * 3] * len(sums) and len(sums) > 0 and held > 0
+
+
+def attacked(noise: str) -> None:
+    """What runs in a network of its own: groups that form one after the other beside the stranger."""
+    with former() as groups:
+        groups.form("gloo", 3)  # what has to be imported is imported
+        stranger = subprocess.Popen(
+            [sys.executable, "-c", ATTACK, "6", noise], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert stranger.stdout is not None and stranger.stdout.readline() == "ready\n"
+            sums = []
+            while stranger.poll() is None:
+                sums.append(on_all(groups.form("gloo", 3), lambda member: summed(member, 10)))
+            print(json.dumps([sums, int(stranger.stdout.read())]))  # noqa: T201 - a program's output
+        finally:
+            stranger.kill()
+            stranger.communicate()
+
+
+def summed(member: Communicator, elements: int) -> float:
+    """The first element of the sum of 1, 2, 3, …"""
+    array = np.full(elements, member.rank + 1.0)
+    member.allreduce(array)
+    return float(array[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's filter of Linux")
+def test_nobody_connects_to_a_group_that_has_formed(groups: Former) -> None:
+    """The ports on which gloo listened for its members do not answer any more; the members go on."""
+    before = listening_ports()
+    communicators = groups.form("gloo", 3)
+    opened = listening_ports() - before
+    assert len(opened) >= 3
+    for port in opened:
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.1", port), timeout=0.3)
+    assert on_all(communicators, lambda member: summed(member, 10**5)) == [6.0] * 3
+
+
+def listening_ports() -> set[int]:
+    """Those of this process's own sockets."""
+    own = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            own.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {int(words[1].split(":")[1], 16) for words in lines if words[3] == "0A" and words[9] in own}
+
+
+if __name__ == "__main__":
+    attacked(sys.argv[2]) if sys.argv[1] == "attacked" else member(*sys.argv[1:])

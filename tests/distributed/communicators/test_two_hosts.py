@@ -1,0 +1,110 @@
+"""Claims about groups over two hosts with addresses of their own: namespaces joined by a virtual cable"""
+
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Group, Store
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.distributed.topologies.topology import Complete
+from d5ray.errors import PeerLost
+from tests.distributed.stores import read, written
+from tests.hosts import Host, hosts
+from tests.patience import patience
+
+NOTICED_SECONDS = 6.0  # a host that does not answer is noticed after 4 s of silence
+
+
+def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> None:
+    """What runs on a host: reduces once, and then, if the group is to end so, until a peer is lost."""
+    group = Group(
+        "hosts",
+        0,
+        rank,
+        3,
+        read(hosted_at),
+        host=address,
+        timeout_seconds=30.0,
+        nodes=tuple(nodes.split(",")),
+    )
+    communicator = backends.join("auto", group, Complete(3))
+    array = np.arange(1000, dtype=np.float64) * (rank + 1)
+    communicator.allreduce(array)
+    say(backend=communicator.backend, last=array[-1], sent=communicator.traffic.bytes_sent)
+    if ends == "lost":
+        try:
+            while True:
+                communicator.allreduce(array, "mean")
+                time.sleep(0.01)
+        except PeerLost as error:
+            say(lost=error.rank, at=time.time())
+    communicator.close()
+
+
+def say(**facts: Any) -> None:
+    """A line for the test that reads it."""
+    print(json.dumps(facts), flush=True)  # noqa: T201 - a program's output
+
+
+def started(places: list[Host], nodes: str, ends: str, store: Store) -> list[Any]:
+    """Rank r on places[r]."""
+    return [
+        place.start(__file__, str(rank), written(store), place.address, nodes, ends)
+        for rank, place in enumerate(places)
+    ]
+
+
+def finished(processes: list[Any]) -> list[list[dict[str, Any]]]:
+    """What each said, line by line."""
+    said = []
+    for process in processes:
+        out, err = process.communicate(timeout=patience(60))
+        assert process.returncode == 0, err
+        said.append([json.loads(line) for line in out.splitlines()])
+    return said
+
+
+def test_a_group_over_two_hosts_reduces_and_uses_memory_within_a_host() -> None:
+    """Ranks 0 and 1 on one host, 2 on another: hierarchical; with three hosts named it is gloo."""
+    with hosts(2) as (first, second):
+        rendezvous = Rendezvous("10.213.77.254")
+        try:
+            for nodes, backend in (("a,a,b", "hierarchical"), ("a,b,c", "gloo")):
+                said = finished(started([first, first, second], nodes, "at once", rendezvous.address))
+                assert [lines[0]["backend"] for lines in said] == [backend] * 3
+                assert [lines[0]["last"] for lines in said] == [999.0 * 6] * 3
+                assert all(lines[0]["sent"] > 0 for lines in said)
+        finally:
+            rendezvous.close()
+
+
+@pytest.mark.slow
+def test_a_host_that_is_unplugged_is_named() -> None:
+    """No FIN comes from a host whose cable is pulled; the others know within seconds who it was."""
+    with hosts(3) as places:
+        rendezvous = Rendezvous("10.213.77.254")
+        processes = started(places, "a,b,c", "lost", rendezvous.address)
+        try:
+            assert processes[0].stdout is not None
+            assert json.loads(processes[0].stdout.readline())["backend"] == "gloo"
+            time.sleep(0.5)
+            pulled = time.time()
+            places[1].unplug()
+            said = finished([processes[0], processes[2]])
+            for lines in said:
+                assert lines[-1]["lost"] == 1
+                assert lines[-1]["at"] - pulled < patience(NOTICED_SECONDS)
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+            rendezvous.close()
+
+
+if __name__ == "__main__":
+    member(int(sys.argv[1]), *sys.argv[2:6])

@@ -1,0 +1,537 @@
+"""Claims about the rendezvous and memberships: values, news, and what strangers can do to them"""
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from d5ray.distributed.authentication.handshake import PROOF_BYTES, Claim, Initiator
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.authentication.socket_handshake import initiate
+from d5ray.distributed.communicators.communicator import Group, Store
+from d5ray.distributed.group import membership
+from d5ray.distributed.group.membership import NEWS_SECONDS, Membership
+from d5ray.distributed.group.rendezvous import LENGTH, PURPOSE, Rendezvous, frame, message
+from d5ray.errors import ConfigurationError, D5Error, PeerLost
+from tests.distributed.stores import written
+from tests.patience import patience
+from tests.together import together
+
+NOTICED_SECONDS = 5.0  # within which a loss must be known to all
+Enter = Callable[..., list[Membership]]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    rendezvous = Rendezvous()
+    yield rendezvous.address
+    rendezvous.close()
+
+
+@pytest.fixture
+def enter(store: Store, request: pytest.FixtureRequest) -> Iterator[Enter]:
+    """Members of a group of this size, named after the test unless told; some of them, if ranks are given."""
+    entered: list[Membership] = []
+
+    def call(
+        size: int, *ranks: int, name: str = "", epoch: int = 0, timeout_seconds: float = 20.0
+    ) -> list[Membership]:
+        group = name or request.node.name
+        made = [
+            Membership(Group(group, epoch, rank, size, store, timeout_seconds=timeout_seconds))
+            for rank in ranks or range(size)
+        ]
+        entered.extend(made)
+        return made
+
+    yield call
+    for member in entered:
+        member.leave()
+
+
+def until(happened: Callable[[], bool], seconds: float = NOTICED_SECONDS) -> float:
+    """Seconds until it happened; fails the test if it does not in time."""
+    begin = time.monotonic()
+    while not happened():
+        assert time.monotonic() - begin < patience(seconds), "it did not happen in time"
+        time.sleep(0.005)
+    return time.monotonic() - begin
+
+
+# -- values ----------------------------------------------------------------------------------------------
+
+
+def test_every_byte_arrives_as_it_was_put(enter: Enter) -> None:
+    """All 256 of them, none at all, and a hundred thousand."""
+    giver, taker = enter(2)
+    for number, value in enumerate((bytes(range(256)), b"", bytes(range(250)) * 400)):
+        giver.put(f"key {number}", value)
+        assert taker.take(f"key {number}") == value
+
+
+def test_a_value_is_taken_by_all_before_and_after_it_is_put(enter: Enter) -> None:
+    """Two members wait for it already, a third asks afterwards; each gets it, also twice."""
+    members = enter(4)
+
+    def take(rank: int) -> bytes:
+        if rank == 0:
+            time.sleep(0.1)
+            members[0].put("key", b"value")
+        elif rank == 3:
+            time.sleep(0.2)
+        return members[rank].take("key") + members[rank].take("key")
+
+    assert together(take, 4) == [b"valuevalue"] * 4
+
+
+def test_gathered_values_stand_in_the_order_of_ranks(enter: Enter) -> None:
+    """Whoever comes last; a second key does not mix with the first."""
+    members = enter(3)
+
+    def gather(rank: int) -> list[list[bytes]]:
+        time.sleep(0.03 * (2 - rank))
+        return [members[rank].gather(key, f"{key}{rank}".encode()) for key in ("a", "b")]
+
+    assert together(gather, 3) == [[[b"a0", b"a1", b"a2"], [b"b0", b"b1", b"b2"]]] * 3
+
+
+def test_groups_and_epochs_have_values_and_news_of_their_own(enter: Enter) -> None:
+    """The same key under two names and two epochs of one server; one group fails, the others do not hear."""
+    kinds: list[dict[str, int | str]] = [{}, {"epoch": 1}, {"name": "another"}]
+    groups = [enter(2, **kind) for kind in kinds]
+    for number, (giver, _) in enumerate(groups):
+        giver.put("key", b"%d" % number)
+    assert [taker.take("key") for _, taker in groups] == [b"0", b"1", b"2"]
+    groups[1][0].fail(ConfigurationError("wrong"))
+    assert until(lambda: groups[1][1].failure is not None) < patience(NOTICED_SECONDS)
+    time.sleep(0.05)
+    assert [group[1].failure for group in (groups[0], groups[2])] == [None, None]
+
+
+def test_a_value_that_nobody_gives_is_waited_for_no_longer_than_the_time_out(enter: Enter) -> None:
+    """The group's time-out, or the seconds given; the error names the key, `gather` also the member."""
+    patient, _ = enter(2, name="patient", timeout_seconds=60.0)
+    hasty, _ = enter(2, name="hasty", timeout_seconds=0.2)
+    waits: list[Callable[[], bytes]] = [lambda: patient.take("x", seconds=0.2), lambda: hasty.take("x")]
+    for take in waits:
+        begin = time.monotonic()
+        with pytest.raises(PeerLost, match=r"nobody gave 'x'.* within 0\.2 s"):
+            take()
+        assert 0.2 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
+    with pytest.raises(PeerLost) as caught:
+        hasty.gather("y", b"")
+    assert caught.value.rank == 1
+
+
+# -- news ------------------------------------------------------------------------------------------------
+
+MEMBER = """
+import sys
+from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.membership import Membership
+from tests.distributed.stores import read
+name, rank, size = sys.argv[1], *map(int, sys.argv[2:4])
+member = Membership(Group(name, 0, rank, size, read(sys.argv[4])))
+member.put("here", b"")
+sys.stdin.read()
+"""
+
+
+def test_a_killed_process_is_told_to_all_with_its_rank(store: Store, enter: Enter) -> None:
+    """Two who wait for a value, one who does not, and one who comes later: all have PeerLost(1)."""
+    members = enter(5, 0, 2, 3, name="killed")
+    process = subprocess.Popen(
+        [sys.executable, "-c", MEMBER, "killed", "1", "5", written(store)],
+        stdin=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        members[0].take("here")
+
+        def live(index: int) -> float:
+            if index == 3:
+                process.kill()
+                return time.monotonic()
+            if index == 2:
+                until(lambda: members[2].failure is not None, 20)
+            with pytest.raises(PeerLost) as caught:
+                members[index].take("never") if index < 2 else members[index].check()
+            assert caught.value.rank == 1
+            return time.monotonic()
+
+        *noticed, killed = together(live, 4)
+        assert max(noticed) - killed < patience(NOTICED_SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
+    (late,) = enter(5, 4, name="killed")
+    until(lambda: late.failure is not None)
+    assert isinstance(late.failure, PeerLost) and late.failure.rank == 1
+
+
+def test_who_fails_first_is_what_all_raise(enter: Enter) -> None:
+    """Three fail at once, each with an error of its own: all four have the same one, of its kind."""
+    members = enter(4)
+    errors: list[D5Error] = [ConfigurationError("zero"), PeerLost(3, "one"), D5Error("two")]
+
+    def fail(rank: int) -> tuple[type, str]:
+        if rank < 3:
+            members[rank].fail(errors[rank])
+        until(lambda: members[rank].failure is not None)
+        failure = members[rank].failure
+        return type(failure), str(failure)
+
+    found = together(fail, 4)
+    assert len(set(found)) == 1
+    assert found[0] in [(type(error), str(error)) for error in errors]
+    for member in members:
+        with pytest.raises(found[0][0]):
+            member.check()
+        assert member.explain(PeerLost(None, "a symptom")) is member.failure
+
+
+def test_without_news_a_symptom_explains_itself(enter: Enter) -> None:
+    """After the second in which news spread."""
+    member, _ = enter(2)
+    symptom = PeerLost(1, "a connection broke")
+    begin = time.monotonic()
+    assert member.explain(symptom) is symptom
+    assert NEWS_SECONDS * 0.9 < time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
+def test_who_listens_for_failure_is_called_once(enter: Enter) -> None:
+    """Whether it asked before or after; a leaving member is none."""
+    members = enter(3)
+    early, late = [], []
+    members[0].on_failure(lambda: early.append(members[0].failure))
+    members[2].leave()
+    until(lambda: members[0].left == [2])
+    assert early == []
+    members[1].fail(ConfigurationError("wrong"))
+    members[1].fail(ConfigurationError("wrong again"))
+    until(lambda: bool(early))
+    members[0].on_failure(lambda: late.append(members[0].failure))
+    assert [str(error) for error in early + late] == ["wrong", "wrong"]
+
+
+# -- leaving ---------------------------------------------------------------------------------------------
+
+
+def test_leaving_ends_the_waits_for_that_member_alone(enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check(1)` raises at once; `check()` and `check(2)` do when everyone had time to finish, not before."""
+    monkeypatch.setattr(membership, "LEFT_SECONDS", 3600.0)
+    member, leaver, _ = enter(3)
+    leaver.leave()
+    until(lambda: member.left == [1])
+    assert member.failure is None
+    member.check()
+    member.check(0, 2)
+    with pytest.raises(PeerLost, match="it left the group") as caught:
+        member.check(2, 1)
+    assert caught.value.rank == 1
+    monkeypatch.setattr(membership, "LEFT_SECONDS", 0.0)
+    for ranks in ((), (2,)):
+        with pytest.raises(PeerLost) as caught:
+            member.check(*ranks)
+        assert caught.value.rank == 1
+
+
+def test_who_left_first_explains_a_broken_exchange(enter: Enter) -> None:
+    """Members that leave after it did so because of it."""
+    members = enter(4)
+    for rank in (2, 1):
+        members[rank].leave()
+        until(lambda rank=rank: rank in members[0].left)  # type: ignore[misc]
+    explained = members[0].explain(PeerLost(1, "a connection broke"))
+    assert isinstance(explained, PeerLost) and explained.rank == 2
+
+
+def test_what_a_member_gave_outlives_it(enter: Enter) -> None:
+    """It puts a value and leaves; another takes it, but not what was never given."""
+    member, leaver = enter(2)
+    leaver.put("key", b"value")
+    leaver.leave()
+    until(lambda: member.left == [1])
+    assert member.take("key") == b"value"
+    begin = time.monotonic()
+    with pytest.raises(PeerLost, match="it left the group") as caught:
+        member.take("another")
+    assert caught.value.rank == 1
+    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
+def test_a_name_may_be_used_again_when_all_have_left(enter: Enter) -> None:
+    """Neither values nor news of the first group reach the second."""
+    first = enter(2)
+    first[0].put("key", b"old")
+    for member in first:
+        member.leave()
+    time.sleep(0.1)
+    second = enter(2)
+    second[0].put("other", b"")
+    second[1].take("other")
+    assert [member.failure for member in second] == [None, None] and second[1].left == []
+    with pytest.raises(PeerLost, match="nobody gave"):
+        second[1].take("key", seconds=0.1)
+
+
+def test_a_rank_that_is_taken_is_refused(enter: Enter) -> None:
+    """Whoever comes second is told; the first one and the group are not disturbed."""
+    members = enter(2)
+    (again,) = enter(2, 1)
+    until(lambda: again.failure is not None)
+    with pytest.raises(ConfigurationError, match="a member with rank 1 already"):
+        again.check()
+    members[1].put("key", b"value")
+    assert members[0].take("key") == b"value"
+    assert members[0].failure is None
+
+
+# -- the server ------------------------------------------------------------------------------------------
+
+STRANGERS = {
+    "silence": b"",
+    "a browser": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "half a frame": struct.pack("!I", 100) + b"half",
+    "a gigabyte": struct.pack("!I", 2**30) + b"x" * 1000,
+    "no JSON": struct.pack("!I", 4) + b"\xff\xfe\xfd\xfc",
+    "no list": struct.pack("!I", 2) + b"{}",
+    "a deep list": struct.pack("!I", 200_000) + b"[" * 200_000,
+    "half a handshake": struct.pack("!8s32s", b"d5ray\0\0\1", b"half"),
+    "no proof": Initiator(Secret.new(), Claim(PURPOSE, "x/0", 0)).hello + bytes(PROOF_BYTES),
+    "another purpose": Initiator(Secret.new(), Claim("gossip", "x/0", 0)).hello + bytes(PROOF_BYTES),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_strangers_are_ignored(store: Store, enter: Enter, stranger: str) -> None:
+    """A group that is there, and one that comes afterwards, work as if nothing had been sent."""
+    before = enter(2, name=f"before {stranger}")
+    connection = socket.create_connection((store.host, store.port), timeout=5)
+    with connection, suppress(ConnectionError):  # it was quick to close
+        connection.sendall(STRANGERS[stranger])
+        with suppress(OSError):  # that it is not connected any more
+            connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1000):
+            pass
+    work(before, enter(2, name=f"after {stranger}"))
+
+
+def work(*groups: list[Membership]) -> None:
+    """The two members of each leave each other a value."""
+    for first, second in groups:
+        first.put("key", b"value")
+        assert second.take("key") == b"value"
+        assert first.failure is second.failure is None
+
+
+class Raw:
+    """One who knows the secret and says what it likes."""
+
+    def __init__(self, store: Store, rank: int = 0, secret: Secret | None = None) -> None:
+        self.connection = socket.create_connection((store.host, store.port), timeout=20)
+        claim = Claim(PURPOSE, "raw/0", rank)
+        session = initiate(self.connection, Initiator(secret or store.secret, claim), 20)
+        self.connection.settimeout(20)
+        self.sender, self.receiver = session.sender(), session.receiver()
+
+    def say(self, *messages: object) -> None:
+        """Each as a frame, as far as the server listens."""
+        with suppress(ConnectionError):
+            for words in messages:
+                self.connection.sendall(frame(self.sender, words))  # type: ignore[arg-type]
+
+    def heard(self) -> list[list[object]]:
+        """All that comes until the server closes the connection."""
+        found = []
+        with self.connection, self.connection.makefile("rb") as stream, suppress(ConnectionError):
+            while header := stream.read(LENGTH.size):
+                found.append(message(self.receiver, stream.read(LENGTH.unpack(header)[0])))
+        return found
+
+
+ENTER = ["enter", "raw/0", 0, 2]
+MISTAKES: dict[str, list[object]] = {
+    "no list": [{}],
+    "a deep list": [json.loads("[" * 900 + "]" * 900)],
+    "a list for a name": [["enter", ["x"], 0, 2]],
+    "a name that is too long": [["enter", "x" * 1000, 0, 2]],
+    "a first frame that is too long": [["enter", "x" * 10_000, 0, 2]],
+    "a word for a rank": [["enter", "x", "zero", 2]],
+    "no entering": [["put", "key", "value"]],
+    "nonsense within": [ENTER, ["dance"]],
+    "a number for a value": [ENTER, ["put", "key", 1]],
+    "another's rank": [["enter", "raw/0", 1, 2]],
+    "a rank above the size": [["enter", "raw/0", 0, 0]],
+    "a size without end": [["enter", "raw/0", 0, 10**9]],
+    "a value that is too long": [ENTER, ["put", "key", "x" * (2**20 + 1)]],
+    "a key that is too long": [ENTER, ["put", "k" * 1000, "x"]],
+    "a key that is too long to wait for": [ENTER, ["take", "k" * 1000]],
+    "a reason that is too long": [ENTER, ["failed", "PeerLost", 1, "x" * 100_000]],
+    "the failure of nobody": [ENTER, ["failed", "PeerLost", 77, "gone"]],
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_who_knows_the_secret_and_is_wrong_ends_its_own_connection(
+    store: Store, enter: Enter, mistake: str
+) -> None:
+    """Groups that are there or come afterwards do not notice; a group that it had entered learns that it is
+    gone."""
+    before = enter(2, name=f"before {mistake}")
+    raw = Raw(store)
+    raw.say(*MISTAKES[mistake])
+    for kind, *_ in raw.heard():
+        assert kind == "failed"
+    work(before, enter(2, name=f"after {mistake}"))
+
+
+def test_sizes_ranks_and_values_of_others_are_kept(store: Store, enter: Enter) -> None:
+    """Who knows another size, or overwrites another's value, is told so; who left does not enter again."""
+    first, second = enter(3, 0, 1, name="raw")
+    first.put("mine", b"value")
+    second.take("mine")
+    raw = Raw(store, 2)
+    raw.say(["enter", "raw/0", 2, 4])
+    assert "has 3 members, and the one with rank 2 knows of 4" in str(raw.heard())
+    raw = Raw(store, 2)
+    raw.say(["enter", "raw/0", 2, 3], ["put", "mine", "other"])
+    assert "the value of 'mine' is another member's" in str(raw.heard())
+    raw = Raw(store, 2)
+    raw.say(["enter", "raw/0", 2, 3])
+    assert "a member with rank 2 already" in str(raw.heard())
+    until(lambda: first.failure is not None)
+    assert isinstance(first.failure, PeerLost) and first.failure.rank == 2
+    (late,) = enter(3, 0, name="values")
+    late.put("mine", b"value")
+    assert late.take("mine") == b"value"
+
+
+def test_what_one_member_leaves_and_waits_for_is_bounded(store: Store) -> None:
+    """A million values and waits of one member: the oldest values are forgotten, too many waits end it."""
+    rendezvous = Rendezvous()
+    raw = Raw(rendezvous.address)
+    try:
+        raw.say(ENTER)
+        for number in range(40):
+            raw.say(["put", f"large {number}", "x" * 2**20])
+        for number in range(20_000):
+            raw.say(["put", f"key {number}", "x"])
+        raw.say(["take", "key 19999"])
+        with raw.connection.makefile("rb") as stream:
+            (length,) = LENGTH.unpack(stream.read(LENGTH.size))
+            assert message(raw.receiver, stream.read(length)) == ["value", "key 19999", "x"]
+        room = rendezvous._rooms["raw/0"]
+        assert len(room.values) == 2**14 and "key 19999" in room.values
+        raw.say(*(["take", f"never {number}"] for number in range(20_000)))
+        raw.heard()
+        until(lambda: not room.members)
+        assert not room.waiting
+    finally:
+        raw.connection.close()
+        rendezvous.close()
+
+
+def test_who_does_not_know_the_secret_learns_who_is_there_from_neither_end(store: Store) -> None:
+    """A member of another run is refused by the store's proof, and says that it is another run's."""
+    elsewhere = Store(store.host, store.port, Secret.new())
+    with pytest.raises(PeerLost, match="is none of this run: who answers does not know"):
+        Membership(Group("g", 0, 0, 2, elsewhere))
+
+
+def test_frames_that_come_again_or_in_another_order_end_the_connection(store: Store) -> None:
+    """A recorded frame is sent twice, two are exchanged, one is altered: nothing of it counts."""
+    for kind in ("twice", "exchanged", "altered"):
+        raw = Raw(store)
+        first, second = (
+            frame(raw.sender, words) for words in (ENTER, ["failed", "ConfigurationError", None, "forged"])
+        )
+        sent = {"twice": first + first, "exchanged": second + first}.get(kind, first + second[:-1] + b"x")
+        raw.connection.sendall(sent)
+        assert raw.heard() == []
+
+
+def test_a_crowd_of_silent_strangers_holds_nobody_up(enter: Enter, store: Store) -> None:
+    """A thousand connections that say nothing, or a byte now and then: groups form and work as before."""
+    begin = time.monotonic()
+    alone = enter(2, name="alone")
+    work(alone)
+    before = time.monotonic() - begin
+    stop = threading.Event()
+    crowd: list[socket.socket] = []
+
+    def press() -> None:
+        while not stop.wait(0.002):
+            with suppress(OSError):
+                crowd.append(socket.create_connection((store.host, store.port), timeout=5))
+                crowd[-1].setblocking(False)
+            for each in crowd[-5:]:
+                with suppress(OSError):
+                    each.send(b"d")
+            if len(crowd) > 1000:
+                crowd.pop(0).close()
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        until(lambda: len(crowd) > 400, 30)
+        begin = time.monotonic()
+        work(alone, enter(2, name="crowded"))
+        assert time.monotonic() - begin < before + NOTICED_SECONDS
+    finally:
+        stop.set()
+        pressing.join()
+        for each in crowd:
+            each.close()
+
+
+def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
+    """Who waits and who does not are told at once; the thread ends and the port is free again."""
+    rendezvous = Rendezvous()
+    threads = threading.active_count()
+    first, second = (Membership(Group("g", 0, rank, 2, rendezvous.address)) for rank in range(2))
+    first.put("key", b"")
+    second.take("key")
+
+    def live(rank: int) -> None:
+        if rank == 1:
+            time.sleep(0.1)
+            rendezvous.close()
+            until(lambda: second.failure is not None)
+            return
+        with pytest.raises(PeerLost, match="holds the group together is gone"):
+            first.take("never")
+
+    begin = time.monotonic()
+    together(live, 2)
+    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+    until(lambda: threading.active_count() < threads)
+    with socket.create_server((rendezvous.address.host, rendezvous.address.port)):
+        pass
+    rendezvous.close()  # a second time: nothing happens
+    first.leave()
+
+
+def test_nobody_at_the_address_is_a_lost_peer() -> None:
+    """With the address in its words, within seconds though the time-out is a minute."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = Store("127.0.0.1", probe.getsockname()[1], Secret.new())  # bound, but not listening
+        begin = time.monotonic()
+        with pytest.raises(PeerLost, match=f"127.0.0.1:{address.port} does not answer"):
+            Membership(Group("g", 0, 1, 2, address, timeout_seconds=60.0))
+    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
+def test_a_group_without_a_store_is_refused() -> None:
+    """With what to give."""
+    with pytest.raises(ConfigurationError, match="'g' has no store: give the address of a Rendezvous"):
+        Membership(Group("g", 0, 0, 2))

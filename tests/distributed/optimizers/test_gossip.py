@@ -1,0 +1,365 @@
+"""Claims about agents that gossip without waiting: what they keep, what they equal, that nobody is stuck"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import d5ray as d5
+from d5ray.actors.training_agent import TrainingAgent
+from d5ray.distributed.communicators.communicator import Traffic
+from d5ray.distributed.one_sided.peers import reachable
+from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
+from d5ray.distributed.simulation.world import Simulation
+from d5ray.training.batch import Batch
+from tests.distributed.in_numpy import (
+    IDEAL,
+    UNEVEN,
+    Array,
+    dataset,
+    experiment,
+    flat,
+    gradient_of,
+    simulated_agents,
+    start_of,
+    together,
+    trained,
+)
+
+ETA = 0.1
+SLOW = (d5.Slowdown(agent=1, factor=7.0),)
+
+
+def peers_of(agent: TrainingAgent) -> SimulatedPeers:
+    assert isinstance(agent._peers, SimulatedPeers)
+    return agent._peers
+
+
+# -- AD-PSGD ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topology", [d5.Ring(5), d5.Complete(4), d5.Star(5), d5.Torus(2, 3)], ids=str)
+def test_pair_averages_keep_the_mean_of_all_models(topology: d5.Topology) -> None:
+    """x̄_T = x̄₀ − η/P Σ g, of all gradients that were computed, whatever the order: stragglers, slow links."""
+    wanted = experiment(
+        d5.ADPSGD(), d5.SGD(ETA), agents=None, topology=topology, slow=SLOW, dataset=dataset(120)
+    )
+    with simulated_agents(wanted, d5.UniformLinks(2e-3, 1e5), UNEVEN) as (simulation, agents):
+        start = np.mean([peers_of(agent).window for agent in agents], axis=0)
+        together(simulation, [partial(agent.train, 20) for agent in agents])
+        gradients = np.sum([agent._executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
+        mean = np.mean([peers_of(agent).window for agent in agents], axis=0)
+    np.testing.assert_allclose(mean, start - ETA * gradients / topology.agents, rtol=0, atol=1e-12)
+
+
+def test_an_agent_alone_does_plain_sgd() -> None:
+    """AD-PSGD, push-sum and random walks of one agent: x ← x − η g(x), step by step in float64."""
+    for rule in (d5.ADPSGD(), d5.AsynchronousGradientPush(), d5.OverlapSGP(1), d5.RandomWalkGossip()):
+        wanted = experiment(rule, d5.SGD(ETA), agents=1)
+        x = start_of(wanted)
+        for step in range(15):
+            x = x - ETA * gradient_of(wanted, 0, step, x)
+        np.testing.assert_allclose(trained(wanted, steps=15)[0], x, rtol=0, atol=1e-12)
+
+
+def test_the_gradient_of_ad_psgd_is_that_of_the_model_before_the_average() -> None:
+    """Two agents that start apart, one step: x_i = ½ (x₀ + x₁) − η g_i(x_i before), up to who came first."""
+
+    class Apart(d5.DistributedOptimizer):
+        uses_peers = asynchronous = True
+
+        def start(self) -> None:
+            self.rule = d5.ADPSGD()
+            with self.peers.held(self.x):
+                self.x += self.communication.rank
+
+        def step(self, batch: Batch) -> None:
+            gradient = self.gradient(batch).copy()
+            self.peers.average(1 - self.communication.rank)
+            with self.peers.held(self.x):
+                self.x -= ETA * gradient
+
+    wanted = experiment(Apart(), agents=2)
+    start = np.stack([start_of(wanted), start_of(wanted) + 1])
+    g = [gradient_of(wanted, rank, 0, start[rank]) for rank in range(2)]
+    with simulated_agents(wanted, IDEAL, d5.ConstantTime(1e-3)) as (simulation, agents):
+        together(simulation, [partial(agent.train, 1) for agent in agents])
+        found = np.stack([peers_of(agent).window for agent in agents])
+    middle = start.mean(axis=0)
+    total = 2 * middle - ETA * (g[0] + g[1])
+    np.testing.assert_allclose(found.sum(axis=0), total, rtol=0, atol=1e-12)
+    assert min(np.abs(found[r] - (middle - ETA * g[r])).max() for r in range(2)) < 1e-12
+
+
+# -- push-sum --------------------------------------------------------------------------------------------
+
+
+def masses(simulation: Simulation, agents: list[TrainingAgent]) -> tuple[Array, float]:
+    """Σ u and Σ w of all agents and of the letters that nobody has taken in."""
+    rules: list[Any] = [agent._optimizer for agent in agents]
+    u = np.sum([rule.u for rule in rules], axis=0)
+    w = float(np.sum([rule.w[0] for rule in rules]))
+    for mailbox in simulation.meadow.mailboxes.values():
+        for letter in mailbox.letters:
+            u = u + letter.arrays[0]
+            w += float(letter.arrays[1][0])
+    return u, w
+
+
+@pytest.mark.parametrize(
+    "topology", [d5.DirectedRing(4), d5.Exponential(5), d5.OnePeerExponential(4)], ids=str
+)
+def test_push_sum_loses_and_doubles_nothing(topology: d5.Topology) -> None:
+    """Σ w = P and Σ u = P x₀ − η Σ g, agents and letters under way together; overlap SGP with SGD."""
+    rule = d5.OverlapSGP(2)
+    wanted = experiment(rule, d5.SGD(ETA), agents=None, topology=topology, slow=SLOW, dataset=dataset(120))
+    with simulated_agents(wanted, d5.UniformLinks(3e-3, 1e5), UNEVEN) as (simulation, agents):
+        together(simulation, [partial(agent.train, 12) for agent in agents])
+        together(simulation, [lambda: simulation.clock.sleep(10.0)])  # letters under way arrive
+        u, w = masses(simulation, agents)
+        gradients = np.sum([agent._executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
+    assert w == pytest.approx(topology.agents, abs=1e-12)
+    np.testing.assert_allclose(u, topology.agents * start_of(wanted) - ETA * gradients, rtol=0, atol=1e-11)
+
+
+def test_the_weights_of_asynchronous_push_sum_add_up() -> None:
+    """Σ w = P with a straggler of factor 50, whose mailbox fills while the others' weights fall."""
+    wanted = experiment(
+        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
+        slow=(d5.Slowdown(2, 50.0),),
+    )  # fmt: skip
+    with simulated_agents(wanted, IDEAL, UNEVEN) as (simulation, agents):
+        together(simulation, [partial(agent.train, 60) for agent in agents])
+        _, w = masses(simulation, agents)
+        assert all(np.isfinite(agent._executor.parameters).all() for agent in agents)
+    assert w == pytest.approx(4, abs=1e-12)
+
+
+def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
+    """A straggler of factor 20 takes most of its steps when the others have none left: all end where it does,
+    no letter is left over, and Σ w = P on the agents alone."""
+    wanted = experiment(
+        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
+        slow=(d5.Slowdown(1, 20.0),), dataset=dataset(120),
+    )  # fmt: skip
+    with d5.simulate(wanted, IDEAL, UNEVEN) as group:
+        group.train(40, progress=False)
+        assert not any(mailbox.letters for mailbox in group._simulation.meadow.mailboxes.values())
+        rules: list[Any] = [agent._optimizer for agent in group.agents]
+        assert sum(float(rule.w[0]) for rule in rules) == pytest.approx(4, abs=1e-12)
+        models = np.stack([flat(group, rank) for rank in range(4)])
+    way = np.linalg.norm(models.mean(axis=0) - start_of(wanted))
+    assert np.linalg.norm(models - models.mean(axis=0), axis=1).max() < 0.1 * way  # 0.8 if they did not
+
+
+@pytest.mark.parametrize(
+    "topology", [d5.DirectedRing(4), d5.OnePeerExponential(4), d5.Exponential(6)], ids=str
+)
+@pytest.mark.parametrize("slow", [(), SLOW], ids=["even", "straggler"])
+def test_without_staleness_overlap_sgp_is_stochastic_gradient_push(topology: d5.Topology, slow: Any) -> None:
+    """The same parameters on every agent after 20 steps, whoever is slow, to 1e-12."""
+    found, expected = (
+        trained(
+            experiment(rule, d5.Momentum(0.05, 0.9), agents=None, topology=topology, slow=slow),
+            d5.UniformLinks(1e-3, 1e6), UNEVEN, steps=20,
+        )
+        for rule in (d5.OverlapSGP(0), d5.StochasticGradientPush())
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_overlap_sgp_waits_for_letters_that_are_too_late_and_for_no_others() -> None:
+    """With s = 2 an agent is at most ring distance + 2 … steps ahead: with a straggler of factor 10 the step
+    time of all becomes the straggler's, and without staleness it does at once."""
+    for staleness in (0, 2):
+        wanted = experiment(
+            d5.OverlapSGP(staleness), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(3),
+            slow=(d5.Slowdown(0, 10.0),),
+        )  # fmt: skip
+        with d5.simulate(wanted, IDEAL, d5.ConstantTime(1e-3)) as group:
+            group.train(30, progress=False)
+            rows = group.metrics().to_pandas()
+        last = rows[(rows.metric == "step_time") & (rows.step >= 20)]
+        assert last.groupby("rank").value.median().to_numpy() == pytest.approx([1e-2] * 3, rel=1e-6)
+        first = rows[(rows.metric == "step_time") & (rows["rank"] == 1) & (rows.step < staleness)]
+        assert first.value.to_list() == pytest.approx([1e-3] * staleness)
+
+
+# -- random walks ----------------------------------------------------------------------------------------
+
+
+def test_a_walking_model_merges_by_age() -> None:
+    """x ← (a x + b y) / (a + b), a ← max(a, b): against the formula, with letters of the test's own."""
+    wanted = experiment(d5.RandomWalkGossip(), d5.SGD(ETA), agents=None, topology=d5.Ring(3))
+    with simulated_agents(wanted, IDEAL, UNEVEN) as (simulation, agents):
+        y, b = np.arange(21.0), np.array([3.0])
+
+        def post() -> None:
+            peers_of(agents[1]).post(0, y, b)
+            simulation.clock.sleep(1.0)
+
+        together(simulation, [post])
+        x = agents[0]._executor.numpy_parameters()
+        merged = (x + 3 * y) / 4
+        g = gradient_of(wanted, 0, 0, merged)
+        together(simulation, [partial(agents[0].train, 1)])
+        np.testing.assert_allclose(agents[0]._executor.numpy_parameters(), merged - ETA * g, atol=1e-12)
+        rule: Any = agents[0]._optimizer
+        assert rule.age == [4.0]
+
+
+# -- under every schedule --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class World:
+    """Who gossips with whom, how slowly."""
+
+    graph: int  # seed of a connected random graph
+    agents: int
+    steps: int
+    latency: float
+    bandwidth: float
+    seed: int
+    factor: float
+
+
+worlds = st.builds(
+    World,
+    graph=st.integers(0, 10**6),
+    agents=st.integers(2, 7),
+    steps=st.integers(1, 6),
+    latency=st.sampled_from((0.0, 1e-5, 1e-3, 3e-2)),
+    bandwidth=st.sampled_from((1e4, 1e6, 1e12)),
+    seed=st.integers(0, 1000),
+    factor=st.sampled_from((1.0, 4.0, 40.0)),
+)
+
+
+def connected(world: World) -> d5.Topology:
+    """A random connected graph: a random tree with a few more edges."""
+    rng = np.random.default_rng(world.graph)
+    graph = networkx.Graph()
+    graph.add_nodes_from(range(world.agents))
+    for rank in range(1, world.agents):
+        graph.add_edge(rank, int(rng.integers(rank)))
+    for _ in range(int(rng.integers(3))):
+        a, b = rng.choice(world.agents, 2, replace=False)
+        graph.add_edge(int(a), int(b))
+    return d5.Custom(graph)
+
+
+def check_gossip(make: Callable[[], d5.DistributedOptimizer], conserved: bool, world: World) -> None:
+    """Every agent ends, and what must be conserved is."""
+    wanted = experiment(
+        make(), d5.SGD(ETA), agents=None, topology=connected(world), seed=world.seed,
+        slow=(d5.Slowdown(world.agents - 1, world.factor),),
+    )  # fmt: skip
+    with simulated_agents(wanted, d5.UniformLinks(world.latency, world.bandwidth), UNEVEN) as (sim, agents):
+        outcomes = together(sim, [partial(agent.train, world.steps) for agent in agents])
+        assert [outcome.completed for outcome in outcomes] == [True] * world.agents
+        assert not any(window.waiting or window.taken for window in sim.meadow.windows.values())
+        if isinstance(wanted.rule, d5.ADPSGD):
+            gradients = np.sum([a._executor._inner.total for a in agents], axis=0)  # type: ignore[attr-defined]
+            found = np.sum([peers_of(agent).window for agent in agents], axis=0)
+            np.testing.assert_allclose(
+                found, world.agents * start_of(wanted) - ETA * gradients, rtol=0, atol=1e-10
+            )
+        elif conserved:
+            together(sim, [partial(sim.clock.sleep, 1e3)])  # letters under way arrive
+            assert masses(sim, agents)[1] == pytest.approx(world.agents, abs=1e-10)
+
+
+def try_schedules(count: int, check: Callable[[World], None]) -> None:
+    """The check on so many worlds, always the same ones."""
+
+    @settings(max_examples=count, deadline=None, derandomize=True, database=None)
+    @given(worlds)
+    def run(world: World) -> None:
+        check(world)
+
+    run()
+
+
+GOSSIPS = {
+    "AD-PSGD": (d5.ADPSGD, True),
+    "gradient push": (d5.AsynchronousGradientPush, True),
+    "overlap SGP": (lambda: d5.OverlapSGP(1), True),
+    "random walk": (d5.RandomWalkGossip, False),
+}
+
+
+@pytest.mark.parametrize("name", GOSSIPS)
+def test_nobody_waits_for_ever_and_nothing_is_lost(name: str) -> None:
+    """50 random graphs, links, paces and stragglers: no deadlock; sums are what the gradients make them."""
+    make, conserved = GOSSIPS[name]
+    try_schedules(50, lambda world: check_gossip(make, conserved, world))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOSSIPS)
+def test_nobody_waits_for_ever_in_a_thousand_schedules(name: str) -> None:
+    """The same with 1,000 of them."""
+    make, conserved = GOSSIPS[name]
+    try_schedules(1000, lambda world: check_gossip(make, conserved, world))
+
+
+# -- agents that are gone --------------------------------------------------------------------------------
+
+
+def test_the_graph_closes_over_a_gap() -> None:
+    """Neighbours of one that is gone become each other's, however many are gone in a row."""
+    ring = d5.Ring(6)
+    assert reachable(ring, 1, 0, {2}) == (0, 3)
+    assert reachable(ring, 1, 0, {2, 3}) == (0, 4)
+    assert reachable(d5.DirectedRing(5), 0, 0, {1, 2}) == (3,)
+    assert reachable(d5.Ring(2), 0, 0, {1}) == ()
+
+
+def test_the_mass_that_was_sent_to_a_dead_agent_comes_back() -> None:
+    """Push-sum with an agent that dies: Σ w of the others falls by what it held, and by nothing more."""
+    wanted = experiment(
+        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
+        on_failure="continue",
+    )  # fmt: skip
+    network, compute = d5.UniformLinks(2e-3, 1e6), d5.ConstantTime(1e-3)
+    with d5.simulate(wanted, network, compute, failures=[d5.Failure(2, 0.0153)]) as group:
+        dead: Any = group.agents[2]._optimizer
+        assert group.train(40, progress=False).completed
+        simulation = group._simulation
+        alive = [group.agents[rank] for rank in group.left]
+        group._together(lambda rank: simulation.clock.sleep(1.0))
+        _, w = masses(simulation, alive)
+        assert group.left == [0, 1, 3]
+        assert w == pytest.approx(4 - float(dead.w[0]), abs=1e-9)
+        assert np.isfinite(flat(group, 0)).all()
+
+
+def test_windows_of_the_dead_are_free() -> None:
+    """An agent that dies while it holds its window, on the way to another's, leaves no lock behind."""
+    simulation = Simulation.of(d5.UniformLinks(1e-3, 1e9), d5.ConstantTime(), 0)
+    meadow: Meadow = simulation.meadow
+    clock = simulation.clock
+    peers = [
+        SimulatedPeers(meadow, rank, np.full(2, float(rank)), d5.Complete(3), Traffic(), 5.0)
+        for rank in range(3)
+    ]
+    first = clock.start(lambda: peers[0].average(1), "first")
+    second = clock.start(lambda: clock.sleep(0.002), "second")
+
+    def die() -> None:
+        clock.kill(first)
+        meadow.lose(0)
+
+    clock.at(0.0005, die)
+    clock.run([second])
+    assert meadow.windows[0].taken is None and meadow.windows[1].taken is None
+    third = clock.start(lambda: peers[1].average(2), "third")
+    clock.run([third])
+    np.testing.assert_array_equal(peers[1].window, [1.5, 1.5])

@@ -1,0 +1,337 @@
+"""Every distributed optimizer is its matrix recursion: agents in threads against stacked NumPy"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import networkx
+import numpy as np
+import pytest
+
+from d5ray.distributed.compression.precision import Identity
+from d5ray.distributed.compression.top_k import TopK
+from d5ray.distributed.optimizers.allreduce import AllreduceSGD
+from d5ray.distributed.optimizers.bmuf import BMUF
+from d5ray.distributed.optimizers.choco_sgd import ChocoSGD
+from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors
+from d5ray.distributed.optimizers.diloco import DiLoCo
+from d5ray.distributed.optimizers.dpsgd import DPSGD, AdaptThenCombine
+from d5ray.distributed.optimizers.exact_diffusion import ExactDiffusion
+from d5ray.distributed.optimizers.gradient_tracking import GradientTracking
+from d5ray.distributed.optimizers.growing_batch import GrowingBatch
+from d5ray.distributed.optimizers.hierarchical_averaging import HierarchicalAveraging
+from d5ray.distributed.optimizers.local_sgd import LocalSGD, PostLocalSGD
+from d5ray.distributed.optimizers.model_averaging import ModelAveraging
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD
+from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD
+from d5ray.distributed.optimizers.slowmo import SlowMo
+from d5ray.distributed.optimizers.stochastic_gradient_push import StochasticGradientPush
+from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
+from d5ray.distributed.topologies.custom import Custom
+from d5ray.distributed.topologies.requirements import check_topology
+from d5ray.distributed.topologies.time_varying import TimeVarying
+from d5ray.distributed.topologies.topology import Complete, Ring, Topology
+from d5ray.distributed.topologies.undirected import Hypercube, Star, Torus, Tree
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import Optimizer
+from tests.distributed.quadratic import Array, Quadratics, batches_of, course, noise, quadratics, zeros
+
+STEPS = 14
+ETA, MU = 0.05, 0.8
+BASES: list[Optimizer] = [SGD(ETA), Momentum(ETA, MU), Nesterov(ETA, MU)]
+
+
+@dataclass
+class Mover:
+    """What a base optimizer adds to x (…) for a gradient (…), of all agents at once."""
+
+    eta: float
+    mu: float = 0.0
+    nesterov: bool = False
+    v: Array = field(default_factory=lambda: np.zeros(1))
+
+    def __call__(self, gradients: Array) -> Array:
+        self.v = self.mu * self.v + gradients
+        return -self.eta * (gradients + self.mu * self.v if self.nesterov else self.v)
+
+
+def mover(base: Optimizer) -> Mover:
+    return Mover(base.learning_rate, getattr(base, "momentum", 0.0), isinstance(base, Nesterov))
+
+
+@dataclass(frozen=True)
+class World:
+    """What a recursion is made of; arrays of all agents are (agents, SIZE)."""
+
+    problem: Quadratics
+    topology: Topology
+    samples: Array  # (steps, agents, batch, SIZE)
+    move: Mover
+
+    @property
+    def x(self) -> Array:
+        return self.problem.start.copy()
+
+    @property
+    def steps(self) -> range:
+        return range(len(self.samples))
+
+    def g(self, x: Array, t: int) -> Array:
+        return np.asarray(self.problem.gradients(x) + self.samples[t].mean(axis=1))
+
+    def w(self, t: int) -> Array:
+        return self.topology.weights(t)
+
+    def mean(self, x: Array) -> Array:
+        return np.tile(x.mean(axis=0), (len(x), 1))
+
+
+Recursion = Callable[[World], Iterator[Array]]
+
+
+def allreduce(world: World) -> Iterator[Array]:
+    x = world.x
+    for t in world.steps:
+        x = x + world.move(world.mean(world.g(x, t)))
+        yield x
+
+
+def growing(world: World) -> Iterator[Array]:
+    """k = 1 before step 3, then 2; the pair that step 8 falls into ends with it, then k = 4."""
+    x, gathered = world.x, []
+    ends = {0: 1, 1: 1, 2: 1, 4: 2, 6: 2, 8: 2, 12: 4}
+    for t in world.steps:
+        gathered.append(world.mean(world.g(x, t)))
+        if t in ends:
+            assert len(gathered) == ends[t]
+            x, gathered = x + world.move(np.mean(gathered, axis=0)), []
+        yield x
+
+
+def model_averaging(world: World) -> Iterator[Array]:
+    x = world.x
+    for t in world.steps:
+        x = world.mean(x + world.move(world.g(x, t)))
+        yield x
+
+
+def local_sgd(period: int) -> Recursion:
+    return periods(period, lambda common, mean: mean)
+
+
+def periods(period: int, outer: Callable[[Array, Array], Array]) -> Recursion:
+    """Local steps; after a period the common model is outer(common model before, mean of the local ones)."""
+
+    def recursion(world: World) -> Iterator[Array]:
+        x = common = world.x
+        for t in world.steps:
+            x = x + world.move(world.g(x, t))
+            if t % period == period - 1:
+                x = common = outer(common, world.mean(x))
+            yield x
+
+    return recursion
+
+
+def post_local(synchronous: int, period: int) -> Recursion:
+    def recursion(world: World) -> Iterator[Array]:
+        x = world.x
+        for t in world.steps:
+            g = world.g(x, t)
+            x = x + world.move(world.mean(g) if t < synchronous else g)
+            if t >= synchronous and (t - synchronous) % period == period - 1:
+                x = world.mean(x)
+            yield x
+
+    return recursion
+
+
+def hierarchical(size: int, period: int, global_period: int) -> Recursion:
+    def recursion(world: World) -> Iterator[Array]:
+        x = world.x
+        for t in world.steps:
+            x = x + world.move(world.g(x, t))
+            if t % global_period == global_period - 1:
+                x = world.mean(x)
+            elif t % period == period - 1:
+                groups = np.split(x, range(size, len(x), size))
+                x = np.concatenate([world.mean(group) for group in groups])
+            yield x
+
+    return recursion
+
+
+def diloco(period: int) -> Recursion:
+    def recursion(world: World) -> Iterator[Array]:
+        outer = Mover(0.7, 0.9, nesterov=True)
+        return periods(period, lambda x, mean: x + outer(x - mean))(world)
+
+    return recursion
+
+
+def slowmo(period: int, beta: float, alpha: float) -> Recursion:
+    def recursion(world: World) -> Iterator[Array]:
+        u = np.zeros(1)
+        gamma = world.move.eta
+
+        def outer(x: Array, mean: Array) -> Array:
+            nonlocal u
+            u = beta * u + (x - mean) / gamma
+            return x - alpha * gamma * u
+
+        return periods(period, outer)(world)
+
+    return recursion
+
+
+def bmuf(period: int, mu: float, zeta: float) -> Recursion:
+    def recursion(world: World) -> Iterator[Array]:
+        change = np.zeros(1)
+
+        def outer(x: Array, mean: Array) -> Array:
+            nonlocal change
+            change = mu * change + zeta * (mean - x)
+            return x + change
+
+        return periods(period, outer)(world)
+
+    return recursion
+
+
+def dpsgd(world: World) -> Iterator[Array]:
+    x = world.x
+    for t in world.steps:
+        x = world.w(t) @ x + world.move(world.g(x, t))
+        yield x
+
+
+def adapt_then_combine(world: World) -> Iterator[Array]:
+    x = world.x
+    for t in world.steps:
+        x = world.w(t) @ (x + world.move(world.g(x, t)))
+        yield x
+
+
+def consistent_neighbors(world: World) -> Iterator[Array]:
+    x = world.x
+    closed = world.topology.adjacency() + np.eye(len(x))
+    for t in world.steps:
+        x = x + world.move(closed @ world.g(x, t) / 3)
+        yield x
+
+
+def diging(world: World) -> Iterator[Array]:
+    x = world.x
+    g = y = world.g(x, 0)
+    for t in world.steps:
+        x = world.w(t) @ x + world.move(y)
+        if t + 1 < len(world.steps):
+            after = world.g(x, t + 1)
+            y = world.w(t) @ y + after - g
+            g = after
+        yield x
+
+
+def exact_diffusion(world: World) -> Iterator[Array]:
+    x = psi = world.x
+    for t in world.steps:
+        adapted = x + world.move(world.g(x, t))
+        x = (np.eye(len(x)) + world.w(t)) / 2 @ (adapted + x - psi)
+        psi = adapted
+        yield x
+
+
+def push(world: World) -> Iterator[Array]:
+    u, z, w = world.x, world.x, np.ones((len(world.x), 1))
+    for t in world.steps:
+        u = world.w(t) @ (u + world.move(world.g(z, t)))
+        w = world.w(t) @ w
+        z = u / w
+        yield z
+
+
+def choco(compress: Callable[[Array], Array], gamma: float) -> Recursion:
+    def recursion(world: World) -> Iterator[Array]:
+        x = world.x
+        known = np.zeros_like(x)
+        for t in world.steps:
+            x = x + world.move(world.g(x, t))
+            known = known + np.array([compress(row) for row in x - known])
+            x = x + gamma * (world.w(t) - np.eye(len(x))) @ known
+            yield x
+
+    return recursion
+
+
+def top_two(row: Array) -> Array:
+    kept = np.zeros_like(row)
+    for index in sorted(range(len(row)), key=lambda i: -abs(row[i]))[:2]:
+        kept[index] = row[index]
+    return kept
+
+
+IRREGULAR = networkx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2), (2, 3), (3, 4), (4, 0), (1, 4)])
+CENTRAL = [Complete(1), Complete(2), Ring(5)]  # who talks with whom does not matter
+DOUBLY = [
+    Complete(2), Ring(4), Star(5), Tree(7), Torus(2, 3), Hypercube(8), Exponential(6),
+    DirectedRing(3), OnePeerExponential(4), OnePeerExponential(6),
+    TimeVarying((Ring(4), Complete(4), Star(4))),
+]  # fmt: skip
+SYMMETRIC = [Complete(2), Ring(4), Star(5), Tree(7), Torus(2, 3)]
+PUSH = [Custom(IRREGULAR), Custom(IRREGULAR.reverse()), *DOUBLY]
+RULES: list[tuple[DistributedOptimizer, Recursion, list[Topology]]] = [
+    (AllreduceSGD(), allreduce, CENTRAL),
+    (OverlappedAllreduceSGD(bucket_bytes=20), allreduce, CENTRAL),
+    (ShardedAllreduceSGD(), allreduce, CENTRAL),
+    (GrowingBatch(milestones=(3, 8)), growing, CENTRAL),
+    (ModelAveraging(), model_averaging, CENTRAL),
+    (LocalSGD(5), local_sgd(5), CENTRAL),
+    (PostLocalSGD(5, 4), post_local(5, 4), CENTRAL),
+    (HierarchicalAveraging(2, 2, 6), hierarchical(2, 2, 6), CENTRAL),
+    (HierarchicalAveraging(3, 1, 4), hierarchical(3, 1, 4), CENTRAL),
+    (HierarchicalAveraging(5, 3, 3), hierarchical(5, 3, 3), CENTRAL),
+    (DiLoCo(5), diloco(5), CENTRAL),
+    (SlowMo(4, 0.6, 0.9), slowmo(4, 0.6, 0.9), CENTRAL),
+    (BMUF(4, 0.6, 0.9), bmuf(4, 0.6, 0.9), CENTRAL),
+    (DPSGD(), dpsgd, DOUBLY),
+    (AdaptThenCombine(), adapt_then_combine, DOUBLY),
+    (ConsistentNeighbors(), consistent_neighbors, SYMMETRIC),
+    (GradientTracking(), diging, DOUBLY),
+    (ExactDiffusion(), exact_diffusion, SYMMETRIC),
+    (StochasticGradientPush(), push, PUSH),
+    (ChocoSGD(Identity(), 1.0), choco(np.copy, 1.0), SYMMETRIC),
+    (ChocoSGD(TopK(2), 0.4), choco(top_two, 0.4), SYMMETRIC),
+]
+CASES = [
+    pytest.param(rule, recursion, topology, id=f"{rule!r}-{topology!r}")
+    for rule, recursion, topologies in RULES
+    for topology in topologies
+]
+
+
+@pytest.mark.parametrize("base", BASES, ids=lambda base: type(base).__name__)
+@pytest.mark.parametrize(("rule", "recursion", "topology"), CASES)
+def test_a_rule_is_its_matrix_recursion(
+    rule: DistributedOptimizer, recursion: Recursion, topology: Topology, base: Optimizer
+) -> None:
+    """x of all agents after each of 14 steps, from different minima and starts, with seeded noise."""
+    check_topology(topology, rule.needs, type(rule).__name__)
+    problem = quadratics(topology.agents, same_start=not rule.needs)
+    samples = noise(topology.agents, STEPS)
+    got = course(rule, base, topology, problem, batches_of(samples))
+    expected = [problem.start, *recursion(World(problem, topology, samples, mover(base)))]
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+    assert np.abs(got[-1] - got[0]).max(axis=1).min() > 0.1  # everyone moved
+
+
+@pytest.mark.parametrize(("rule", "recursion", "topologies"), RULES, ids=[repr(rule) for rule, _, _ in RULES])
+def test_a_rule_is_its_matrix_recursion_without_noise(
+    rule: DistributedOptimizer, recursion: Recursion, topologies: list[Topology]
+) -> None:
+    """Full gradients, on the last of its topologies."""
+    topology = topologies[-1]
+    problem = quadratics(topology.agents, seed=8, same_start=not rule.needs)
+    samples = zeros(topology.agents, STEPS)
+    got = course(rule, SGD(0.1), topology, problem, batches_of(samples))
+    expected = [problem.start, *recursion(World(problem, topology, samples, Mover(0.1)))]
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)

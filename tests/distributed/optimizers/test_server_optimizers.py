@@ -1,0 +1,673 @@
+"""Claims about training with parameter servers, on a virtual clock: equalities, ledgers, bounds, refusals"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.distributed.communicators.background import Handle
+from d5ray.distributed.compression.compressor import Compressor
+from d5ray.errors import AgentError, ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.training.batch import Batch
+from tests.distributed.in_numpy import (
+    IDEAL,
+    SIZE,
+    UNEVEN,
+    Array,
+    dataset,
+    experiment,
+    flat,
+    gradient_of,
+    loss_and_gradient,
+    schedule,
+    simulated_agents,
+    start_of,
+    together,
+    trained,
+)
+from tests.distributed.ledger import MU, Update, adaptively, aware, compensated, momentum, replayed
+
+ETA = 0.1
+BASES: list[d5.Optimizer] = [d5.SGD(ETA), d5.Momentum(ETA, MU), d5.Nesterov(ETA, MU)]
+WIRED = d5.UniformLinks(2e-4, 1e6)
+STRAGGLER = (d5.Slowdown(3, 4),)
+OUTER = d5.Nesterov(0.5, 0.5)
+
+
+def close(found: Array, expected: Array) -> None:
+    """To rounding, in float64."""
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=0, atol=1e-13)
+
+
+# -- equal to others -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize(("agents", "count"), [(1, 96), (2, 96), (4, 96), (3, 95)])
+def test_the_synchronous_server_is_allreduce(base: d5.Optimizer, agents: int, count: int) -> None:
+    """Also where a remainder gives agents shares of different size, and with a straggler."""
+    wanted = experiment(
+        d5.ParameterServerSGD(),
+        base,
+        agents=agents,
+        dataset=dataset(count),
+        slow=(d5.Slowdown(agents - 1, 3),),
+    )
+    theirs = trained(wanted.with_values(distributed=d5.AllreduceSGD(), servers=None))
+    assert np.abs(theirs - start_of(wanted)).max() > 0.1
+    close(trained(wanted, WIRED), theirs)
+
+
+ALONE = [
+    d5.ASGD(), d5.ParameterServerSGD(), d5.StaleSynchronousSGD(2), d5.StalenessAwareSGD(),
+    d5.DelayCompensatedASGD(0.5), d5.DelayCompensatedASGD(0.5, 0.9), d5.Downpour(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ALONE, ids=repr)
+@pytest.mark.parametrize("base", BASES, ids=repr)
+def test_one_agent_is_the_base_optimizer(rule: d5.DistributedOptimizer, base: d5.Optimizer) -> None:
+    """To the last bit: nobody comes in between."""
+    wanted = experiment(rule, base, agents=1, servers=d5.Servers(shards=2))
+    x = start_of(wanted)
+    state = base.state(x)
+    for step in range(20):
+        base.update(x, gradient_of(wanted, 0, step, x), state)
+    np.testing.assert_array_equal(trained(wanted, WIRED, steps=20), [x])
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+def test_a_bound_of_zero_is_synchronous_with_sgd_alone(base: d5.Optimizer) -> None:
+    """Momentum takes in P pushes one by one, so that it is another rule: the equality is SGD's."""
+    wanted = experiment(d5.StaleSynchronousSGD(0), base, slow=STRAGGLER)
+    ours, theirs = trained(wanted), trained(wanted.with_values(distributed=d5.ParameterServerSGD()))
+    if base == d5.SGD(ETA):
+        close(ours, theirs)
+    else:
+        assert np.abs(ours - theirs).max() > 1e-3
+
+
+def test_a_bound_without_end_is_asynchronous() -> None:
+    """A bound that is never met: ASGD with 1/P of the learning rate."""
+    wanted = experiment(d5.StaleSynchronousSGD(10**6), slow=STRAGGLER)
+    theirs = wanted.with_values(distributed=d5.ASGD(), optimizer=d5.SGD(ETA / 4))
+    close(trained(wanted), trained(theirs))
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_downpour_with_periods_of_one_is_asgd(base: d5.Optimizer, shards: int) -> None:
+    """On a network that costs nothing, so that the schedule is the same: to the last bit."""
+    wanted = experiment(d5.Downpour(1, 1), base, servers=d5.Servers(shards=shards), slow=STRAGGLER)
+    np.testing.assert_array_equal(trained(wanted), trained(wanted.with_values(distributed=d5.ASGD())))
+
+
+@pytest.mark.parametrize(("push", "fetch"), [(1, 3), (2, 3), (3, 2), (4, 1)])
+def test_downpour_is_its_recursion(push: int, fetch: int) -> None:
+    """One agent: x_i ← x_i − η g, a ← a + g; every n_push steps x ← U(a, x), a ← 0; every n_fetch x_i ← x."""
+    base = d5.Momentum(0.05, MU)
+    wanted = experiment(d5.Downpour(push, fetch), base, agents=1)
+    x, accrued = start_of(wanted), np.zeros(SIZE)
+    own, state = x.copy(), base.state(x)
+    for step in range(14):
+        g = gradient_of(wanted, 0, step, own)
+        own, accrued = own - 0.05 * g, accrued + g
+        if step % push == push - 1:
+            base.update(x, accrued, state)
+            accrued = np.zeros(SIZE)
+        if step % fetch == fetch - 1:
+            own = x.copy()
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(14, progress=False)
+        close(flat(group), x)
+        close(explored(group.agents[0]), own)
+
+
+@pytest.mark.parametrize("rule", [d5.EASGD(0.0, 2), d5.SynchronousEASGD(0.0)], ids=repr)
+def test_without_elasticity_agents_are_alone(rule: d5.DistributedOptimizer) -> None:
+    """α = 0: every agent trains by itself, and the centre, which is evaluated, stays at x₀."""
+    base = d5.Nesterov(ETA, MU)
+    wanted = experiment(rule, base, slow=STRAGGLER)
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(12, progress=False)
+        np.testing.assert_array_equal(flat(group), start_of(wanted))
+        for rank, agent in enumerate(group.agents):
+            x = start_of(wanted)
+            state = base.state(x)
+            for step in range(12):
+                base.update(x, gradient_of(wanted, rank, step, x), state)
+            np.testing.assert_array_equal(explored(agent), x)
+
+
+def test_synchronous_easgd_is_its_recursion() -> None:
+    """x_i ← x_i − η g_i − α (x_i − c), with the g_i of before; c ← (1 − β) c + β x̄, β = P α; all at once."""
+    alpha, agents, steps = 0.15, 4, 12
+    wanted = experiment(d5.SynchronousEASGD(alpha), slow=STRAGGLER)
+    x, c = np.tile(start_of(wanted), (agents, 1)), start_of(wanted)
+    for step in range(steps):
+        g = np.stack([gradient_of(wanted, rank, step, x[rank]) for rank in range(agents)])
+        mean = x.mean(axis=0)
+        x, c = x - ETA * g - alpha * (x - c), (1 - agents * alpha) * c + agents * alpha * mean
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(steps, progress=False)
+        close(flat(group), c)
+        for rank, agent in enumerate(group.agents):
+            close(explored(agent), x[rank])
+
+
+@pytest.mark.parametrize("outer", [d5.SGD(1.0), d5.SGD(0.5), OUTER], ids=repr)
+def test_one_agent_with_local_periods_is_the_outer_optimizer(outer: d5.Optimizer) -> None:
+    """H local steps with the agent's own momentum, then x ← outer(x, x − x_i)."""
+    base, period = d5.Momentum(ETA, MU), 3
+    wanted = experiment(d5.AsynchronousLocalSGD(period, outer), base, agents=1)
+    x = start_of(wanted)
+    inner_state, outer_state = base.state(x), outer.state(x)
+    for step in range(12):
+        if step % period == 0:
+            own = x.copy()
+        base.update(own, gradient_of(wanted, 0, step, own), inner_state)
+        if step % period == period - 1:
+            outer.update(x, x - own, outer_state)
+    close(trained(wanted, WIRED, steps=12), x)
+
+
+def test_each_agent_has_a_period_of_its_own() -> None:
+    """With one number an agent, agent i brings its steps every H_i of them."""
+    periods = (1, 2, 3, 6)
+    with d5.simulate(experiment(d5.AsynchronousLocalSGD(periods)), WIRED, UNEVEN) as group:
+        group.train(12, progress=False)
+        pushes = [row for row in schedule(group) if row["name"] == "push_pull"]
+    for rank, period in enumerate(periods):
+        assert [row["step"] for row in pushes if row["rank"] == rank] == list(range(period - 1, 12, period))
+
+
+# -- shards and groups ---------------------------------------------------------------------------------------
+
+RULES: list[tuple[d5.DistributedOptimizer, d5.Optimizer]] = [
+    (d5.ParameterServerSGD(), d5.Momentum(ETA, MU)),
+    (d5.ASGD(), d5.Momentum(0.02, MU)),
+    (d5.StaleSynchronousSGD(2), d5.Momentum(0.02, MU)),
+    (d5.StalenessAwareSGD(), d5.Nesterov(0.02, MU)),
+    (d5.DelayCompensatedASGD(0.3), d5.Momentum(0.02, MU)),
+    (d5.DelayCompensatedASGD(0.3, 0.9), d5.SGD(ETA)),
+    (d5.Downpour(2, 3), d5.SGD(ETA)),
+    (d5.EASGD(0.2, 2), d5.Nesterov(ETA, MU)),
+    (d5.SynchronousEASGD(0.2, 2), d5.Nesterov(ETA, MU)),
+    (d5.AsynchronousLocalSGD((1, 2, 3, 4)), d5.Momentum(ETA, MU)),
+    (d5.AsynchronousDiLoCo(3, OUTER), d5.Momentum(ETA, MU)),
+    (d5.AsynchronousDiLoCo(2, OUTER, delay=3), d5.Momentum(ETA, MU)),
+]
+
+
+@pytest.mark.parametrize(("rule", "base"), RULES, ids=repr)
+def test_shards_do_what_one_server_does(rule: d5.DistributedOptimizer, base: d5.Optimizer) -> None:
+    """1, 2, 3 or 7 shards, or one for every parameter: the same schedule gives the same, to the last bit."""
+    wanted = experiment(rule, base, slow=STRAGGLER)
+    whole = trained(wanted)
+    assert np.abs(whole - start_of(wanted)).max() > 0.01
+    for shards in (2, 3, 7, SIZE):
+        parts = trained(wanted.with_values(servers=d5.Servers(shards=shards)))
+        np.testing.assert_array_equal(parts, whole)
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize(("agents", "groups", "shards"), [(4, 2, 1), (5, 2, 3), (7, 3, 2), (3, 3, 1)])
+def test_two_floors_of_synchronous_servers_are_one(
+    base: d5.Optimizer, agents: int, groups: int, shards: int
+) -> None:
+    """Groups of different sizes too: the root's mean weighs them by their agents."""
+    wanted = experiment(d5.ParameterServerSGD(), base, agents=agents, slow=(d5.Slowdown(0, 3),))
+    two = wanted.with_values(servers=d5.Servers(shards=shards, groups=groups))
+    close(trained(two, WIRED), trained(wanted, WIRED))
+
+
+@pytest.mark.parametrize("consistency", [d5.Asynchronous(), d5.StaleSynchronous(1)], ids=repr)
+def test_groups_that_do_not_wait_for_each_other_lose_nothing(consistency: d5.Consistency) -> None:
+    """At the root x_T = x₀ − η Σ of the groups' mean gradients, each counted once, or as 1/groups."""
+    servers = d5.Servers(shards=2, groups=2, consistency=consistency)
+    wanted = experiment(d5.ASGD(), agents=4, servers=servers, slow=STRAGGLER)
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(12, progress=False)
+        sums = np.stack([executor(group, rank).total for rank in range(4)])
+        share = 1 if consistency == d5.Asynchronous() else 1 / 2
+        root = np.concatenate([place.shard.x for place in group._simulation.servers.root])  # type: ignore[union-attr]
+    close(root, start_of(wanted) - ETA * share * sums.sum(axis=0) / 2)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_nobody_waits_for_agents_that_left(groups: int) -> None:
+    """Agents 2 and 3, with groups a whole one, leave after three steps: the mean is then the others'."""
+    wanted = experiment(d5.ParameterServerSGD(), servers=d5.Servers(shards=2, groups=groups))
+    x = start_of(wanted)
+    for step in range(10):
+        there = range(4) if step < 3 else range(2)
+        x = x - ETA * np.mean([gradient_of(wanted, rank, step, x) for rank in there], axis=0)
+    with simulated_agents(wanted, WIRED, UNEVEN) as (simulation, agents):
+
+        def life(rank: int) -> Array:
+            outcome = agents[rank].train(10 if rank < 2 else 3)
+            assert outcome.completed, outcome.reason
+            if rank >= 2:
+                agents[rank].leave()
+            return np.concatenate([piece.ravel() for piece in agents[rank].parameters().values()])
+
+        found = together(simulation, [partial(life, rank) for rank in range(4)])
+        assert simulation.clock.seconds < 1
+    close(np.stack(found[:2]), x)
+
+
+def executor(group: Any, rank: int) -> Any:
+    """The NumPy executor of an agent."""
+    return group.agents[rank]._executor._inner
+
+
+def explored(agent: Any) -> Array:
+    """What an agent trains on where something else is evaluated (n,)."""
+    return np.asarray(agent._optimizer.explored)
+
+
+# -- ledgers -------------------------------------------------------------------------------------------------
+
+
+LEDGERS = [
+    (d5.ASGD(), d5.Momentum(0.03, MU), momentum(0.03)),
+    (d5.StalenessAwareSGD(), d5.SGD(ETA), aware(ETA)),
+    (d5.DelayCompensatedASGD(0.4), d5.SGD(ETA), compensated(ETA, 0.4)),
+    (d5.DelayCompensatedASGD(0.4, 0.9), d5.SGD(ETA), adaptively(ETA, 0.4, 0.9)),
+]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("rule", "base", "update"), LEDGERS, ids=[repr(rule) for rule, *_ in LEDGERS])
+def test_the_events_table_is_a_ledger(
+    rule: d5.DistributedOptimizer, base: d5.Optimizer, update: Update, shards: int
+) -> None:
+    """x_T, every version and every staleness follow from the orders that it has, shard by shard."""
+    wanted = experiment(rule, base, servers=d5.Servers(shards=shards), slow=STRAGGLER)
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(12, progress=False)
+        found, rows = flat(group), schedule(group)
+    x, staleness = replayed(wanted, rows, update)
+    close(found, x)
+    assert len(staleness) == shards * 4 * 12
+    assert max(staleness) > 3
+
+
+# -- bounds and time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+@pytest.mark.parametrize("agents", [2, 5])
+def test_nobody_computes_further_ahead_than_the_bound(bound: int, agents: int) -> None:
+    """Counted from the times in the events table: at the end of a step an agent is s ahead at most.
+
+    A straggler makes the others go to the bound, and wait there.
+    """
+    wanted = experiment(
+        d5.StaleSynchronousSGD(bound), agents=agents, dataset=dataset(400), slow=(d5.Slowdown(agents - 1, 4),)
+    )
+    with d5.simulate(wanted, IDEAL, d5.LogNormalTime(1e-3, 0.3)) as group:
+        group.train(20, progress=False)
+        rows = [row for row in schedule(group) if row["name"] == "push_pull"]
+    begins = {
+        rank: np.array([r["t_mono"] - 1e9 * r["duration"] for r in rows if r["rank"] == rank])
+        for rank in range(agents)
+    }
+    gaps = []
+    for row in rows:
+        made = {rank: int((times <= row["t_mono"] + 1).sum()) for rank, times in begins.items()}  # 1 ns
+        gaps.append(made[row["rank"]] - min(made.values()))
+    assert max(gaps) == bound
+
+
+@final
+class Overlapped(d5.DistributedOptimizer):
+    """x_{t+1} ← x_t − η g(x_{t−1}): the servers work while the agent computes the next gradient."""
+
+    uses_server = True
+    asynchronous = True
+
+    def start(self) -> None:
+        self.fetched = self.x.copy()
+        self.handle: Handle | None = None
+
+    def step(self, batch: Batch) -> None:
+        gradient = self.gradient(batch)
+        self.wait()
+        self.handle = self.server.start.push_pull(gradient, into=self.fetched)
+
+    def wait(self) -> None:
+        if self.handle is not None:
+            self.handle.wait()
+            self.x[...] = self.fetched
+
+    def finish(self) -> None:
+        self.wait()
+        self.server.pull(into=self.x)
+
+
+def test_what_is_started_goes_on_while_the_agent_computes() -> None:
+    """Of T for a gradient and R for both ways, a step takes max(T, R), not T + R; x is one step late."""
+    steps, taken, latency = 12, 1e-3, 3e-4
+    network, compute = d5.UniformLinks(latency, 1e15), d5.ConstantTime(taken)
+    seconds = {}
+    for rule in (d5.ASGD(), Overlapped()):
+        wanted = experiment(rule, agents=1)
+        with d5.simulate(wanted, network, compute) as group:
+            begin = group.seconds
+            group.train(steps, progress=False)
+            seconds[type(rule)], found = group.seconds - begin, flat(group)
+    both = 2 * latency
+    assert seconds[d5.ASGD] == pytest.approx(steps * (taken + both) + both, rel=1e-6)
+    assert seconds[Overlapped] == pytest.approx(steps * taken + both + both, rel=1e-6)
+    x = read = start_of(wanted)
+    for step in range(steps):
+        x, read = x - ETA * gradient_of(wanted, 0, step, read), x
+    close(found, x)
+
+
+@final
+class Hasty(d5.DistributedOptimizer):
+    """Starts a push of half its gradient, and pushes the other half without waiting for it."""
+
+    uses_server = True
+    asynchronous = True
+
+    def step(self, batch: Batch) -> None:
+        half = self.gradient(batch) / 2
+        self.server.start.push(half)
+        self.server.push(half)
+        self.server.pull(into=self.x)
+
+    def finish(self) -> None:
+        self.server.pull(into=self.x)
+
+
+def test_what_was_started_before_comes_before() -> None:
+    """A push in the foreground does not overtake one in the background, which would then be taken for old."""
+    for shards in (1, 3):
+        wanted = experiment(Hasty(), servers=d5.Servers(shards=shards))
+        with d5.simulate(wanted, WIRED, UNEVEN) as group:
+            group.train(12, progress=False)
+            total = sum(executor(group, rank).total for rank in range(4))
+            close(flat(group), start_of(wanted) - ETA * total)
+
+
+def test_backups_spare_the_wait_for_the_straggler() -> None:
+    """With a backup of four agents an epoch takes the time of the three that are fast."""
+    seconds = {}
+    for backups in (0, 1):
+        wanted = experiment(d5.ParameterServerSGD(backups), slow=(d5.Slowdown(3, 8),))
+        with d5.simulate(wanted, IDEAL, d5.ConstantTime(1e-3)) as group:
+            group.train(12, progress=False)
+            rows = [r for r in schedule(group) if r["name"] == "push_pull" and r["rank"] == 0]
+        seconds[backups] = rows[-1]["t_mono"] * 1e-9
+    assert seconds[0] == pytest.approx(12 * 8e-3)
+    assert seconds[1] == pytest.approx(12 * 1e-3)
+
+
+def test_groups_that_are_backups_spare_the_wait() -> None:
+    """Of three groups the first two make an update: an epoch takes the time of the fast ones."""
+    servers = d5.Servers(groups=3)
+    wanted = experiment(d5.ParameterServerSGD(1), agents=6, servers=servers, slow=(d5.Slowdown(5, 8),))
+    with d5.simulate(wanted, IDEAL, d5.ConstantTime(1e-3)) as group:
+        group.train(8, progress=False)
+        rows = [row for row in schedule(group) if row["name"] == "push_pull" and row["rank"] == 0]
+    assert rows[-1]["t_mono"] * 1e-9 == pytest.approx(8 * 1e-3)
+
+
+PARTS = [
+    (d5.ParameterServerSGD(), 1 / 4), (d5.StaleSynchronousSGD(0), 1 / 4), (d5.StaleSynchronousSGD(2), 1 / 4),
+    (d5.ASGD(), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "share"), PARTS, ids=repr)
+def test_a_training_in_parts_loses_nothing(rule: d5.DistributedOptimizer, share: float) -> None:
+    """Agents that ended a part are waited for again in the next: x_T = x₀ − η Σ g, or its share of P."""
+    wanted = experiment(rule, slow=STRAGGLER, servers=d5.Servers(shards=2))
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        for steps in (5, 1, 6):
+            group.train(steps, progress=False)
+        total = sum(executor(group, rank).total for rank in range(4))
+        for rank in range(4):
+            close(flat(group, rank), start_of(wanted) - ETA * share * total)
+
+
+# -- compressed pushes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_top_k_drops_is_pushed_later(shards: int) -> None:
+    """p = g + e, x ← x − η top(p), e ← p − top(p), each shard's slice by itself, as in NumPy."""
+    k, steps = 2, 15
+    wanted = experiment(d5.ASGD(d5.TopK(k)), agents=1, servers=d5.Servers(shards=shards))
+    x, e = start_of(wanted), np.zeros(SIZE)
+    edges = [SIZE * shard // shards for shard in range(shards + 1)]
+    for step in range(steps):
+        p = gradient_of(wanted, 0, step, x) + e
+        q = np.zeros(SIZE)
+        for low, high in pairwise(edges):
+            largest = low + np.argsort(-np.abs(p[low:high]))[:k]
+            q[largest] = p[largest]
+        x, e = x - ETA * q, p - q
+    assert np.abs(e).max() > 0.1
+    close(trained(wanted, WIRED, steps=steps)[0], x)
+
+
+CONTRACTIONS = [
+    d5.TopK(2),
+    d5.TopK(0.3, bucket=5),
+    d5.ScaledSign(),
+    d5.OneBit(),
+    d5.QSGD(8),
+    d5.Threshold(0.2),
+]
+
+
+@pytest.mark.parametrize("compressor", CONTRACTIONS, ids=repr)
+def test_pushes_and_residuals_are_the_gradients(compressor: Compressor) -> None:
+    """Σ sent + Σ e_i = Σ g of all agents, in whatever order they come, as exactly as the model's float64."""
+    wanted = experiment(d5.ASGD(compressor), servers=d5.Servers(shards=2), slow=STRAGGLER)
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(12, progress=False)
+        total = sum(executor(group, rank).total for rank in range(4))
+        residual = sum(agent._server.sending.residual for agent in group.agents)  # type: ignore[union-attr, misc]
+        sent = (start_of(wanted) - flat(group)) / ETA
+    assert np.abs(residual).max() > 1e-3
+    np.testing.assert_allclose(sent + residual, total, rtol=0, atol=1e-12)
+
+
+def test_an_unbiased_compressor_needs_no_residual() -> None:
+    """QSGD with one level, whose variance is above 1: what is sent has the mean of the gradients.
+
+    Within four standard deviations, by its bound E‖Q(v) − v‖² ≤ √d ‖v‖².
+    """
+    steps, rate = 1000, 1e-6  # x stays where it is, but for rounding
+    compressor = d5.QSGD(2, bucket=None)
+    assert compressor.contraction(SIZE) is None
+    wanted = experiment(d5.ASGD(compressor), d5.SGD(rate), agents=1, batch_size=96)
+    x = start_of(wanted)
+    with d5.simulate(wanted, IDEAL, UNEVEN) as group:
+        group.train(steps, progress=False)
+        found = (x - flat(group)) / (rate * steps)
+        assert group.agents[0]._server.sending.residual is None  # type: ignore[union-attr]
+    gradient = gradient_of(wanted, 0, 0, x)  # of all samples, in every step
+    deviation = np.sqrt(np.sqrt(SIZE) / steps) * np.linalg.norm(gradient)
+    assert 0 < np.linalg.norm(found - gradient) < 4 * deviation < np.linalg.norm(gradient) / 3
+
+
+@final
+@dataclass(frozen=True)
+class Halving(Compressor):
+    """v / 2: neither unbiased nor, as it says, a contraction."""
+
+    linear = False
+    unbiased = False
+
+    def contraction(self, n: int) -> float | None:
+        return None
+
+    def compress(self, vector: Array, rng: np.random.Generator) -> Array:
+        return np.asarray(vector / 2).view(np.uint8)
+
+    def decompress(self, message: Array, n: int, dtype: Any) -> Array:
+        return np.array(message.view(dtype))
+
+    def message_bytes(self, n: int, dtype: Any) -> int:
+        return n * int(np.dtype(dtype).itemsize)
+
+
+# -- evaluation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [d5.EASGD(0.2, 3), d5.SynchronousEASGD(0.2, 3)], ids=repr)
+def test_what_is_evaluated_is_the_centre(rule: d5.DistributedOptimizer) -> None:
+    """Every agent's last loss is that of the centre, where Σ x_i + c = Σ x_i⁰ + c⁰ − η Σ g."""
+    wanted = experiment(rule, evaluate=True, slow=STRAGGLER)
+    with d5.simulate(wanted, WIRED, UNEVEN) as group:
+        group.train(epochs=2, progress=False)
+        centre = flat(group)
+        local = [explored(agent) for agent in group.agents]
+        total = sum(executor(group, rank).total for rank in range(4))
+        losses = [row for row in group.metrics().to_pylist() if row["metric"] == "test_loss"]
+    close(sum(local) + centre, 5 * start_of(wanted) - ETA * total)
+    assert min(np.abs(own - centre).max() for own in local) > 1e-2
+    test = dataset().test
+    expected, _ = loss_and_gradient(centre, test.inputs, test.labels)
+    last = [row["value"] for row in losses if row["step"] == 23]
+    np.testing.assert_allclose(last, [expected] * 4, rtol=1e-12)
+    assert len(losses) == 8
+
+
+LOCAL = [
+    d5.EASGD(0.2, 3), d5.SynchronousEASGD(0.2, 3), d5.AsynchronousLocalSGD(5),
+    d5.AsynchronousDiLoCo(7, OUTER, delay=2), d5.Downpour(3, 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", LOCAL, ids=repr)
+def test_an_evaluation_does_not_disturb_the_training(rule: d5.DistributedOptimizer) -> None:
+    """Evaluated after each of three epochs, or never: centre and agents are the same to the last bit."""
+    found = []
+    for evaluate in (True, False):
+        wanted = experiment(rule, d5.Momentum(0.05, MU), evaluate=evaluate, slow=STRAGGLER)
+        with d5.simulate(wanted, IDEAL, UNEVEN) as group:
+            group.train(epochs=3, progress=False)
+            own = [explored(agent) for agent in group.agents]
+            found.append(np.stack([flat(group), *own]))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[0] - start_of(wanted)).max() > 0.1
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+def with_servers(distributed: d5.DistributedOptimizer, **servers: Any) -> Experiment:
+    return experiment(distributed, servers=d5.Servers(**servers))
+
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "a negative bound": (lambda: d5.StaleSynchronousSGD(-1), "bound is -1: .* whole number of at least 0"),
+    "a broken bound": (lambda: d5.StaleSynchronous(1.5), "bound is 1.5: .* whole number"),  # type: ignore[arg-type]
+    "negative backups": (lambda: d5.ParameterServerSGD(-1), "backups is -1: .* whole number of at least 0"),
+    "true backups": (lambda: d5.Synchronous(True), "backups is True: .* whole number"),
+    "all agents backups": (lambda: experiment(d5.ParameterServerSGD(4)), "4 agents .*: take 3 at most"),
+    "all groups backups": (
+        lambda: with_servers(d5.ParameterServerSGD(2), groups=2), "backups=2.* among 2 .*: take 1 at most"
+    ),
+    "more groups than agents": (
+        lambda: with_servers(d5.ASGD(), groups=5), "5 groups .* 4 agents .*: take at most 4"
+    ),
+    "no groups": (lambda: d5.Servers(groups=0), "groups is 0: .* at least 1"),
+    "no shards": (lambda: d5.Servers(shards=0), "shards is 0: .* at least 1"),
+    "a share of a shard": (lambda: d5.Servers(shards=1.5), "shards is 1.5"),  # type: ignore[arg-type]
+    "no snapshots": (lambda: d5.Servers(snapshot_seconds=0), "snapshot_seconds is 0: .* greater than 0"),
+    "servers that nobody uses": (
+        lambda: with_servers(d5.AllreduceSGD()), "uses no parameter server: leave servers out"
+    ),
+    "no Servers": (
+        lambda: experiment(d5.ASGD(), servers=2), r"servers is 2 \(int\): .* Servers\(shards=2\)"
+    ),
+    "elastic groups": (lambda: with_servers(d5.EASGD(0.1), groups=2), "Elastic.*: take groups=1"),
+    "compensated groups": (
+        lambda: with_servers(d5.DelayCompensatedASGD(0.1), groups=2), "DelayCompensated.*: take groups=1"
+    ),
+    "late elastic pushes": (
+        lambda: with_servers(d5.EASGD(0.1), consistency=d5.Synchronous(1)), "Elastic.*: take backups=0"
+    ),
+    "a rule as consistency": (
+        lambda: with_servers(d5.ASGD(), consistency=d5.Descend()), r"a Consistency such as Asynchronous\(\)"
+    ),
+    "a name as rule": (lambda: with_servers(d5.ASGD(), rule="elastic"), "must be a ServerRule such as"),
+    "a number as optimizer": (
+        lambda: with_servers(d5.ASGD(), optimizer=0.1), r"an? Optimizer such as SGD\(0.1\)"
+    ),
+    "delay without Nesterov": (
+        lambda: d5.AsynchronousDiLoCo(4, d5.SGD(0.5), delay=2), r"goes with Nesterov\(0.7, 0.9\)"
+    ),
+    "delay at the servers without Nesterov": (
+        lambda: with_servers(d5.ASGD(), rule=d5.DelayedNesterov(2)), r"goes with Nesterov\(0.7, 0.9\)"
+    ),
+    "no delay": (lambda: d5.AsynchronousDiLoCo(4, OUTER, delay=0), "period is 0: .* at least 1"),
+    "a negative λ": (lambda: d5.DelayCompensatedASGD(-0.1), "lam is -0.1: .* at least 0"),
+    "an infinite λ": (lambda: d5.DelayCompensated(np.inf), "lam is inf: .* finite"),
+    "a decay of 1": (lambda: d5.DelayCompensatedASGD(0.1, 1.0), "decay is 1.0: .* below 1"),
+    "α above 1": (lambda: d5.EASGD(1.1), "alpha is 1.1: .* at most 1"),
+    "no period": (lambda: d5.EASGD(0.1, 0), "period is 0: .* at least 1"),
+    "no push period": (lambda: d5.Downpour(0, 1), "push_period is 0: .* at least 1"),
+    "no fetch period": (lambda: d5.Downpour(1, 0), "fetch_period is 0: .* at least 1"),
+    "one agent's period is 0": (lambda: d5.AsynchronousLocalSGD((2, 0)), "period is 0: .* at least 1"),
+    "a number as outer": (
+        lambda: d5.AsynchronousLocalSGD(2, 0.5), "outer is 0.5: .* Optimizer such as"  # type: ignore[arg-type]
+    ),
+    "a number as compressor": (
+        lambda: d5.ASGD(0.01), r"compressor is 0.01: .* TopK\(0.01\)"  # type: ignore[arg-type]
+    ),
+    "a name as network": (
+        lambda: trained(experiment(d5.ASGD()), "fast"), "network is 'fast': .* UniformLinks"  # type: ignore[arg-type]
+    ),
+    "a number as time": (
+        lambda: trained(experiment(d5.ASGD()), IDEAL, 0.1), "compute is 0.1: .* ConstantTime"  # type: ignore[arg-type]
+    ),
+    "more shards than parameters": (
+        lambda: trained(with_servers(d5.ASGD(), shards=22)), "22 shards .* 21 .*: take at most 21"
+    ),
+    "periods of other agents": (
+        lambda: trained(experiment(d5.AsynchronousLocalSGD((1, 2)))), "2 numbers for 4 agents: give one for"
+    ),
+    "a top-k beyond the shard": (lambda: trained(with_servers(d5.ASGD(d5.TopK(5)), shards=7)), "k is 5"),
+    "a biased compressor": (
+        lambda: trained(experiment(d5.ASGD(Halving()))), r"Halving.* no contraction: .*TopK\(0.01\)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_fit_is_refused(what: str) -> None:
+    """Before a step is done, with what was found and what to do."""
+    make, words = REFUSED[what]
+    with pytest.raises(ConfigurationError, match=words):
+        make()
+
+
+@final
+class Short(d5.DistributedOptimizer):
+    """Pushes all but the last entry of its gradient."""
+
+    uses_server = True
+
+    def step(self, batch: Batch) -> None:
+        self.server.push(self.gradient(batch)[:-1])
+
+
+def test_an_array_of_another_size_is_refused() -> None:
+    """With the size that it has and the size that it must have."""
+    with pytest.raises(AgentError, match=r"cannot push an array of shape \(20,\): the servers hold 21"):
+        trained(experiment(Short()))

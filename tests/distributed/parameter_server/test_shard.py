@@ -1,0 +1,938 @@
+"""Claims about one shard of a parameter server, a state machine: its answers depend on the order alone"""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d5ray.distributed.parameter_server.consistency import (
+    Asynchronous,
+    Consistency,
+    StaleSynchronous,
+    Synchronous,
+)
+from d5ray.distributed.parameter_server.requests import Reply, Request
+from d5ray.distributed.parameter_server.server_rules import (
+    DelayCompensated,
+    DelayedNesterov,
+    Descend,
+    Elastic,
+    Held,
+    ServerRule,
+    StalenessAware,
+)
+from d5ray.distributed.parameter_server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.shard import Shard
+from d5ray.errors import ConfigurationError
+from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
+from d5ray.training.optimizers.optimizer import BLOCK, Optimizer
+
+Array = np.ndarray[Any, Any]
+SIZE = 5
+ETA, MU = 0.1, 0.9
+KINDS = ("push", "pull", "push_pull")
+BASES: list[Optimizer] = [SGD(ETA), Momentum(ETA, MU), Nesterov(ETA, MU)]
+ALL: list[Consistency] = [
+    Synchronous(), Synchronous(1), StaleSynchronous(0), StaleSynchronous(2), Asynchronous(),
+]  # fmt: skip
+
+
+# -- agents without a network --------------------------------------------------------------------------------
+
+
+@final
+class Asked:
+    """A request of an agent, and what it got."""
+
+    def __init__(self, rank: int, sequence: int, vector: Array | None, reads: bool, size: int) -> None:
+        self.rank, self.sequence, self.vector = rank, sequence, vector
+        self.into = np.full(size, np.nan) if reads else None
+        self.answers = 0
+        self.clocks: dict[int, int] = {}  # pushes that all agents had made when the answer came
+
+    @property
+    def read(self) -> Array:
+        assert self.answers == 1 and self.into is not None
+        return self.into
+
+    @property
+    def reply(self) -> Reply:
+        assert self.answers == 1
+        return self.request.reply
+
+    def submit(self, agents: "Agents", counts: int = 1) -> None:
+        vector = None if self.vector is None else self.vector.copy()
+
+        def done(_: Request) -> None:
+            self.answers += 1
+            self.clocks = dict(agents.pushes)
+            agents.answered.append(self)
+
+        self.request = Request(self.rank, self.sequence, vector, self.into, done, counts=counts)
+        agents.shard.submit(self.request)
+
+
+@dataclass
+class Agents:
+    """The ends of all agents at one shard: they number what they push."""
+
+    shard: Shard
+    pushes: Counter[int] = field(default_factory=Counter)  # by rank
+    asked: list[Asked] = field(default_factory=list)
+    answered: list[Asked] = field(default_factory=list)
+
+    def push(self, rank: int, vector: Array) -> Asked:
+        return self._ask(rank, vector, reads=False)
+
+    def pull(self, rank: int) -> Asked:
+        return self._ask(rank, None, reads=True)
+
+    def push_pull(self, rank: int, vector: Array) -> Asked:
+        return self._ask(rank, vector, reads=True)
+
+    def do(self, kind: str, rank: int, vector: Array) -> Asked:
+        return self._ask(rank, vector if "push" in kind else None, reads="pull" in kind)
+
+    def again(self, asked: Asked) -> Asked:
+        """The same request once more, as after a lost reply."""
+        return self._submit(
+            Asked(asked.rank, asked.sequence, asked.vector, asked.into is not None, self.size)
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.shard.x)
+
+    def _ask(self, rank: int, vector: Array | None, reads: bool) -> Asked:
+        self.pushes[rank] += vector is not None
+        return self._submit(Asked(rank, self.pushes[rank], vector, reads, self.size))
+
+    def _submit(self, asked: Asked) -> Asked:
+        self.asked.append(asked)
+        asked.submit(self)
+        return asked
+
+
+def agents_of(
+    consistency: Consistency,
+    rule: ServerRule | None = None,
+    base: Optimizer | None = None,
+    members: int = 3,
+    x: Array | None = None,
+) -> Agents:
+    start = start_of(SIZE) if x is None else x
+    shard = Shard(start.copy(), base or SGD(ETA), rule or Descend(), consistency, range(members))
+    return Agents(shard, Counter(dict.fromkeys(range(members), 0)))
+
+
+def start_of(size: int) -> Array:
+    return np.random.default_rng([size, 1]).standard_normal(size)
+
+
+def vectors(*shape: int, seed: int = 5) -> Array:
+    """Different everywhere (…, SIZE)."""
+    return np.random.default_rng([seed, *shape]).standard_normal((*shape, SIZE))
+
+
+# -- in any order --------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Tally(ServerRule):
+    """x counts pushes, each of which is a unit vector of its own: a read shows what it has seen."""
+
+    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+        for push in pushes:
+            assert push.vector is not None
+            held.x += push.vector
+
+
+@st.composite
+def programs(draw: st.DrawFn, equal: bool) -> list[list[str]]:
+    """What each of 1 to 5 agents asks, one request after the other; equal: as many pushes of each."""
+    count = draw(st.integers(1, 5))
+    if not equal:
+        return [draw(st.lists(st.sampled_from(KINDS), max_size=6)) for _ in range(count)]
+    pushes = draw(st.integers(1, 5))
+    given = []
+    for _ in range(count):
+        program = ["pull"]
+        for _ in range(pushes):
+            program.append(draw(st.sampled_from(("push", "push_pull"))))
+            program += ["pull"] * draw(st.integers(0, 1))
+        given.append(program)
+    return given
+
+
+Order = st.randoms(use_true_random=False)
+
+
+def interleave(
+    agents: Agents, wanted: list[list[str]], order: random.Random, *, leave: bool, repeat: float = 0.0
+) -> None:
+    """Run the programs: an agent has one request open at most; who goes next is drawn.
+
+    The number k push of an agent is a unit vector of its own. Fails when all who are not done wait. leave:
+    who is done leaves. repeat: the share of turns that bring a push of before once more.
+    """
+    width = agents.size // len(wanted)
+    left = [list(program) for program in wanted]
+    last: dict[int, Asked] = {}
+    present = list(range(len(wanted)))
+    while any(left) or any(not asked.answers for asked in last.values()):
+        idle = [rank for rank in present if rank not in last or last[rank].answers]
+        ready = [rank for rank in idle if left[rank]]
+        done = [rank for rank in idle if not left[rank]] if leave else []
+        assert ready or done, f"all wait for ever but {idle}"
+        rank = order.choice(ready + done)
+        if rank in done:
+            agents.shard.leave(rank)
+            present.remove(rank)
+            continue
+        vector = (np.arange(agents.size) == rank * width + agents.pushes[rank]).astype(float)
+        last[rank] = agents.do(left[rank].pop(0), rank, vector)
+        if order.random() < repeat:
+            pushed = [asked for asked in agents.asked if asked.vector is not None]
+            if pushed:
+                agents.again(order.choice(pushed))
+
+
+def tallied(
+    consistency: Consistency,
+    wanted: list[list[str]],
+    order: random.Random,
+    *,
+    leave: bool,
+    repeat: float = 0.0,
+) -> Agents:
+    width = max(1, *(sum("push" in kind for kind in program) for program in wanted))
+    agents = agents_of(consistency, Tally(), members=len(wanted), x=np.zeros(len(wanted) * width))
+    interleave(agents, wanted, order, leave=leave, repeat=repeat)
+    return agents
+
+
+@pytest.mark.parametrize("consistency", ALL, ids=repr)
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(wanted=programs(equal=False), order=Order)
+def test_nothing_is_lost_doubled_or_left_waiting(
+    consistency: Consistency, wanted: list[list[str]], order: random.Random
+) -> None:
+    """Agents with unequal work, who leave when done: one answer a request, and every push applied once.
+
+    Only backups drop pushes; these say so, and are in nobody's parameters.
+    """
+    agents = tallied(consistency, wanted, order, leave=True)
+    assert all(asked.answers == 1 for asked in agents.asked)
+    pushed = [asked for asked in agents.asked if asked.vector is not None]
+    expected = sum((asked.vector * asked.reply.applied for asked in pushed), np.zeros(agents.size))  # type: ignore[operator]
+    np.testing.assert_array_equal(agents.shard.x, expected)
+    if consistency != Synchronous(1):
+        assert all(asked.reply.applied for asked in pushed)
+
+
+@pytest.mark.parametrize("consistency", ALL, ids=repr)
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(wanted=programs(equal=False), order=Order)
+def test_an_agent_reads_its_own_pushes_and_never_an_older_state(
+    consistency: Consistency, wanted: list[list[str]], order: random.Random
+) -> None:
+    """Whoever reads sees all that it pushed before and that was applied, and all that it saw before."""
+    agents = tallied(consistency, wanted, order, leave=True)
+    for rank in range(len(wanted)):
+        known = np.zeros(agents.size)
+        for asked in (asked for asked in agents.answered if asked.rank == rank):
+            if asked.vector is not None:
+                known = np.maximum(known, asked.vector * asked.reply.applied)
+            if asked.into is not None:
+                assert (asked.into >= known).all()
+                known = asked.into
+
+
+# -- asynchronous --------------------------------------------------------------------------------------------
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(who=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)), max_size=30))
+def test_asynchronous_is_the_base_optimizer_push_by_push(who: list[tuple[int, str]]) -> None:
+    """To the last bit, with versions and staleness: x_T = x₀ − η Σ (applied g), in the order applied."""
+    gs = vectors(30)
+    for base in BASES:
+        agents = agents_of(Asynchronous(), base=base)
+        x = start_of(SIZE)
+        state, version, seen = base.state(x), 0, [0, 0, 0]
+        for order, (rank, kind) in enumerate(who):
+            asked = agents.do(kind, rank, gs[order])
+            staleness = -1
+            if "push" in kind:
+                staleness = version - seen[rank]
+                base.update(x, gs[order], state)
+                version += 1
+            if "pull" in kind:
+                np.testing.assert_array_equal(asked.read, x)
+                seen[rank] = version
+            expected = Reply(order, version, staleness, "push" in kind, asked.reply.gap, 0)
+            assert asked.reply == expected
+        np.testing.assert_array_equal(agents.shard.x, x)
+        assert agents.shard.version == version
+        if base == SGD(ETA):
+            applied = [gs[order] for order, (_, kind) in enumerate(who) if "push" in kind]
+            ledger = start_of(SIZE) - ETA * np.sum([*applied, np.zeros(SIZE)], axis=0)
+            np.testing.assert_allclose(x, ledger, rtol=0, atol=1e-14)
+
+
+# -- synchronous ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize("members", [1, 2, 3, 5])
+def test_a_round_is_the_mean_in_the_order_of_ranks(base: Optimizer, members: int) -> None:
+    """Whoever comes first: x is to the last bit the update by (((g₀ + g₁) + g₂) + …) / m."""
+    gs = vectors(4, members)
+    x = start_of(SIZE)
+    state = base.state(x)
+    for g in gs:
+        total = g[0].copy()
+        for other in g[1:]:
+            total = total + other
+        base.update(x, total / members, state)
+    for arrival in itertools.islice(itertools.permutations(range(members)), 24):
+        agents = agents_of(Synchronous(), base=base, members=members)
+        for g in gs:
+            asked = [agents.push_pull(rank, g[rank]) for rank in arrival]
+        np.testing.assert_array_equal(agents.shard.x, x)
+        for one in asked:
+            np.testing.assert_array_equal(one.read, x)
+        assert agents.shard.version == len(gs)
+
+
+def test_a_round_waits_for_everyone() -> None:
+    """Nobody is answered before the last one has come, and then all are."""
+    agents = agents_of(Synchronous())
+    g = vectors(3)
+    asked = [agents.push_pull(2, g[2]), agents.push(0, g[0])]
+    assert [one.answers for one in asked] == [0, 0]
+    np.testing.assert_array_equal(agents.shard.x, start_of(SIZE))
+    asked.append(agents.push_pull(1, g[1]))
+    assert [one.answers for one in asked] == [1, 1, 1]
+    assert [one.reply.waiting for one in asked] == [0, 1, 2]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(wanted=programs(equal=True), order=Order)
+def test_synchronous_agents_read_whole_rounds(wanted: list[list[str]], order: random.Random) -> None:
+    """Who made c pushes reads the first c of every agent, and no other."""
+    agents = tallied(Synchronous(), wanted, order, leave=False)
+    width = agents.size // len(wanted)
+    for asked in agents.asked:
+        if asked.into is not None:
+            expected = np.tile(np.arange(width) < asked.sequence, len(wanted))
+            np.testing.assert_array_equal(asked.read, expected)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    members=st.integers(2, 5),
+    backups=st.integers(1, 4),
+    order=Order,
+)
+def test_backups_take_the_first_and_drop_the_late(members: int, backups: int, order: random.Random) -> None:
+    """Against rounds written down in NumPy: the first m − b pushes that were computed at the current x count.
+
+    All others are dropped, are told so, and read what came of the round that they missed.
+    """
+    backups = min(backups, members - 1)
+    agents = agents_of(Synchronous(backups), members=members, base=Momentum(ETA, MU))
+    gs = vectors(members, 40)
+    x, velocity, version = start_of(SIZE), np.zeros(SIZE), 0
+    seen, came = [0] * members, dict[int, Array]()
+    waiting: dict[int, Asked] = {}
+    for turn in range(40):
+        rank = order.choice([rank for rank in range(members) if rank not in waiting])
+        g = gs[rank, turn]
+        asked = waiting[rank] = agents.push_pull(rank, g)
+        late = seen[rank] < version
+        if not late:
+            came[rank] = g
+        if len(came) == members - backups:
+            velocity = MU * velocity + sum(came[rank] for rank in sorted(came)) / len(came)
+            x, version, came = x - ETA * velocity, version + 1, {}
+        for rank, one in [*waiting.items()]:
+            if late and one is asked:
+                assert not one.reply.applied and one.reply.staleness > 0
+            elif not one.answers:
+                assert rank in came
+                continue
+            np.testing.assert_allclose(one.read, x, rtol=1e-13)
+            assert one.reply.applied != (late and one is asked)
+            assert one.reply.version == version
+            seen[rank] = version
+            del waiting[rank]
+    assert agents.shard.version == version
+
+
+# -- stale-synchronous ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(wanted=programs(equal=True), order=Order)
+def test_a_bounded_read_sees_all_it_must_and_nothing_it_must_not(
+    bound: int, wanted: list[list[str]], order: random.Random
+) -> None:
+    """Who reads with c pushes made sees all numbered c − s − 1 or less, none above c + s, and its own.
+
+    It is then s ahead of the slowest at most: nobody computes with a larger gap.
+    """
+    agents = tallied(StaleSynchronous(bound), wanted, order, leave=False)
+    width = agents.size // len(wanted)
+    numbers = np.arange(width)
+    for asked in agents.asked:
+        if asked.into is None:
+            continue
+        made = asked.sequence
+        gap = made - min(asked.clocks.values())
+        assert gap <= bound
+        assert asked.reply.gap == gap
+        seen = asked.read.reshape(len(wanted), width)  # (ranks, numbers)
+        assert (seen[:, numbers <= made - bound - 1] == 1).all()
+        assert (seen[:, numbers > made + bound] == 0).all()
+        assert (seen[asked.rank] == (numbers < made)).all()
+
+
+def test_the_fast_one_waits_for_the_slowest() -> None:
+    """With a bound of 2 its third push is answered when the slowest has made the first."""
+    agents = agents_of(StaleSynchronous(2), members=2)
+    g = vectors(4)
+    fast = [agents.push_pull(0, g[n]) for n in range(3)]
+    assert [one.answers for one in fast] == [1, 1, 0]
+    agents.push(1, g[3])
+    assert fast[2].answers == 1
+    assert fast[2].reply.gap == 2
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(members=st.integers(1, 4), order=Order)
+def test_a_bound_of_zero_is_synchronous(members: int, order: random.Random) -> None:
+    """Whoever comes first, also with the first read: with SGD the reads are those of rounds, to rounding."""
+    steps = 6
+    gs = vectors(steps, members)
+    means = np.concatenate([np.zeros((1, SIZE)), gs.mean(axis=1)])
+    rounds = start_of(SIZE) - ETA * np.cumsum(means, axis=0)  # (steps + 1, SIZE)
+    agents = agents_of(StaleSynchronous(0), members=members)
+    done: list[list[Asked]] = [[] for _ in range(members)]
+    while ready := [
+        rank for rank in range(members) if len(done[rank]) <= steps and all(a.answers for a in done[rank])
+    ]:
+        rank = order.choice(ready)
+        made = len(done[rank])
+        done[rank].append(agents.push_pull(rank, gs[made - 1, rank]) if made else agents.pull(rank))
+    for own in done:
+        assert len(own) == steps + 1
+        for asked, expected in zip(own, rounds, strict=True):
+            np.testing.assert_allclose(asked.read, expected, rtol=0, atol=1e-14)
+
+
+# -- repetitions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consistency", ALL, ids=repr)
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(wanted=programs(equal=False), order=Order)
+def test_a_repeated_push_is_answered_and_does_not_count_again(
+    consistency: Consistency, wanted: list[list[str]], order: random.Random
+) -> None:
+    """While it is open or long after: x counts every push once, or never if it was dropped.
+
+    But a read that waits when its agent leaves is forgotten.
+    """
+    agents = tallied(consistency, wanted, order, leave=True, repeat=0.5)
+    first: dict[tuple[int, int], Asked] = {}
+    expected = np.zeros(agents.size)
+    for asked in agents.asked:
+        if asked.vector is None or first.setdefault((asked.rank, asked.sequence), asked) is asked:
+            if asked.vector is not None:
+                assert asked.reply.applied or consistency == Synchronous(1)
+                expected += asked.vector * asked.reply.applied
+        elif asked.answers == 0:
+            assert asked.into is not None
+        else:
+            assert not asked.reply.applied
+    np.testing.assert_array_equal(agents.shard.x, expected)
+
+
+def test_a_push_that_is_open_in_a_round_is_not_in_it_twice() -> None:
+    """The repetition is answered with the round, reads what came of it, and the mean has it once."""
+    agents, g = agents_of(Synchronous(), members=2), vectors(2)
+    first = agents.push_pull(0, g[0])
+    second = agents.again(first)
+    assert (first.answers, second.answers) == (0, 0)
+    agents.push(1, g[1])
+    x = start_of(SIZE) - ETA * (g[0] + g[1]) / 2
+    np.testing.assert_array_equal(first.read, x)
+    np.testing.assert_array_equal(second.read, x)
+    assert (first.reply.applied, second.reply.applied) == (True, False)
+    third = agents.again(first)
+    np.testing.assert_array_equal(third.read, x)
+    assert agents.shard.version == 1
+
+
+@pytest.mark.parametrize("consistency", [Asynchronous(), Synchronous(), StaleSynchronous(1)], ids=repr)
+def test_a_repeated_elastic_push_gets_the_same_reply(consistency: Consistency) -> None:
+    """d = α (x_i − c) of the c that it met, and c moves once."""
+    agents, x = agents_of(consistency, Elastic(0.3), members=2), vectors(2)
+    first = agents.push_pull(0, x[0])
+    early = agents.again(first)
+    other = agents.push_pull(1, x[1])
+    late = agents.again(first)
+    for asked in (early, late):
+        np.testing.assert_array_equal(asked.read, first.read)
+    np.testing.assert_allclose(agents.shard.x, start_of(SIZE) + first.read + other.read, rtol=1e-15)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(bound=st.integers(0, 2), order=Order)
+def test_a_rule_with_replies_keeps_the_bound(bound: int, order: random.Random) -> None:
+    """Elastic averaging among agents of bounded staleness: nobody gets its d while it is too far ahead."""
+    agents, x = agents_of(StaleSynchronous(bound), Elastic(0.2)), vectors(8, 3)
+    done: list[list[Asked]] = [[agents.pull(rank)] for rank in range(3)]
+    while ready := [rank for rank in range(3) if len(done[rank]) <= 8 and done[rank][-1].answers]:
+        rank = order.choice(ready)
+        done[rank].append(agents.push_pull(rank, x[len(done[rank]) - 1, rank]))
+    for asked in agents.asked:
+        assert asked.answers == 1
+        assert asked.sequence - min(asked.clocks.values()) <= bound
+
+
+# -- agents that come and go ---------------------------------------------------------------------------------
+
+
+def test_nobody_waits_for_an_agent_that_left_a_round() -> None:
+    """The round is complete with those who are there; its mean is theirs."""
+    agents, g = agents_of(Synchronous()), vectors(3)
+    asked = [agents.push_pull(rank, g[rank]) for rank in (2, 0)]
+    agents.shard.leave(1)
+    x = start_of(SIZE) - ETA * (g[0] + g[2]) / 2
+    for one in asked:
+        np.testing.assert_array_equal(one.read, x)
+
+
+def test_the_push_of_one_who_left_counts_and_is_no_substitute() -> None:
+    """It had come, so it is in the mean; but the round goes on waiting for those who are there."""
+    agents, g = agents_of(Synchronous()), vectors(3)
+    gone = agents.push(0, g[0])
+    agents.shard.leave(0)
+    asked = agents.push_pull(1, g[1])
+    assert (gone.answers, asked.answers) == (0, 0)
+    agents.push(2, g[2])
+    np.testing.assert_array_equal(asked.read, start_of(SIZE) - ETA * (g[0] + g[1] + g[2]) / 3)
+
+
+def test_nobody_waits_for_the_slowest_when_it_has_left() -> None:
+    """The bound is to the slowest of those who are there; what waits for a read of the other is applied."""
+    agents, g = agents_of(StaleSynchronous(1)), vectors(8)
+    for rank in (0, 1):
+        assert agents.push_pull(rank, g[rank]).answers
+    ahead = [agents.push_pull(rank, g[2 + rank]) for rank in (0, 1)]
+    assert [one.answers for one in ahead] == [0, 0]
+    agents.shard.leave(2)
+    assert [one.answers for one in ahead] == [1, 1]
+    expected = start_of(SIZE) - ETA * g[:4].sum(axis=0) / 3
+    np.testing.assert_allclose(ahead[1].read, expected, rtol=1e-14)
+    last = agents.push(0, g[4])  # still a third: that others have ended makes no step longer
+    assert last.reply.applied
+    np.testing.assert_allclose(agents.shard.x, expected - ETA * g[4] / 3, rtol=1e-14)
+
+
+def test_a_read_that_waits_is_forgotten_with_its_agent() -> None:
+    """An agent that left gets no answer to its read, also when the others come up with it."""
+    agents, g = agents_of(StaleSynchronous(0), members=2), vectors(2)
+    for rank in (0, 1):
+        agents.pull(rank)
+    waiting = agents.push_pull(0, g[0])
+    agents.shard.leave(0)
+    agents.push(1, g[1])
+    assert waiting.answers == 0
+
+
+@pytest.mark.parametrize("consistency", [Synchronous(), StaleSynchronous(1), Asynchronous()], ids=repr)
+def test_an_agent_that_enters_again_numbers_its_pushes_from_one(consistency: Consistency) -> None:
+    """A new process with the rank of one that left: its pushes are no repetitions of the old one's.
+
+    It starts at the clock of the slowest, so nobody waits until it has made up for what it missed.
+    """
+    agents = agents_of(consistency, Tally(), x=np.zeros(12), members=2)
+    units = iter(np.eye(12))
+    for _ in range(3):
+        for rank in (0, 1):
+            agents.push(rank, next(units))
+    agents.shard.leave(1)
+    assert agents.push(0, next(units)).answers
+    agents.shard.enter(1)
+    agents.pushes[1] = 0
+    agents.pull(1)
+    for _ in range(2):
+        asked = [agents.push_pull(rank, next(units)) for rank in (1, 0)]
+        assert all(one.reply.applied for one in asked)
+    np.testing.assert_array_equal(agents.shard.x, np.arange(12) < 11)
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------
+
+
+RULES: list[tuple[ServerRule, Optimizer]] = [
+    (Descend(), Momentum(ETA, MU)), (Descend(), Nesterov(ETA, MU)), (StalenessAware(), Momentum(ETA, MU)),
+    (DelayCompensated(0.1), Momentum(ETA, MU)), (DelayCompensated(0.1, 0.9), SGD(ETA)),
+    (Elastic(0.2), SGD(ETA)), (DelayedNesterov(3), Nesterov(ETA, MU)),
+]  # fmt: skip
+
+
+def continued(agents: Agents, order: random.Random, turns: int, gs: Array) -> list[Asked]:
+    """Agents that ask one thing after the other, whoever may; what they asked."""
+    asked = []
+    waiting = {one.rank: one for one in agents.asked if not one.answers}
+    for turn in range(turns):
+        free = [rank for rank in agents.pushes if rank not in waiting or waiting[rank].answers]
+        if not free:
+            break
+        rank = order.choice(free)
+        waiting[rank] = agents.do(order.choice(KINDS), rank, gs[turn])
+        asked.append(waiting[rank])
+    return asked
+
+
+@pytest.mark.parametrize(("rule", "base"), RULES, ids=repr)
+@pytest.mark.parametrize("consistency", ALL, ids=repr)
+@settings(derandomize=True, deadline=None, max_examples=12)
+@given(before=st.integers(0, 25), seed=st.integers(0, 10**6))
+def test_a_restored_shard_goes_on_to_the_last_bit(
+    consistency: Consistency, rule: ServerRule, base: Optimizer, before: int, seed: int
+) -> None:
+    """All who wait ask again, of the shard itself and of a new one with its state: the same happens there.
+
+    Every reply and every value is the same to the last bit, so no push is counted twice or lost.
+    """
+    gs = vectors(2, 25)
+    first = agents_of(consistency, rule, base)
+    for rank in range(3):
+        first.pull(rank)
+    continued(first, random.Random(seed), before, gs[0])
+    state = first.shard.state()
+    second = agents_of(consistency, rule, base, x=np.zeros(SIZE))
+    second.pushes = first.pushes.copy()
+    second.shard.restore(state)
+    waiting = [asked for asked in first.asked if not asked.answers]
+    found = [[agents.again(asked) for asked in waiting] for agents in (first, second)]
+    for agents, asked in zip((first, second), found, strict=True):
+        asked += continued(agents, random.Random(seed + 1), 25, gs[1])
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.answers == theirs.answers
+        if ours.answers:
+            assert ours.reply[1:3] + ours.reply[4:5] == theirs.reply[1:3] + theirs.reply[4:5]
+            np.testing.assert_array_equal(ours.into, theirs.into)
+    np.testing.assert_array_equal(first.shard.x, second.shard.x)
+    assert first.shard.version == second.shard.version
+
+
+@pytest.mark.parametrize("consistency", ALL, ids=repr)
+def test_a_restored_shard_knows_what_it_has_applied(consistency: Consistency) -> None:
+    """What was pushed before the snapshot and comes again after it is answered, and changes nothing."""
+    agents = agents_of(consistency, Tally(), x=np.zeros(6), members=2)
+    pushed = [agents.push(rank, np.eye(6)[3 * rank + n]) for n in range(3) for rank in (0, 1)]
+    restored = Agents(Shard(np.zeros(6), SGD(ETA), Tally(), consistency, range(2)))
+    restored.shard.restore(agents.shard.state())
+    taken = agents.shard.orders
+    for asked in pushed:
+        if asked.answers and asked.reply.applied:
+            reply = restored.again(asked).reply
+            assert not reply.applied
+            assert reply.order == taken  # numbers go on
+            taken += 1
+    np.testing.assert_array_equal(restored.shard.x, agents.shard.x)
+    assert restored.shard.version == agents.shard.version > 0
+
+
+def test_a_snapshot_is_a_copy() -> None:
+    """What happens later, in the old shard or in the one that was restored, does not change it."""
+    agents, g = agents_of(Asynchronous(), base=Momentum(ETA, MU)), vectors(4)
+    agents.push(0, g[0])
+    state = agents.shard.state()
+    x, velocity = state["x"].copy(), state["state"]["velocity"].copy()
+    restored = agents_of(Asynchronous(), base=Momentum(ETA, MU))
+    restored.shard.restore(state)
+    agents.push(1, g[1])
+    restored.push(1, g[2])
+    np.testing.assert_array_equal(state["x"], x)
+    np.testing.assert_array_equal(state["state"]["velocity"], velocity)
+
+
+@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1])
+def test_a_state_of_another_size_is_refused(size: int) -> None:
+    """Before anything is changed, with both numbers' meaning; so is a state of another format."""
+    agents, other = agents_of(Asynchronous()), agents_of(Asynchronous(), x=start_of(size))
+    for state in (other.shard.state(), agents.shard.state() | {"format": 0}):
+        with pytest.raises(ConfigurationError, match="no state of a shard of 5 parameters"):
+            agents.shard.restore(state)
+    np.testing.assert_array_equal(agents.shard.x, start_of(SIZE))
+
+
+# -- hierarchical --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Groups:
+    """Shards of groups in front of a root, whose messages are under way until they are delivered."""
+
+    settled: Settled
+    agents: int
+    x: Array
+
+    def __post_init__(self) -> None:
+        groups = self.settled.servers.groups
+        settled = self.settled
+        self.root = Agents(
+            Shard(self.x.copy(), settled.base, settled.rule, settled.consistency, range(groups))
+        )
+        self.mail: list[tuple[int, Array, int]] = []
+        self.waiting: dict[int, Asked] = {}
+        self.groups = [self._group(group) for group in range(groups)]
+
+    def _group(self, group: int) -> Agents:
+        def upstream(mean: Array, pushes: int) -> None:
+            self.mail.append((group, mean.copy(), pushes))
+
+        settled, members = self.settled, self.settled.servers.members(group, self.agents)
+        return Agents(
+            Shard(self.x.copy(), settled.base, settled.rule, settled.within, members, upstream),
+            Counter(dict.fromkeys(members, 0)),
+        )
+
+    def of(self, rank: int) -> Agents:
+        return self.groups[self.settled.servers.group_of(rank, self.agents)]
+
+    def deliver(self, order: random.Random) -> None:
+        """One message goes up, or what came of one goes down."""
+        back = [group for group, asked in self.waiting.items() if asked.answers]
+        if back:
+            asked = self.waiting.pop(back[0])
+            self.groups[back[0]].shard.install(asked.read, asked.reply.version, asked.reply.order)
+        elif self.mail:
+            group, mean, pushes = self.mail.pop(order.randrange(len(self.mail)))
+            self.root.pushes[group] += 1
+            asked = Asked(group, self.root.pushes[group], mean, True, len(mean))
+            self.waiting[group] = asked
+            asked.submit(self.root, pushes)
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize(("agents", "groups"), [(4, 2), (5, 2), (7, 3), (3, 3)])
+def test_groups_of_any_sizes_make_the_mean_of_all(base: Optimizer, agents: int, groups: int) -> None:
+    """Two floors of synchronous servers give what one gives, in whatever order messages travel."""
+    settled = Settled(Servers(groups=groups), Synchronous(), Descend(), base)
+    sizes = [len(settled.servers.members(group, agents)) for group in range(groups)]
+    assert sum(sizes) == agents and (len(set(sizes)) > 1) == bool(agents % groups)
+    steps = 5
+    gs = vectors(steps, agents)
+    x = start_of(SIZE)
+    state = base.state(x)
+    rounds = [x.copy()]
+    for g in gs:
+        base.update(x, g.mean(axis=0), state)
+        rounds.append(x.copy())
+    for seed in range(10):
+        order = random.Random(seed)
+        two = Groups(settled, agents, start_of(SIZE))
+        done: list[list[Asked]] = [[two.of(rank).pull(rank)] for rank in range(agents)]
+        while True:
+            ready = [rank for rank in range(agents) if len(done[rank]) <= steps and done[rank][-1].answers]
+            moving = bool(two.mail or any(asked.answers for asked in two.waiting.values()))
+            if not ready and not moving:
+                break
+            if not ready or (moving and order.random() < 0.5):
+                two.deliver(order)
+                continue
+            rank = order.choice(ready)
+            done[rank].append(two.of(rank).push_pull(rank, gs[len(done[rank]) - 1, rank]))
+        for own in done:
+            for asked, expected in zip(own, rounds, strict=True):
+                np.testing.assert_allclose(asked.read, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_a_large_update_goes_block_by_block_to_the_same_bits(base: Optimizer, size: int) -> None:
+    """Three steps with the mean of two pushes of float32, beside the whole update at once."""
+    agents = agents_of(Synchronous(), base=base, members=2, x=start_of(size).astype(np.float32))
+    rng, x = np.random.default_rng(0), agents.shard.x.copy()
+    state = base.state(x)
+    for _ in range(3):
+        g = rng.standard_normal((2, size), np.float32)
+        for rank in range(2):
+            agents.push(rank, g[rank])
+        base.advance(state)
+        base.update(x, (g[0] + g[1]) / np.float32(2), state)
+        np.testing.assert_array_equal(agents.shard.x, x)
+
+
+def test_groups_that_agents_left_make_the_mean_of_the_others() -> None:
+    """Groups of 3 and 2; one of the 3 leaves, then one of the 2: always the mean over who is there."""
+    settled = Settled(Servers(groups=2), Synchronous(), Descend(), SGD(ETA))
+    two, x, order = Groups(settled, 5, start_of(SIZE)), start_of(SIZE), random.Random(0)
+    there = {0, 1, 2, 3, 4}
+    for g, leaves in zip(vectors(3, 5), (None, 4, 0), strict=True):
+        if leaves is not None:
+            there.remove(leaves)
+            two.of(leaves).shard.leave(leaves)
+        pushed = [two.of(rank).push_pull(rank, g[rank]) for rank in there]
+        while two.mail or any(asked.answers for asked in two.waiting.values()):
+            two.deliver(order)
+        x = x - ETA * g[sorted(there)].mean(axis=0)
+        for asked in pushed:
+            np.testing.assert_allclose(asked.read, x, rtol=0, atol=1e-14)
+
+
+# -- rules ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", BASES, ids=repr)
+def test_staleness_aware_without_staleness_is_the_base_optimizer(base: Optimizer) -> None:
+    """τ = 0 and τ = 1 alike: η / max(τ, 1)."""
+    gs = vectors(10)
+    aware = agents_of(Asynchronous(), StalenessAware(), base, members=2)
+    plain = agents_of(Asynchronous(), Descend(), base, members=2)
+    for turn, g in enumerate(gs):
+        replies = [one.push_pull(turn % 2, g).reply for one in (aware, plain)]
+        assert replies[0].staleness == replies[1].staleness == min(turn, 1)
+        np.testing.assert_array_equal(aware.shard.x, plain.shard.x)
+
+
+def test_staleness_divides_the_learning_rate() -> None:
+    """Four agents that read x₀ and come in turn: η, η, η/2, η/3; momentum takes the gradient whole."""
+    g = vectors(4)
+    agents = agents_of(Asynchronous(), StalenessAware(), Momentum(ETA, MU), members=4)
+    x, velocity = start_of(SIZE), np.zeros(SIZE)
+    for rank, rate in enumerate((ETA, ETA, ETA / 2, ETA / 3)):
+        assert agents.push(rank, g[rank]).reply.staleness == rank
+        velocity = MU * velocity + g[rank]
+        x = x - rate * velocity
+    np.testing.assert_allclose(agents.shard.x, x, rtol=1e-14)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(who=st.lists(st.integers(0, 2), min_size=1, max_size=15))
+def test_delay_compensation_with_lambda_zero_is_asgd(who: list[int]) -> None:
+    """To the last bit, for every base optimizer."""
+    gs = vectors(15)
+    for base in BASES:
+        ours, theirs = (agents_of(Asynchronous(), rule, base) for rule in (DelayCompensated(0.0), Descend()))
+        for rank in range(3):
+            ours.pull(rank)
+        for turn, rank in enumerate(who):
+            ours.push_pull(rank, gs[turn])
+            theirs.push_pull(rank, gs[turn])
+            np.testing.assert_array_equal(ours.shard.x, theirs.shard.x)
+
+
+@pytest.mark.parametrize("decay", [None, 0.9])
+@pytest.mark.parametrize("base", BASES, ids=repr)
+def test_delay_compensation_without_delay_is_the_base_optimizer(base: Optimizer, decay: float | None) -> None:
+    """Who pushes has read what is there: x − x_read = 0."""
+    agents = agents_of(Asynchronous(), DelayCompensated(0.5, decay), base)
+    x = start_of(SIZE)
+    state = base.state(x)
+    for turn, g in enumerate(vectors(9)):
+        agents.pull(turn % 3)
+        agents.push(turn % 3, g)
+        base.update(x, g, state)
+        np.testing.assert_array_equal(agents.shard.x, x)
+
+
+@pytest.mark.parametrize("decay", [None, 0.0, 0.95])
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(who=st.lists(st.integers(0, 2), min_size=1, max_size=15))
+def test_delay_compensation_is_the_papers(decay: float | None, who: list[int]) -> None:
+    """Algorithm 2 of arXiv:1609.08326, and its λ_t = λ₀ / √(MeanSquare(t) + 10⁻⁷), written down again."""
+    lam, gs = 0.7, vectors(15)
+    agents = agents_of(Asynchronous(), DelayCompensated(lam, decay))
+    w = start_of(SIZE)
+    backup = {rank: w.copy() for rank in range(3)}
+    mean_square = np.zeros(SIZE)
+    for rank in range(3):
+        agents.pull(rank)
+    for turn, m in enumerate(who):
+        g = gs[turn]
+        lam_t: Any = lam
+        if decay is not None:
+            mean_square = decay * mean_square + (1 - decay) * g**2
+            lam_t = lam / np.sqrt(mean_square + 1e-7)
+        w = w - ETA * (g + lam_t * g * g * (w - backup[m]))
+        backup[m] = w.copy()
+        np.testing.assert_allclose(agents.push_pull(m, g).read, w, rtol=1e-12)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(who=st.lists(st.integers(0, 2), max_size=20), alpha=st.floats(0.0, 1.0))
+def test_the_elastic_force_is_symmetric(who: list[int], alpha: float) -> None:
+    """Without gradients Σ x_i + c stays, whoever comes when; with α = 0 nothing moves at all."""
+    agents, start = agents_of(Asynchronous(), Elastic(alpha)), vectors(3)
+    x = start.copy()
+    for rank in who:
+        c = agents.shard.x.copy()
+        d = agents.push_pull(rank, x[rank]).read
+        np.testing.assert_allclose(d, alpha * (x[rank] - c), rtol=1e-14)
+        x[rank] -= d
+    total = x.sum(axis=0) + agents.shard.x
+    np.testing.assert_allclose(total, start.sum(axis=0) + start_of(SIZE), rtol=0, atol=1e-13)
+    if alpha == 0:
+        np.testing.assert_array_equal(x, start)
+
+
+@pytest.mark.parametrize("members", [1, 2, 4])
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.25])
+def test_agents_that_come_together_meet_one_centre(members: int, alpha: float) -> None:
+    """c ← (1 − β) c + β x̄ with β = m α, for all x_i of a round."""
+    agents, xs = agents_of(Synchronous(), Elastic(alpha), members=members), vectors(6, members)
+    c = start_of(SIZE)
+    for x in xs:
+        asked = [agents.push_pull(rank, x[rank]) for rank in reversed(range(members))]
+        for rank, one in zip(reversed(range(members)), asked, strict=True):
+            np.testing.assert_allclose(one.read, alpha * (x[rank] - c), rtol=1e-12, atol=1e-15)
+        beta = members * alpha
+        c = (1 - beta) * c + beta * x.mean(axis=0)
+        np.testing.assert_allclose(agents.shard.x, c, rtol=1e-13)
+
+
+def test_delayed_nesterov_with_a_period_of_one_is_nesterov() -> None:
+    """As `Nesterov` writes it, to rounding."""
+    base = Nesterov(ETA, MU)
+    ours = agents_of(Asynchronous(), DelayedNesterov(1), base)
+    x = start_of(SIZE)
+    state = base.state(x)
+    for turn, g in enumerate(vectors(30)):
+        ours.push(turn % 3, g)
+        base.update(x, g, state)
+        np.testing.assert_allclose(ours.shard.x, x, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_delayed_nesterov_is_algorithm_three(period: int) -> None:
+    """Of arXiv:2401.09135 with c = 0: Δ/N at once, and every N pushes a momentum step with their mean."""
+    agents = agents_of(Asynchronous(), DelayedNesterov(period), Nesterov(ETA, MU))
+    x, m, gathered = start_of(SIZE), np.zeros(SIZE), []
+    for turn, delta in enumerate(vectors(3 * period + 1)):
+        agents.push(turn % 3, delta)
+        gathered.append(delta)
+        if len(gathered) == period:
+            m = MU * m + np.mean(gathered, axis=0)
+            x = x - ETA * (MU * m + delta / period)
+            gathered = []
+        else:
+            x = x - ETA * delta / period
+        np.testing.assert_allclose(agents.shard.x, x, rtol=1e-13)

@@ -1,0 +1,133 @@
+"""Claims about replicas that are pipelines: distributed optimizers train them as they train single places"""
+
+import copy
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+import d5ray.frameworks.numpy as in_numpy
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.networks.network import Network
+from d5ray.training.batch import Batch
+from tests.distributed.forming import Former, former, on_all
+from tests.distributed.pipelines import batch, cut, named, network, one_pass, pipeline
+from tests.distributed.stage_process import train_until_a_stage_is_lost
+from tests.patience import patience
+
+RATE, STEPS, MICRO_BATCHES, SEED = 0.1, 3, 3, 5
+NOTICED_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[Former]:
+    with former() as made:
+        yield made
+
+
+def _batches(replica: int) -> list[Batch]:
+    return [
+        Batch(*batch(7, seed=10 * replica + step), weight=1.0, step=step, epoch=0, ends_epoch=False)
+        for step in range(STEPS)
+    ]
+
+
+def _oracle(whole: Network) -> dict[str, Any]:
+    """Two places with the whole network, each with its own samples and draws, by their mean gradient."""
+    executors = [in_numpy.from_pieces(cut(whole, 1)) for _ in range(2)]
+    for replica, executor in enumerate(executors):
+        executor.draw_from(SEED, replica)
+    for step in range(STEPS):
+        for replica, executor in enumerate(executors):
+            own = _batches(replica)[step]
+            one_pass(executor, own.inputs, own.labels, MICRO_BATCHES)
+        mean = np.mean([executor.gradients for executor in executors], axis=0)
+        for executor in executors:
+            executor.parameters[...] -= RATE * mean
+    return named(executors[0], executors[0].parameters)
+
+
+@pytest.mark.parametrize("backend", ["shared_memory", "simulated"])
+@pytest.mark.parametrize(
+    "rule",
+    [d5.AllreduceSGD(), d5.OverlappedAllreduceSGD(bucket_bytes=200), d5.ShardedAllreduceSGD()],
+    ids=repr,
+)
+def test_two_replicas_of_two_stages_train_as_two_places(
+    groups: Former, backend: str, rule: d5.DistributedOptimizer
+) -> None:
+    whole = network()
+    expected = _oracle(whole)
+
+    def own(member: Communicator) -> None:
+        replica, stage = divmod(member.rank, 2)
+        stages = member.subgroup((2 * replica, 2 * replica + 1))
+        replicas = member.subgroup((stage, stage + 2))
+        with pipeline(whole, stages, OneForwardOneBackward(), MICRO_BATCHES) as executor:
+            executor.draw_from(SEED, replica)
+            optimizer = copy.copy(rule)
+            optimizer.bind(
+                executor=executor, base=d5.SGD(RATE), communication=replicas, rng=np.random.default_rng(0)
+            )
+            for each in _batches(replica):
+                optimizer.step(each)
+            replicas.barrier()
+            for name, value in named(executor, executor.parameters).items():
+                np.testing.assert_allclose(value, expected[name], rtol=1e-10, atol=1e-12, err_msg=name)
+        replicas.close()
+
+    on_all(groups.form(backend, 4), own)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+def test_a_stage_that_is_killed_ends_the_others(backend: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    rendezvous = Rendezvous()
+    pipes = [context.Pipe(duplex=False) for _ in range(3)]
+    stages = [
+        context.Process(
+            target=train_until_a_stage_is_lost,
+            args=(
+                backend,
+                Group("stages", 0, rank, 3, rendezvous.address, timeout_seconds=60.0),
+                pipes[rank][1],
+            ),
+            daemon=True,
+        )
+        for rank in range(3)
+    ]
+
+    def said(rank: int, seconds: float) -> Any:
+        assert pipes[rank][0].poll(seconds), f"stage {rank} says nothing for {seconds} s"
+        return pipes[rank][0].recv()
+
+    try:
+        for stage in stages:
+            stage.start()
+        assert [said(rank, 120) for rank in range(3)] == ["trains"] * 3
+        assert stages[1].pid is not None
+        os.kill(stages[1].pid, signal.SIGKILL)
+        begin = time.monotonic()
+        assert [said(rank, 20) for rank in (0, 2)] == [1, 1]
+        assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+        for rank in (0, 2):
+            stages[rank].join(20)
+            assert stages[rank].exitcode == 0
+    finally:
+        for stage in stages:
+            if stage.is_alive():
+                stage.kill()
+            stage.join(5)
+        for pipe in pipes:
+            for end in pipe:
+                end.close()
+        rendezvous.close()

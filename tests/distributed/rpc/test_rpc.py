@@ -1,0 +1,862 @@
+"""Claims about requests between processes without a group: frames, shared regions, services and channels"""
+
+import json
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d5ray.distributed.authentication.handshake import (
+    CHALLENGE_BYTES,
+    PROOF_BYTES,
+    Claim,
+    Initiator,
+    Responder,
+)
+from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.socket_handshake import initiate
+from d5ray.distributed.rpc import frames
+from d5ray.distributed.rpc.connection import Channel
+from d5ray.distributed.rpc.frames import Bytes, Unexpected, Wire
+from d5ray.distributed.rpc.service import (
+    HELLO,
+    MAX_HELLO_BYTES,
+    MOST_OF_ONE,
+    MOST_STRANGERS,
+    Address,
+    Caller,
+    Connection,
+    Service,
+    connect,
+)
+from d5ray.distributed.rpc.shared_region import PAGE_BYTES, Region
+from d5ray.errors import AgentError, ConfigurationError, PeerLost
+from tests.conftest import wait_until
+from tests.distributed.elsewhere import elsewhere
+from tests.distributed.leftovers import nothing_left, shared_memory
+from tests.patience import patience
+from tests.together import together
+
+SECRET, ANOTHER = Secret.parse("5e" * 32), Secret.parse("5f" * 32)
+PURPOSE = "echo"
+MOST = 2**25  # bytes of a payload
+HERE, THERE = "this node", "another node"
+HEADER_BYTES = 16 + 8 * frames.NUMBERS
+ECHO, SILENCE = 5, 6  # kinds of requests
+SECONDS = patience(20.0)  # the bound of waits that end much earlier
+NOTICED_SECONDS = 5.0  # within which everyone must know that a connection is gone
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+def numbered(size: int, seed: int = 0) -> Bytes:
+    """Random bytes, others for every size and seed."""
+    return np.random.default_rng([size, seed]).integers(0, 256, size, dtype=np.uint8)
+
+
+# -- frames --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unix_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    left, right = socket.socketpair()
+    with left, right:
+        yield left, right
+
+
+@contextmanager
+def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        right, _ = listener.accept()
+        with left, right:
+            yield left, right
+
+
+def sessions(kind: str) -> tuple[Session | None, Session | None]:
+    """Of both ends of a connection, which have proved the secret to each other."""
+    if kind == "plain":
+        return None, None
+    encrypted = kind == "encrypted"
+    initiator = Initiator(SECRET, Claim(PURPOSE, "here", 1), encrypted=encrypted)
+    responder = Responder(SECRET, PURPOSE, encrypted=encrypted)
+    proof, session = initiator.prove(responder.challenge(initiator.hello))
+    return session, responder.admit(proof)
+
+
+KINDS = ["plain", "authenticated", "encrypted"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pair", [unix_pair, tcp_pair])
+def test_frames_come_as_they_were_sent(pair: Callable[[], Any], kind: str) -> None:
+    """Empty, short, long and large ones one after the other: kind, numbers and every byte, then the end."""
+    sent = [
+        (kind, tuple(range(-kind, 0)), numbered(size))
+        for kind, size in enumerate((0, 1, 79, 4095, 4096, 4097, 300_000, 20_000_000, 0))
+    ]
+    sent[2] = (2**31 - 1, (2**63 - 1, -(2**63)), sent[2][2])
+    with pair() as (left, right):
+        giver, taker = (Wire(end, own) for end, own in zip((left, right), sessions(kind), strict=True))
+
+        def send() -> None:
+            for kind, numbers, payload in sent:
+                giver.send(kind, numbers, payload)
+            left.shutdown(socket.SHUT_WR)
+
+        def receive() -> None:
+            for kind, numbers, payload in sent:
+                frame = taker.receive(MOST)
+                assert frame == (kind, padded(numbers), len(payload))
+                into = np.zeros_like(payload)
+                taker.fill(into)
+                assert np.array_equal(into, payload)
+            assert taker.receive(MOST) is None
+
+        together(lambda rank: (send, receive)[rank](), 2)
+
+
+def padded(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """As many as every frame has."""
+    return (*numbers, *(0,) * (frames.NUMBERS - len(numbers)))
+
+
+def raw_frame(payload: Bytes, kind: int = ECHO) -> bytes:
+    """As it travels."""
+    with unix_pair() as (left, right):
+        Wire(left).send(kind, (1, 2, 3), payload)
+        left.shutdown(socket.SHUT_WR)
+        with right.makefile("rb") as stream:
+            return stream.read()
+
+
+def test_a_frame_may_come_byte_by_byte() -> None:
+    """However the stream is cut, the frame is the same."""
+    payload = numbered(50)
+    raw = raw_frame(payload)
+    with unix_pair() as (left, right):
+
+        def trickle() -> None:
+            for byte in raw:
+                left.sendall(bytes([byte]))
+
+        def receive() -> Bytes:
+            frame = Wire(right).receive(MOST)
+            assert frame == (ECHO, padded((1, 2, 3)), 50)
+            into = np.zeros(50, np.uint8)
+            Wire(right).fill(into)
+            return into
+
+        _, found = together(lambda rank: receive() if rank else trickle(), 2)
+        assert found is not None and np.array_equal(found, payload)
+
+
+def test_an_end_between_frames_is_the_end_and_an_end_within_one_an_error() -> None:
+    """Cut behind every byte of a frame: `PeerLost`, but where nothing or all of it has come."""
+    raw = raw_frame(numbered(10))
+    assert len(raw) == HEADER_BYTES + 10
+    for cut in range(len(raw) + 1):
+        with unix_pair() as (left, right):
+            left.sendall(raw[:cut])
+            left.shutdown(socket.SHUT_WR)
+            if cut == 0:
+                assert Wire(right).receive(MOST) is None
+            elif cut < HEADER_BYTES:
+                with pytest.raises(PeerLost, match="in the middle"):
+                    Wire(right).receive(MOST)
+            else:
+                frame, into = Wire(right).receive(MOST), np.zeros(10, np.uint8)
+                assert frame is not None and frame.payload_bytes == 10
+                if cut == len(raw):
+                    Wire(right).fill(into)
+                else:
+                    with pytest.raises(PeerLost, match="in the middle"):
+                        Wire(right).fill(into)
+
+
+def test_garbage_is_refused() -> None:
+    """Random bytes, another protocol's words, too large a payload: an error, and nothing more is read."""
+    too_large = bytearray(raw_frame(frames.EMPTY))
+    too_large[8:16] = (MOST + 1).to_bytes(8, "little")
+    http = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain".ljust(HEADER_BYTES, b"\n")
+    for garbage in (numbered(HEADER_BYTES).tobytes(), http, bytes(HEADER_BYTES), bytes(too_large)):
+        with unix_pair() as (left, right):
+            left.sendall(garbage + b"more")
+            with pytest.raises(Unexpected, match=r"none of d5ray's|at most"):
+                Wire(right).receive(MOST)
+            assert right.recv(100) == b"more"
+
+
+# -- regions -------------------------------------------------------------------------------------------------
+
+
+def test_pieces_of_a_region_are_apart_and_found_again() -> None:
+    """Carved one after the other, on pages of their own: no piece overlaps another, each knows its place."""
+    region = Region(10 * PAGE_BYTES)
+    try:
+        assert region.left() == 10 * PAGE_BYTES
+        sizes = [1, PAGE_BYTES, PAGE_BYTES + 1, 5]
+        pieces = [region.carve(size) for size in sizes]
+        assert [piece.size for piece in pieces] == sizes
+        places = [region.offset(piece) for piece in pieces]
+        assert places == [0, PAGE_BYTES, 2 * PAGE_BYTES, 4 * PAGE_BYTES]
+        assert region.left() == 5 * PAGE_BYTES
+        for number, piece in enumerate(pieces):
+            piece[:] = number + 1
+        assert (
+            [int(piece.min()) for piece in pieces] == [int(piece.max()) for piece in pieces] == [1, 2, 3, 4]
+        )
+        assert region.offset(pieces[2][10:20].view(np.int16)) == 2 * PAGE_BYTES + 10
+        assert region.offset(np.zeros(3)) is None
+    finally:
+        region.close_descriptor()
+
+
+def doubles_a_region(pipe: Any, name: str) -> None:
+    """In another process: takes a region over, tells what it found, and doubles every byte."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(name)
+        message, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    region = Region(int.from_bytes(message, "little"), descriptors[0])
+    region.close_descriptor()
+    pipe.send((region.bytes.copy(), shared_memory()))
+    region.bytes *= 2
+    pipe.send("doubled")
+    pipe.recv()
+    del region
+    pipe.send(shared_memory())
+    pipe.recv()
+
+
+def test_two_processes_share_a_region_that_has_no_name() -> None:
+    """Each sees what the other wrote; no file is in /dev/shm; with the last reference the memory is free."""
+    payload, before = numbered(3 * PAGE_BYTES + 7), len(shared_memory())
+    name = f"\0d5ray-test-{os.getpid()}"
+    region = Region(len(payload))
+    region.bytes[:] = payload
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(name)
+        listener.listen()
+        with elsewhere(doubles_a_region, name) as other:
+            connection, _ = listener.accept()
+            with connection:
+                socket.send_fds(connection, [len(payload).to_bytes(8, "little")], [region.descriptor])
+            found, mapped = other.said()
+            assert np.array_equal(found, payload)
+            assert set(mapped) == {"/memfd:d5ray (deleted)"}
+            assert other.said() == "doubled"
+            assert np.array_equal(region.bytes, payload * 2)
+            assert len(shared_memory()) > before
+            other.tell("let it go")
+            assert other.said() == []
+            region.close_descriptor()
+            del region
+            assert len(shared_memory()) == before
+
+
+# -- services ------------------------------------------------------------------------------------------------
+
+
+def echo(client: Connection) -> None:
+    """Gives back what came: twice the numbers, and the bytes, of the region where a place in it is named."""
+    while (frame := client.receive(MOST)) is not None:
+        payload = np.empty(frame.payload_bytes, np.uint8)
+        client.fill(payload)
+        if frame.kind == ECHO:
+            numbers = tuple(2 * number for number in frame.numbers)
+            if client.region is not None and frame.numbers[0] > 0:
+                payload = client.region.bytes[: frame.numbers[0]]
+            client.reply(ECHO, numbers, payload)
+
+
+class Watched:
+    """An echo that knows who is there, and how each of them ended."""
+
+    def __init__(self) -> None:
+        self.present: set[int] = set()
+        self.came: list[int] = []
+
+    def __call__(self, client: Connection) -> None:
+        rank = client.rank
+        self.present.add(rank)
+        self.came.append(rank)
+        try:
+            echo(client)
+        finally:
+            self.present.discard(rank)
+
+
+@contextmanager
+def service(serve: Callable[[Connection], None] = echo) -> Iterator[Service]:
+    made = Service(serve, node=HERE, host="127.0.0.1", secret=SECRET, purpose=PURPOSE, ranks=range(1000))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def caller(rank: int, node: str = HERE, secret: Secret = SECRET, purpose: str = PURPOSE) -> Caller:
+    return Caller(secret, purpose, rank, node)
+
+
+@contextmanager
+def channel(
+    address: Address,
+    *,
+    node: str = HERE,
+    rank: int = 0,
+    region: Region | None = None,
+    seconds: float = SECONDS,
+    patience: float = 0.0,
+) -> Iterator[Channel]:
+    made = Channel(address, caller(rank, node), {"name": "x"}, region, seconds, patience)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def asked(speaker: Channel, number: int, payload: Bytes) -> Bytes:
+    """What the echo gives back, which must be its own."""
+    into = np.zeros_like(payload)
+    frame = speaker.call(ECHO, (-number,), payload, into)
+    assert frame.numbers[0] == -2 * number
+    return into
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_who_knows_the_secret_is_served(node: str) -> None:
+    """Requests and answers of every size, through the Unix socket on its node and through TCP elsewhere."""
+    with service() as served, channel(served.address, node=node) as speaker:
+        for number, size in enumerate((0, 1, 5000, 3_000_000)):
+            payload = numbered(size)
+            assert np.array_equal(asked(speaker, number, payload), payload)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "another run's secret": {"secret": ANOTHER},
+    "another purpose": {"purpose": "gossip"},
+    "a rank that no client has": {"rank": 1000},
+    "a negative rank": {"rank": -1},
+}
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) -> None:
+    """At once, unserved, and whatever it shares is not mapped; the next one is served."""
+    watched = Watched()
+    region = Region(100)
+    before = shared_memory()
+    try:
+        with service(watched) as served:
+            stranger = replace(caller(1, node), **WRONG[wrong])
+            with pytest.raises(PeerLost, match="does not answer"):
+                connect(served.address, stranger, {}, region, SECONDS)
+            with channel(served.address, node=node, rank=2) as speaker:
+                asked(speaker, 1, numbered(10))
+            assert watched.came == [2]
+            assert shared_memory() == before
+    finally:
+        region.close_descriptor()
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_a_client_speaks_to_the_service_that_it_means_alone(node: str) -> None:
+    """Another service of the same run at the same place, as after a restart, and one of another rank: both
+    are refused, though they know the secret."""
+    with service() as served:
+        elsewhere = replace(served.address, identity="0" * 16)
+        for address, to in ((elsewhere, -1), (served.address, 3)):
+            with pytest.raises(PeerLost, match="does not answer"):
+                connect(address, caller(1, node), {}, None, SECONDS, to=to)
+
+
+def strange(address: Address, near: bool, words: bytes) -> bytes:
+    """What a stranger hears who sends these bytes."""
+    if near:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(address.local)
+    else:
+        connection = socket.create_connection((address.host, address.port))
+    with connection:
+        connection.settimeout(SECONDS)
+        heard = b""
+        try:
+            connection.sendall(words)
+            connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(100):
+                heard += piece
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # it was quick to close
+        return heard
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_strangers_hear_nothing_and_disturb_nobody(near: bool) -> None:
+    """Garbage, other protocols, half a handshake: the connection is closed, and nobody is served."""
+    watched = Watched()
+    with service(watched) as served, channel(served.address, rank=3) as speaker:
+        asked(speaker, 1, numbered(10))
+        hello = Initiator(ANOTHER, Claim(PURPOSE, served.address.identity, 1)).hello
+        words = {
+            "nothing": (b"", 0),
+            "another protocol": (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".ljust(200, b"\n"), 0),
+            "garbage": (numbered(1000).tobytes(), 0),
+            "a request before the handshake": (raw_frame(frames.EMPTY), 0),
+            "half a hello": (hello[:-5], 0),
+            "a hello without a proof": (hello, CHALLENGE_BYTES),
+            "a hello with a wrong proof": (hello + numbered(PROOF_BYTES).tobytes(), CHALLENGE_BYTES),
+        }
+        for name, (sent, heard) in words.items():
+            assert len(strange(served.address, near, sent)) == heard, name
+            asked(speaker, 2, numbered(10))
+        assert watched.came == [3]
+
+
+@contextmanager
+def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[Wire]:
+    """A client that has proved itself and has still to introduce itself."""
+    if near:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(address.local)
+    else:
+        connection = socket.create_connection((address.host, address.port))
+    with connection:
+        initiator = Initiator(SECRET, Claim(PURPOSE, address.identity, rank))
+        session = initiate(connection, initiator, SECONDS)
+        connection.settimeout(SECONDS)
+        yield Wire(connection, session)
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_who_introduces_itself_wrongly_is_turned_away(near: bool) -> None:
+    """Too long, no JSON, a list, another request: the connection is closed, the next one is served."""
+    watched = Watched()
+    introductions = {
+        "too long": (HELLO, b'{"x": "' + b"x" * MAX_HELLO_BYTES + b'"}'),
+        "no JSON": (HELLO, numbered(50).tobytes()),
+        "a deep list": (HELLO, b"[" * 60_000),
+        "a list": (HELLO, b"[1, 2]"),
+        "a request": (ECHO, b"{}"),
+    }
+    with service(watched) as served:
+        for name, (kind, words) in introductions.items():
+            with suppress(ConnectionError), introduced(served.address, near) as wire:
+                wire.send(kind, (), np.frombuffer(words, np.uint8))
+                assert wire.receive(0) is None, name
+        with channel(served.address, rank=2) as speaker:
+            asked(speaker, 1, numbered(10))
+        assert watched.came == [2]
+
+
+def open_files() -> int:
+    """The descriptors of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+UNFIT = ["too small", "too large", "not sealed", "a file", "two", "none"]
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_memory_that_could_end_the_service_is_refused(kind: str, tmp_path: Path) -> None:
+    """Memory of another size than its owner says, that can be made smaller later, a file, two descriptors or
+    none: nothing is mapped or left open, and the next client is served."""
+    before, files = shared_memory(), open_files()
+    region = Region(PAGE_BYTES)
+    unsealed = os.memfd_create("d5ray", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(unsealed, PAGE_BYTES)
+    path = tmp_path / "file"
+    path.write_bytes(bytes(PAGE_BYTES))
+    file = os.open(path, os.O_RDWR)
+    said = {"too small": PAGE_BYTES + 1, "too large": PAGE_BYTES - 1}.get(kind, PAGE_BYTES)
+    sent = {
+        "not sealed": [unsealed], "a file": [file], "two": [region.descriptor, file], "none": [],
+    }.get(kind, [region.descriptor])  # fmt: skip
+    try:
+        with service() as served:
+            with introduced(served.address) as wire:
+                wire.send(HELLO, (said,), np.frombuffer(b"{}", np.uint8))
+                with suppress(ConnectionError):
+                    socket.send_fds(wire.socket, [b"\0"], sent)
+                    assert wire.receive(0) is None
+            with channel(served.address) as speaker:
+                asked(speaker, 1, numbered(10))
+    finally:
+        region.close_descriptor()
+        os.close(unsealed)
+        os.close(file)
+    del region
+    assert shared_memory() == before
+    wait_until(lambda: open_files() <= files, NOTICED_SECONDS)
+
+
+def test_memory_is_sealed_so_that_nobody_makes_it_smaller() -> None:
+    """Not even its owner, once it has been made; nor larger."""
+    region = Region(2 * PAGE_BYTES)
+    try:
+        for size in (PAGE_BYTES, 3 * PAGE_BYTES):
+            with pytest.raises(PermissionError):
+                os.ftruncate(region.descriptor, size)
+    finally:
+        region.close_descriptor()
+
+
+def test_a_rank_has_few_connections() -> None:
+    """Of a hundred that one rank opens the newest eight are left; another rank's is left alone."""
+    with service() as served, channel(served.address, rank=7) as other, ExitStack() as stack:
+        asked(other, 1, numbered(10))
+        speakers = [stack.enter_context(channel(served.address, rank=1)) for _ in range(100)]
+        for speaker in speakers:
+            asked(speaker, 1, numbered(10))
+        wait_until(lambda: len(served._connections) == MOST_OF_ONE + 1, NOTICED_SECONDS)
+        asked(other, 2, numbered(10))
+        asked(speakers[-1], 2, numbered(10))
+        asked(speakers[0], 2, numbered(10))  # over a new connection
+        wait_until(lambda: len(served._connections) == MOST_OF_ONE + 1, NOTICED_SECONDS)
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_silent_strangers_hold_nobody_up(node: str) -> None:
+    """Six hundred connections that say nothing: the oldest are ended, and clients come through at once."""
+    with service() as served, ExitStack() as crowd:
+        for _ in range(300):
+            one = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            one.connect(served.address.local)
+            crowd.enter_context(socket.create_connection((served.address.host, served.address.port)))
+        begin = time.monotonic()
+        with channel(served.address, node=node) as speaker:
+            asked(speaker, 1, numbered(10))
+        assert time.monotonic() - begin < NOTICED_SECONDS
+        wait_until(lambda: len(served._connections) <= 2 * MOST_STRANGERS + 1, NOTICED_SECONDS)
+
+
+def asks_for_ever(pipe: Any, address: Address, node: str) -> None:
+    """In another process: sends large requests, one after the other."""
+    region = Region(1000)
+    speaker = Channel(address, caller(1, node), {}, region, SECONDS)
+    asked(speaker, 1, numbered(3_000_000))
+    pipe.send("ready")
+    for number in range(10**9):
+        asked(speaker, number, numbered(3_000_000, number))
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_a_client_that_is_killed_is_forgotten_within_seconds(node: str) -> None:
+    """SIGKILL in the middle of requests: its thread ends, its region is let go, others do not notice."""
+    watched, before = Watched(), len(shared_memory())
+    with service(watched) as served, channel(served.address, rank=2) as speaker:
+        asked(speaker, 1, numbered(10))
+        with elsewhere(asks_for_ever, served.address, node) as client:
+            assert client.said() == "ready"
+            assert watched.present == {1, 2}
+            assert (len(shared_memory()) > before) == (node == HERE)
+            client.kill()
+            wait_until(lambda: watched.present == {2}, NOTICED_SECONDS)
+            wait_until(lambda: len(shared_memory()) == before, NOTICED_SECONDS)
+            asked(speaker, 2, numbered(1000))
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_closing_a_service_ends_everything(node: str) -> None:
+    """Who waits for an answer gets `PeerLost` at once, who comes later too, and no thread is left."""
+    with service() as served, ExitStack() as stack:
+        speakers = [stack.enter_context(channel(served.address, node=node, rank=r)) for r in range(4)]
+        waiting = threading.Barrier(5)
+
+        def wait(rank: int) -> float:
+            asked(speakers[rank], rank, numbered(10))
+            waiting.wait(SECONDS)
+            with pytest.raises(PeerLost):
+                speakers[rank].call(SILENCE)
+            return time.monotonic()
+
+        def close() -> float:
+            waiting.wait(SECONDS)
+            served.close()
+            return time.monotonic()
+
+        *told, closed = together(lambda rank: close() if rank == 4 else wait(rank), 5)
+        assert max(told) - closed < patience(NOTICED_SECONDS)
+        with pytest.raises(PeerLost, match="does not answer"):
+            connect(served.address, caller(9, node), {}, None, SECONDS)
+        wait_until(lambda: not of_services(), NOTICED_SECONDS)
+
+
+def of_services() -> list[str]:
+    return [
+        thread.name for thread in threading.enumerate() if thread.name in ("d5ray-service", "d5ray-serve")
+    ]
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_two_hundred_clients_at_once_get_their_own_answers(node: str) -> None:
+    """All connect and ask at the same time, three times each."""
+    clients = 200
+    with service() as served:
+        begin = threading.Barrier(clients)
+
+        def ask(rank: int) -> None:
+            begin.wait(SECONDS)
+            with channel(served.address, node=node, rank=rank) as speaker:
+                for turn in range(3):
+                    payload = numbered(1000 * turn + rank, rank)
+                    assert np.array_equal(asked(speaker, rank, payload), payload)
+
+        together(ask, clients)
+
+
+def may_open_few_files(pipe: Any, few: int) -> None:
+    """In another process: a service that may have but a few files open beside those that it has."""
+    with service() as served:
+        allowed = 1 + max(int(entry.name) for entry in Path("/proc/self/fd").iterdir()) + few
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+        pipe.send(served.address)
+        pipe.recv()
+
+
+def test_a_service_without_files_to_open_goes_on_when_there_are_some() -> None:
+    """Clients come until it may open no more files; when they have left, the next ones are served."""
+    with elsewhere(may_open_few_files, 10) as other:
+        address = other.said()
+        files = Path(f"/proc/{other.pid}/fd")
+        before = len(list(files.iterdir()))
+        with ExitStack() as crowd:
+            for number in range(40):
+                if number % 2:
+                    one = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                    one.connect(address.local)
+                else:
+                    crowd.enter_context(socket.create_connection((address.host, address.port)))
+            wait_until(lambda: len(list(files.iterdir())) >= before + 9, SECONDS)
+            time.sleep(0.2)  # for what cannot be opened any more
+        for node in (HERE, THERE):
+            with channel(address, node=node, patience=SECONDS) as speaker:
+                assert np.array_equal(asked(speaker, 1, numbered(10)), numbered(10))
+
+
+def mistaken(client: Connection) -> None:
+    """Serves one request, and then has a mistake."""
+    client.receive(MOST)
+    client.reply(ECHO, (1,))
+    client.receive(MOST)
+    if client.rank:
+        raise ConfigurationError("found this, expected that: do this")
+    json.loads("{")
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_what_a_service_raises_is_raised_at_the_client(node: str) -> None:
+    """An error for people with its own words, others with the place of the mistake; the service goes on."""
+    words = (r"(?s)json\.loads\(.*JSONDecodeError: Expecting", "^found this, expected that: do this$")
+    with service(mistaken) as served:
+        for rank, expected in enumerate(words):
+            with channel(served.address, node=node, rank=rank, patience=SECONDS) as speaker:
+                assert speaker.call(ECHO).numbers[0] == 1
+                with pytest.raises(AgentError, match=expected):
+                    speaker.call(ECHO)
+                assert speaker.call(ECHO).numbers[0] == 1  # over another connection
+
+
+# -- channels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_a_region_is_shared_on_the_node_alone(node: str) -> None:
+    """The echo answers with what lies in the region where it is near, and with what was sent elsewhere."""
+    region = Region(64)
+    region.bytes[:] = numbered(64)
+    try:
+        with service() as served, channel(served.address, node=node, region=region) as speaker:
+            assert speaker.near == (node == HERE)
+            into = np.zeros(64, np.uint8)
+            speaker.call(ECHO, (64,), numbered(64, seed=1), into)
+            assert np.array_equal(into, numbered(64, seed=int(node == THERE)))
+    finally:
+        region.close_descriptor()
+
+
+def test_callers_of_one_channel_get_their_own_answers() -> None:
+    """Eight threads, one connection."""
+    with service() as served, channel(served.address) as speaker:
+
+        def ask(rank: int) -> None:
+            for turn in range(50):
+                payload = numbered(100 * rank + turn, rank)
+                assert np.array_equal(asked(speaker, rank, payload), payload)
+
+        together(ask, 8)
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+@pytest.mark.parametrize("bound", [0.0, 1.0])
+def test_who_does_not_answer_is_not_waited_for_longer_than_agreed(node: str, bound: float) -> None:
+    """A service that is silent: `PeerLost` after the time-out, with the address named."""
+    with (
+        service() as served,
+        channel(served.address, node=node, seconds=0.5, patience=bound) as speaker,
+    ):
+        begin = time.monotonic()
+        with pytest.raises(PeerLost, match=rf"127\.0\.0\.1:{served.address.port} did not answer"):
+            speaker.call(SILENCE)
+        assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_who_does_not_even_accept_is_not_waited_for_longer_than_agreed(near: bool) -> None:
+    """Somebody who listens and never looks: `PeerLost` after the time-outs of two attempts."""
+    local = f"\0d5ray-test-{os.getpid()}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as unix,
+    ):
+        unix.bind(local)
+        unix.listen()
+        address = Address(HERE if near else THERE, "127.0.0.1", tcp.getsockname()[1], local, "identity")
+        begin = time.monotonic()
+        with channel(address, seconds=0.5) as speaker, pytest.raises(PeerLost, match="did not answer"):
+            speaker.call(ECHO)
+        assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_nobody_there_is_an_error_at_once_without_patience_and_later_with(node: str) -> None:
+    """A service that has ended: `PeerLost` at once, or after the patience of half a second."""
+    with service() as served:
+        pass
+    for bound, low in ((0.0, 0.0), (0.5, 0.4)):
+        begin = time.monotonic()
+        with (
+            channel(served.address, node=node, patience=bound) as speaker,
+            pytest.raises(PeerLost, match="did not answer"),
+        ):
+            speaker.call(ECHO)
+        assert low <= time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
+class Log:
+    """A service's requests: it answers with its own number, where it is `silent` but for those of silence."""
+
+    def __init__(self, number: int, silent: bool) -> None:
+        self.number, self.silent = number, silent
+        self.asked: list[tuple[int, int, bytes]] = []
+
+    def __call__(self, client: Connection) -> None:
+        while (frame := client.receive(MOST)) is not None:
+            payload = np.empty(frame.payload_bytes, np.uint8)
+            client.fill(payload)
+            self.asked.append((frame.kind, frame.numbers[0], payload.tobytes()))
+            if not (self.silent and frame.kind == SILENCE):
+                client.reply(frame.kind, (self.number,))
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_request_is_sent_once_more_to_a_service_that_came_back_elsewhere(node: str, size: int) -> None:
+    """It ends while it holds a request; there is none for a while; another one, at another address, gets the
+    request again, whole, and before it what was to be said after every reconnection."""
+    first, second = Log(1, silent=True), Log(2, silent=False)
+    with ExitStack() as stack:
+        served = stack.enter_context(service(first))
+        speaker = stack.enter_context(channel(served.address, node=node, patience=SECONDS))
+        introduction, request = numbered(20), numbered(size)
+        assert speaker.call(ECHO, (7,), introduction, again=True).numbers[0] == 1
+        assert speaker.call(ECHO, (8,)).numbers[0] == 1
+
+        def replace() -> None:
+            wait_until(lambda: len(first.asked) == 3, SECONDS)
+            served.close()
+            time.sleep(0.3)  # a few attempts in vain
+            again = stack.enter_context(service(second))
+            speaker.address = again.address
+
+        answer = together(lambda rank: replace() if rank else speaker.call(SILENCE, (9,), request), 2)[0]
+        assert answer is not None and answer.numbers[0] == 2
+        assert first.asked == [
+            (ECHO, 7, introduction.tobytes()),
+            (ECHO, 8, b""),
+            (SILENCE, 9, request.tobytes()),
+        ]
+        assert second.asked == [(ECHO, 7, introduction.tobytes()), (SILENCE, 9, request.tobytes())]
+
+
+def test_patience_begins_when_the_connection_breaks() -> None:
+    """A request that waited longer than the patience before it broke is sent again like any other."""
+    first, second = Log(1, silent=True), Log(2, silent=False)
+    with ExitStack() as stack:
+        served = stack.enter_context(service(first))
+        speaker = stack.enter_context(channel(served.address, patience=0.5))
+
+        def replace() -> None:
+            wait_until(lambda: len(first.asked) == 1, SECONDS)
+            time.sleep(0.6)
+            speaker.address = stack.enter_context(service(second)).address
+            served.close()
+
+        answer = together(lambda rank: replace() if rank else speaker.call(SILENCE), 2)[0]
+        assert answer is not None and answer.numbers[0] == 2
+
+
+@pytest.mark.parametrize("node", [HERE, THERE])
+def test_without_patience_a_request_that_was_received_is_not_sent_again(node: str) -> None:
+    """The service ends while it holds the request: `PeerLost`, though another one is at the new address."""
+    first, second = Log(1, silent=True), Log(2, silent=False)
+    with ExitStack() as stack:
+        served = stack.enter_context(service(first))
+        speaker = stack.enter_context(channel(served.address, node=node))
+
+        def replace() -> None:
+            wait_until(lambda: len(first.asked) == 1, SECONDS)
+            speaker.address = stack.enter_context(service(second)).address
+            served.close()
+
+        def ask() -> None:
+            with pytest.raises(PeerLost, match="did not answer"):
+                speaker.call(SILENCE)
+
+        together(lambda rank: replace() if rank else ask(), 2)
+        assert second.asked == []
+        assert speaker.call(ECHO).numbers[0] == 2  # the next one goes there
+
+
+def test_closing_a_channel_wakes_who_waits_on_it() -> None:
+    """A thread that waits for an answer gets `PeerLost` when another one closes the channel."""
+    log = Log(1, silent=True)
+    with service(log) as served, channel(served.address, patience=SECONDS) as speaker:
+
+        def ask() -> float:
+            with pytest.raises(PeerLost):
+                speaker.call(SILENCE)
+            return time.monotonic()
+
+        def close() -> float:
+            wait_until(lambda: len(log.asked) == 1, SECONDS)
+            speaker.close()
+            return time.monotonic()
+
+        woken, closed = together(lambda rank: close() if rank else ask(), 2)
+        assert woken - closed < patience(NOTICED_SECONDS)
+        assert len(log.asked) == 1
+
+
+def test_addresses_are_near_on_their_own_node_alone() -> None:
+    """And not at all where there is no Unix socket."""
+    address = Address("a", "127.0.0.1", 1, "\0local", "i")
+    nearby = [(address, "a"), (address, "b"), (Address("a", "127.0.0.1", 1, "", "i"), "a"), (address, "")]
+    assert [where.near(node) for where, node in nearby] == [True, False, False, False]

@@ -1,0 +1,543 @@
+"""Claims about the simulated communicator beyond those of every backend: its order of sums, what it costs"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.simulation.clock import VirtualClock
+from d5ray.distributed.simulation.communicator import Network, Simulated
+from d5ray.distributed.simulation.links import Links, Wires
+from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
+from d5ray.distributed.topologies.time_varying import TimeVarying
+from d5ray.distributed.topologies.topology import Complete, Ring, Topology
+from d5ray.distributed.topologies.undirected import Hypercube, Star, Torus, Tree
+from d5ray.errors import ConfigurationError, PeerLost
+from tests.distributed.forming import on_all
+
+Array = np.ndarray[Any, Any]
+ALPHA, BETA = 1 / 4, 1 / 4096  # s and s/byte
+LINKS = d5.UniformLinks(ALPHA, 1 / BETA)
+SIZES = [1, 2, 3, 4, 5, 7, 8]
+ELEMENTS = 840  # float64; a multiple of every size
+PAYLOAD = 8 * ELEMENTS
+
+Form = Callable[..., list[Communicator]]
+
+
+@pytest.fixture
+def form() -> Iterator[Form]:
+    """Makes the group of a simulation of its own, by rank."""
+    clocks: list[VirtualClock] = []
+
+    def made(topology: Topology | int, links: Links = LINKS, timeout: float = 1e6) -> list[Communicator]:
+        graph = Complete(topology) if isinstance(topology, int) else topology
+        clocks.append(VirtualClock())
+        network = Network(clocks[-1], Wires(links))
+        size = graph.agents
+        return [
+            network.join(Group("simulated", 0, rank, size, timeout_seconds=timeout), graph, range(size))
+            for rank in range(size)
+        ]
+
+    yield made
+    for clock in clocks:
+        clock.close()
+
+
+def seconds(member: Communicator) -> float:
+    """The virtual time."""
+    return member.scheduler.now() * 1e-9
+
+
+def given(size: int, elements: int = ELEMENTS, dtype: str = "float64") -> Array:
+    """(size, elements): other fractions on every member."""
+    return np.random.default_rng([size, elements]).standard_normal((size, elements)).astype(dtype)
+
+
+# -- sums ------------------------------------------------------------------------------------------------
+
+
+def in_order(arrays: Array) -> Array:
+    """((x₀ + x₁) + x₂) + …"""
+    total: Array = arrays[0].copy()
+    for array in arrays[1:]:
+        total = total + array
+    return total
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_are_formed_in_the_order_of_the_ranks(form: Form, size: int) -> None:
+    """To the last bit, on all members, and whoever came first; a mean is that sum divided."""
+    arrays = given(size, dtype="float32")
+    expected = in_order(arrays)
+    if size > 3:
+        assert not np.array_equal(expected, in_order(arrays[::-1]))  # the order matters
+
+    def work(member: Communicator) -> tuple[Array, Array, Array]:
+        member.scheduler.sleep(float((member.rank + 2) % size))
+        summed, averaged, scattered = (arrays[member.rank].copy() for _ in range(3))
+        member.allreduce(summed)
+        member.allreduce(averaged, "mean")
+        own = member.reduce_scatter(scattered)
+        return summed, averaged, scattered[own]
+
+    for rank, (summed, averaged, scattered) in enumerate(on_all(form(size), work)):
+        assert np.array_equal(summed, expected)
+        assert np.array_equal(averaged, expected / np.float32(size))
+        assert np.array_equal(scattered, np.split(expected, size)[rank])
+
+
+def test_sums_of_a_sub_group_are_formed_in_the_order_of_its_own_ranks(form: Form) -> None:
+    """Of five members [3, 4, 0]: ((x₃ + x₄) + x₀), and not by the ranks of the whole group."""
+    arrays, ranks = given(5, dtype="float32"), [3, 4, 0]
+    assert not np.array_equal(in_order(arrays[ranks]), in_order(arrays[sorted(ranks)]))
+
+    def work(member: Communicator) -> Array | None:
+        if member.rank not in ranks:
+            return None
+        array: Array = arrays[member.rank].copy()
+        member.subgroup(ranks).allreduce(array)
+        return array
+
+    found = on_all(form(5), work)
+    for rank in ranks:
+        assert np.array_equal(found[rank], in_order(arrays[ranks]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("topology", [Ring(5), Star(5), Tree(7)], ids=repr)
+def test_weighted_sums_are_formed_in_the_order_of_the_ranks(form: Form, topology: Topology) -> None:
+    """To the last bit ((w₀ x₀ + w₁ x₁) + w₂ x₂) + …, in which a weight that all have is multiplied last."""
+    arrays, weights = given(topology.agents, dtype="float32"), topology.weights()
+
+    def work(member: Communicator) -> Array:
+        member.scheduler.sleep(float((3 * member.rank + 1) % topology.agents))
+        array: Array = arrays[member.rank].copy()
+        member.neighbor_average(array)
+        return array
+
+    for rank, found in enumerate(on_all(form(topology), work)):
+        known = np.flatnonzero(weights[rank])
+        row = weights[rank, known]
+        shared = len(set(row)) == 1
+        scale = row.astype(np.float32)[:, None]
+        summed = in_order(arrays[known]) * scale[0] if shared else in_order(scale * arrays[known])
+        assert np.array_equal(found, summed)
+
+
+# -- what collectives cost -------------------------------------------------------------------------------
+
+
+def rounds(size: int) -> int:
+    """⌈log₂ P⌉."""
+    return math.ceil(math.log2(size))
+
+
+Cost = Callable[[int, int], float]  # of P members and n bytes
+COSTS: dict[str, tuple[Callable[[Communicator, Array], object], Cost]] = {
+    "allreduce": (
+        lambda member, array: member.allreduce(array),
+        lambda P, n: min(
+            rounds(P) * (ALPHA + BETA * n),
+            2 * rounds(P) * ALPHA + 2 * BETA * n * (P - 1) / P,
+        ),
+    ),
+    "allreduce max": (
+        lambda member, array: member.allreduce(array, "max"),
+        lambda P, n: COSTS["allreduce"][1](P, n),
+    ),
+    "reduce_scatter": (
+        lambda member, array: member.reduce_scatter(array),
+        lambda P, n: rounds(P) * ALPHA + BETA * n * (P - 1) / P,
+    ),
+    "all_gather": (
+        lambda member, array: member.all_gather(array),
+        lambda P, n: rounds(P) * ALPHA + BETA * n * (P - 1) / P,
+    ),
+    "all_to_all": (
+        lambda member, array: member.all_to_all(array),
+        lambda P, n: (P - 1) * ALPHA + BETA * n * (P - 1) / P,
+    ),
+    "broadcast": (
+        lambda member, array: member.broadcast(array, root=member.size - 1),
+        lambda P, n: rounds(P) * (ALPHA + BETA * n),
+    ),
+    "barrier": (lambda member, array: member.barrier(), lambda P, n: rounds(P) * ALPHA),
+}
+
+
+@pytest.mark.parametrize("elements", [0, 840, 8400])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("operation", COSTS)
+def test_a_collective_ends_when_its_cost_has_passed_since_the_last_came(
+    form: Form, operation: str, size: int, elements: int
+) -> None:
+    """For all members at the same time, which is the closed form later, for small arrays and large ones."""
+    call, cost = COSTS[operation]
+
+    def work(member: Communicator) -> tuple[float, float]:
+        member.scheduler.sleep(10.0 + (member.rank + 2) % size)
+        begin = seconds(member)
+        call(member, np.ones(elements))
+        assert member.traffic.nanoseconds == pytest.approx((seconds(member) - begin) * 1e9)
+        return begin, seconds(member)
+
+    times = on_all(form(size), work)
+    last = max(begin for begin, _ in times)
+    assert last == 10.0 + size - 1
+    expected = last + cost(size, 8 * elements)
+    assert [end for _, end in times] == pytest.approx([expected] * size, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_traffic_of_collectives_by_hand(form: Form, size: int) -> None:
+    """(bytes sent, received, messages, rounds): of large arrays by halving, of small ones by doubling."""
+    log, share = rounds(size), 10 * PAYLOAD * (size - 1) // size
+    halved = (share, share, log, log)
+    tiny = 8 * size
+    expected: dict[str, tuple[int, int, int, int]] = {
+        "allreduce": (2 * share, 2 * share, 2 * log, 2 * log),
+        "allreduce of little": (log * tiny, log * tiny, log, log),
+        "reduce_scatter": halved,
+        "all_gather": halved,
+        "all_to_all": (share, share, size - 1, size - 1),
+        "barrier": (0, 0, log, log),
+    }
+    if size == 2:  # α + βn by doubling is less than 2α + βn by halving
+        expected["allreduce"] = (10 * PAYLOAD, 10 * PAYLOAD, 1, 1)
+
+    def work(member: Communicator) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name in expected:
+            operation = name.partition(" ")[0]
+            before, begin = vars(member.traffic).copy(), seconds(member)
+            COSTS[operation][0](member, np.ones(size if name.endswith("little") else 10 * ELEMENTS))
+            moved = {key: value - before[key] for key, value in vars(member.traffic).items()}
+            predicted = ALPHA * moved["rounds"] + BETA * moved["bytes_received"]
+            assert predicted == pytest.approx(seconds(member) - begin, abs=1e-8)
+            assert moved["operations"] == 1
+            found[name] = tuple(
+                moved[key] for key in ("bytes_sent", "bytes_received", "messages_sent", "rounds")
+            )
+        return found
+
+    for found in on_all(form(size), work):
+        assert found == expected
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_traffic_of_a_broadcast_is_what_the_root_sends_and_the_others_receive(form: Form, size: int) -> None:
+    """P − 1 arrays leave the root, one comes to every other member."""
+
+    def work(member: Communicator) -> tuple[int, int]:
+        member.broadcast(np.ones(ELEMENTS), root=1)
+        return member.traffic.bytes_sent, member.traffic.bytes_received
+
+    moved = [(0, PAYLOAD)] * size
+    moved[1] = ((size - 1) * PAYLOAD, 0)
+    assert on_all(form(size), work) == moved
+
+
+def test_a_collective_costs_by_the_slowest_link_among_its_members(form: Form) -> None:
+    """In racks of two: a barrier of one rack takes its own latency, of both racks that between them."""
+    links = d5.GroupedLinks(2, within=d5.UniformLinks(1 / 64, 1e9), between=d5.UniformLinks(1.0, 1e9))
+
+    def work(member: Communicator) -> tuple[float, float, float]:
+        begin = seconds(member)
+        member.subgroup([0, 1] if member.rank < 2 else [3, 2]).barrier()
+        within = seconds(member)
+        member.subgroup([2, 0] if member.rank % 2 == 0 else [1, 3]).barrier()
+        between = seconds(member)
+        member.barrier()
+        return within - begin, between - within, seconds(member) - between
+
+    for times in on_all(form(4, links), work):
+        assert times == pytest.approx((1 / 64, 1.0, 2.0))
+
+
+# -- neighbours and pairs --------------------------------------------------------------------------------
+
+
+TOPOLOGIES: list[Topology] = [
+    Complete(1), Complete(5), Ring(6), Torus(3, 2), Star(5), Tree(7), Hypercube(8), DirectedRing(4),
+    Exponential(6), OnePeerExponential(8), TimeVarying((Ring(4), Complete(4), Star(4))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=repr)
+def test_neighbor_averages_are_products_with_the_matrices_of_their_rounds(
+    form: Form, topology: Topology
+) -> None:
+    """W(4) … W(1) W(0) x, of members that come one after the other."""
+    arrays = given(topology.agents, 100)
+
+    def mix(member: Communicator) -> Array:
+        array: Array = arrays[member.rank].copy()
+        for _ in range(5):
+            member.scheduler.sleep(float(member.rank))
+            member.neighbor_average(array)
+        return array
+
+    expected = arrays
+    for round in range(5):
+        expected = topology.weights(round) @ expected
+    np.testing.assert_allclose(np.stack(on_all(form(topology), mix)), expected, rtol=1e-12, atol=1e-14)
+
+
+def arrivals(topology: Topology) -> list[float]:
+    """When everyone has its neighbours' arrays, if all begin at 0.
+
+    Members send to the next rank first, one array every βn; who receives takes what reaches it first.
+    """
+    byte, agents = BETA * PAYLOAD, topology.agents
+    reached: dict[int, list[float]] = {rank: [] for rank in range(agents)}
+    for source in range(agents):
+        targets = sorted(topology.out_neighbors(source, 0), key=lambda to: (to - source) % agents)
+        for sent_before, target in enumerate(targets):
+            reached[target].append(ALPHA + sent_before * byte)
+    ends = []
+    for times in reached.values():
+        free = 0.0
+        for first_byte in sorted(times):
+            free = max(free, first_byte) + byte
+        ends.append(free)
+    return ends
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=repr)
+def test_messages_to_neighbours_go_over_the_wires(form: Form, topology: Topology) -> None:
+    """Each member goes on when its last neighbour's array has arrived; bytes are counted on each link."""
+
+    def mix(member: Communicator) -> tuple[float, tuple[int, int, int, int]]:
+        member.neighbor_average(np.ones(ELEMENTS))
+        traffic = member.traffic
+        return seconds(member), (
+            traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent, traffic.rounds
+        )  # fmt: skip
+
+    group = form(topology)
+    assert isinstance(group[0], Simulated)
+    found = on_all(group, mix)
+    assert [end for end, _ in found] == pytest.approx(arrivals(topology), abs=1e-8)
+    out = [len(topology.out_neighbors(rank, 0)) for rank in range(topology.agents)]
+    came = [len(topology.in_neighbors(rank, 0)) for rank in range(topology.agents)]
+    assert [moved for _, moved in found] == [
+        (sent * PAYLOAD, received * PAYLOAD, sent, 1) for sent, received in zip(out, came, strict=True)
+    ]
+    links = {(i, j) for i in range(topology.agents) for j in topology.out_neighbors(i, 0)}
+    assert group[0]._network.wires.carried == dict.fromkeys(links, PAYLOAD)
+
+
+def test_neighbours_take_the_closed_forms(form: Form) -> None:
+    """Circulant graphs of degree k: α + kβn; the middle of a star of P, to which all send: α + (P − 1) βn."""
+    byte = BETA * PAYLOAD
+
+    def mix(member: Communicator) -> float:
+        member.neighbor_average(np.ones(ELEMENTS))
+        return seconds(member)
+
+    for topology, degree in ((DirectedRing(5), 1), (Ring(5), 2), (Exponential(6), 3), (Complete(6), 5)):
+        assert on_all(form(topology), mix) == pytest.approx([ALPHA + degree * byte] * topology.agents)
+    assert on_all(form(Star(5)), mix)[0] == pytest.approx(ALPHA + 4 * byte)
+
+
+def test_pairs_take_latency_and_time_per_byte(form: Form) -> None:
+    """A sender goes on at once; a receiver α + βn after the sender sent, or at once if that has passed."""
+
+    def work(member: Communicator) -> list[float]:
+        array = np.full(ELEMENTS, float(member.rank))
+        times = []
+        if member.rank == 0:
+            member.scheduler.sleep(5.0)
+            for tag in (0, 1):
+                member.send(array, 1, tag)
+                times.append(seconds(member))
+        elif member.rank == 1:
+            for tag, wait in ((0, 0.0), (1, 100.0)):
+                member.scheduler.sleep(wait)
+                member.recv(array, 0, tag)
+                times.append(seconds(member))
+        member.scheduler.sleep(500.0 - seconds(member))
+        if member.rank > 1:
+            member.pair_average(array, 5 - member.rank)
+            assert array.tolist() == [2.5] * ELEMENTS
+            times.append(seconds(member) - 500.0)
+        return times
+
+    alone = ALPHA + BETA * PAYLOAD
+    got = on_all(form(4), work)
+    assert got[0] == pytest.approx([5.0, 5.0])
+    assert got[1] == pytest.approx([5.0 + alone, 5.0 + alone + 100.0])
+    assert got[2] == got[3] == pytest.approx([alone])
+
+
+def test_letters_come_by_tag_and_in_the_order_in_which_they_were_sent(form: Form) -> None:
+    """Sent with tags 7, 5, 7, 5, received as 5, 5, 7, 7; what the sender changes afterwards is too late."""
+
+    def work(member: Communicator) -> list[float]:
+        array = np.zeros(3)
+        if member.rank == 0:
+            for number, tag in enumerate((7, 5, 7, 5)):
+                array[:] = number
+                member.send(array, 1, tag)
+            array[:] = -1
+            return []
+        got = []
+        for tag in (5, 5, 7, 7):
+            member.recv(array, 0, tag)
+            got.append(float(array[0]))
+        return got
+
+    assert on_all(form(2), work) == [[], [1.0, 3.0, 0.0, 2.0]]
+
+
+# -- in the background -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compute", [0.0, 1.0, 3.0, 20.0])
+def test_operations_in_the_background_hide_behind_computation(form: Form, compute: float) -> None:
+    """Two that cost c, started at 0 and 1 s, run one after the other: all is over at max(1 + compute, 2c)."""
+    arrays, cost = given(4, ELEMENTS), COSTS["allreduce"][1](4, PAYLOAD)
+    assert 1.0 < cost < 4.0
+
+    def work(member: Communicator) -> tuple[float, float, float, Array]:
+        first, second = arrays[member.rank].copy(), 2 * arrays[member.rank]
+        handles = [member.start.allreduce(first)]
+        member.scheduler.sleep(1.0)
+        handles.append(member.start.allreduce(second, "max"))
+        member.scheduler.sleep(compute)
+        begin, before = seconds(member), member.traffic.nanoseconds
+        for handle in handles:
+            handle.wait()
+        waited = (member.traffic.nanoseconds - before) * 1e-9
+        assert waited == pytest.approx(seconds(member) - begin, abs=1e-8)
+        assert np.array_equal(second, 2 * arrays.max(axis=0))
+        return begin, seconds(member), waited, first
+
+    end = max(1.0 + compute, 2 * cost)
+    for begin, over, waited, first in on_all(form(4), work):
+        assert (begin, over) == pytest.approx((1.0 + compute, end), abs=1e-8)
+        assert waited == pytest.approx(end - begin, abs=1e-8)
+        assert np.array_equal(first, in_order(arrays))
+
+
+# -- who does not come -----------------------------------------------------------------------------------
+
+
+CALLS: dict[str, Callable[[Communicator], object]] = {
+    "allreduce": lambda member: member.allreduce(np.ones(3)),
+    "barrier": lambda member: member.barrier(),
+    "recv": lambda member: member.recv(np.ones(3), 1 - member.rank),
+    "neighbor_average": lambda member: member.neighbor_average(np.ones(3)),
+    "started": lambda member: member.start.allreduce(np.ones(3)).wait(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_silent_member_is_lost_after_the_time_out_in_virtual_time(form: Form, call: str) -> None:
+    """After 600 virtual seconds exactly, and next to no real ones; whoever comes later is told at once."""
+    begin = time.monotonic()
+
+    def work(member: Communicator) -> float:
+        member.scheduler.sleep(1.0 if member.rank == 0 else 1000.0)
+        with pytest.raises(PeerLost, match=r"nobody answered .* 600 s|longer than 600 s"):
+            CALLS[call](member)
+        return seconds(member)
+
+    assert on_all(form(2, timeout=600.0), work) == pytest.approx([601.0, 1000.0])
+    assert time.monotonic() - begin < 5.0
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_member_that_leaves_is_named_at_once_to_those_who_wait(form: Form, call: str) -> None:
+    """Rank 1 leaves at 7 s: rank 0, which waits since 1 s, gets PeerLost(1) at 7 s."""
+
+    def work(member: Communicator) -> tuple[float, int | None]:
+        if member.rank == 1:
+            member.start.barrier()  # both have a group in the background, where they meet
+            member.scheduler.sleep(7.0)
+            member.close()
+            return 7.0, 1
+        member.start.barrier().wait()
+        with pytest.raises(PeerLost) as raised:
+            CALLS[call](member)
+        return seconds(member), raised.value.rank
+
+    assert on_all(form(2), work) == [pytest.approx((7.0, 1)), (7.0, 1)]
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_collective_that_all_joined_is_complete_though_one_leaves_right_after_it(
+    form: Form, size: int
+) -> None:
+    """Everyone has the sum; only the next call finds that a peer is gone."""
+
+    def work(member: Communicator) -> tuple[float, int | None]:
+        array = np.array([float(member.rank)])
+        member.allreduce(array)
+        if member.rank == 0:
+            member.close()
+            return float(array[0]), 0
+        with pytest.raises(PeerLost) as raised:
+            member.barrier()
+        return float(array[0]), raised.value.rank
+
+    assert on_all(form(size), work) == [(sum(range(size)), 0)] * size
+
+
+def test_different_calls_end_for_all_with_both_named(form: Form) -> None:
+    """A letter of another length than the receiver's array: both ends raise, the sender at its next call."""
+
+    def work(member: Communicator) -> str:
+        with pytest.raises(ConfigurationError) as raised:
+            if member.rank == 0:
+                member.send(np.zeros(3), 1)
+            else:
+                member.recv(np.zeros(4), 0)
+            member.barrier()
+        return str(raised.value)
+
+    first, second = on_all(form(2), work)
+    assert first == second
+    assert "rank 0: send 0 of 3 × float64; rank 1: recv 0 of 4 × float64" in first
+
+
+# -- repeatable ------------------------------------------------------------------------------------------
+
+
+def test_a_simulation_repeats_to_the_last_bit(form: Form) -> None:
+    """Fifty operations by chance among six members in two groups: equal arrays and times, twice."""
+
+    def work(member: Communicator) -> tuple[str, str]:
+        everyone = np.random.default_rng(0)  # draws what all do
+        array = np.random.default_rng(member.rank).standard_normal(60)
+        half = member.subgroup([0, 4, 2] if member.rank % 2 == 0 else [5, 1, 3])
+        for number in itertools.count():
+            member.scheduler.sleep(float(array[0]) ** 2)
+            match everyone.integers(5):
+                case 0:
+                    member.allreduce(array, "mean")
+                case 1:
+                    member.neighbor_average(array)
+                case 2:
+                    half.allreduce(array, "mean")
+                case 3:
+                    handle = member.start.allreduce(array, "max")
+                    member.barrier()
+                    handle.wait()
+                    array += np.random.default_rng([member.rank, number]).standard_normal(60)
+                case 4:
+                    member.pair_average(array, member.rank ^ 1)
+            if number == 50:
+                break
+        return array.tobytes().hex(), seconds(member).hex()
+
+    first = on_all(form(Ring(6)), work)
+    assert len(set(first)) > 1
+    assert on_all(form(Ring(6)), work) == first

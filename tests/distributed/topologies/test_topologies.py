@@ -1,0 +1,318 @@
+"""Claims about every topology that d5ray brings, over sizes from 1 to 33."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+
+from d5ray.canonical import digest
+from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
+from d5ray.distributed.topologies.custom import Custom
+from d5ray.distributed.topologies.mixing import MetropolisHastings, Uniform
+from d5ray.distributed.topologies.random_regular import RandomRegular
+from d5ray.distributed.topologies.time_varying import TimeVarying
+from d5ray.distributed.topologies.topology import Complete, Ring, Topology
+from d5ray.distributed.topologies.undirected import Bipartite, Hypercube, Star, Torus, Tree
+from d5ray.errors import ConfigurationError
+
+SIZES = range(1, 34)
+SHAPES = [(1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (3, 3), (4, 8), (3, 11)]
+EVERY: list[Topology] = [
+    *(kind(agents) for kind in (Complete, Ring, Star, Tree, DirectedRing, Exponential, OnePeerExponential)
+      for agents in SIZES),
+    *(Star(agents, center=agents - 1) for agents in SIZES),
+    *(Tree(agents, branching) for branching in (1, 3, 40) for agents in SIZES),
+    *(Hypercube(2**dimension) for dimension in range(6)),
+    *(Torus(*shape) for shape in SHAPES),
+    *(Bipartite(*shape) for shape in SHAPES),
+    *(RandomRegular(agents, degree) for agents in SIZES for degree in (2, 3, agents - 1)
+      if agents * degree % 2 == 0 and degree < agents and agents > 2),
+    RandomRegular(1, 0), RandomRegular(2, 1), RandomRegular(33, 30), RandomRegular(16, 4, seed=7),
+    *(TimeVarying((Ring(agents), Star(agents), OnePeerExponential(agents))) for agents in SIZES),
+    *(Custom(networkx.path_graph(agents)) for agents in SIZES),
+    *(Custom(networkx.cycle_graph(agents, create_using=networkx.DiGraph)) for agents in SIZES[1:]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("topology", EVERY, ids=repr)
+def test_every_topology_makes_sense(topology: Topology) -> None:
+    """Senders and receivers agree, weights are on edges alone, mixing keeps the mean, nobody is cut off."""
+    topology.check()
+    agents, reached = topology.agents, np.eye(topology.agents)
+    for round in range(topology.period):
+        out = [topology.out_neighbors(rank, round) for rank in range(agents)]
+        into = [topology.in_neighbors(rank, round) for rank in range(agents)]
+        edges = {(sender, receiver) for sender in range(agents) for receiver in out[sender]}
+        assert edges == {(sender, receiver) for receiver in range(agents) for sender in into[receiver]}
+        assert all(list(ranks) == sorted(set(ranks)) for ranks in out + into)
+        if not topology.directed:
+            assert edges == {(receiver, sender) for sender, receiver in edges}
+            assert [topology.neighbors(rank, round) for rank in range(agents)] == out
+        weights = topology.weights(round)
+        closed = {(receiver, sender) for sender, receiver in edges} | {(rank, rank) for rank in range(agents)}
+        assert {(int(i), int(j)) for i, j in np.argwhere(weights > 1e-15)} == closed
+        assert weights.min() >= 0
+        np.testing.assert_allclose(weights.sum(axis=0), 1, atol=1e-14)
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-14)  # of these directed ones too
+        assert topology.out_neighbors(0, round) == topology.out_neighbors(0, round + topology.period)
+        reached = weights @ reached
+    period = reached
+    for _ in range(agents):
+        reached = period @ reached
+    assert (reached > 0).all()
+
+
+@pytest.mark.parametrize("topology", [topology for topology in EVERY if topology.agents > 20][::3], ids=repr)
+def test_a_topology_of_its_own_graph_is_the_same(topology: Topology) -> None:
+    """Custom(topology.graph()) has the same neighbours and weights, round by round."""
+    for round in range(topology.period):
+        again = Custom(topology.graph(round))
+        np.testing.assert_array_equal(again.weights(), topology.weights(round))
+        for rank in range(topology.agents):
+            assert again.out_neighbors(rank) == topology.out_neighbors(rank, round)
+
+
+# -- shapes --------------------------------------------------------------------------------------------------
+
+PEERS: list[tuple[Topology, Any]] = [
+    (Complete(7), networkx.complete_graph(7)),
+    (Ring(9), networkx.cycle_graph(9)),
+    (Star(9), networkx.star_graph(8)),
+    (Tree(15), networkx.balanced_tree(2, 3)),
+    (Tree(13, branching=3), networkx.balanced_tree(3, 2)),
+    (Tree(12), networkx.full_rary_tree(2, 12)),
+    (Tree(6, branching=1), networkx.path_graph(6)),
+    (Hypercube(16), networkx.hypercube_graph(4)),
+    (Torus(4, 5), networkx.grid_2d_graph(4, 5, periodic=True)),
+    (Torus(2, 5), networkx.Graph(networkx.grid_2d_graph(2, 5, periodic=(False, True)))),
+    (Bipartite(3, 4), networkx.complete_bipartite_graph(3, 4)),
+    (Exponential(16), networkx.circulant_graph(16, [1, 2, 4, 8], create_using=networkx.DiGraph)),
+]
+
+
+@pytest.mark.parametrize(("topology", "peer"), PEERS, ids=[repr(topology) for topology, _ in PEERS])
+def test_shapes_are_those_of_networkx(topology: Topology, peer: Any) -> None:
+    """The same graph up to the nodes' names, which are the same where networkx counts as we do."""
+    graph = topology.graph()
+    if isinstance(topology, Exponential):
+        peer = networkx.DiGraph((i, (i + hop) % 16) for i in range(16) for hop in (1, 2, 4, 8))
+    if next(iter(peer)) == 0:
+        assert set(graph.edges) == set(peer.to_directed().edges)
+    else:
+        assert networkx.is_isomorphic(graph, peer.to_directed())
+
+
+def test_neighbours_on_a_torus() -> None:
+    """Rank row · columns + column; in a dimension of two the two ways round are one neighbour."""
+    assert Torus(3, 4).neighbors(0) == (1, 3, 4, 8)
+    assert Torus(3, 4).neighbors(6) == (2, 5, 7, 10)
+    assert Torus(2, 4).neighbors(0) == (1, 3, 4)
+    assert Torus(2, 2).neighbors(3) == (1, 2)
+    assert [Torus(1, 5).neighbors(rank) for rank in range(5)] == [
+        Ring(5).neighbors(rank) for rank in range(5)
+    ]
+    assert (Torus(3, 4).agents, repr(Torus(3, 4))) == (12, "Torus(rows=3, columns=4)")
+
+
+def test_hops_of_exponential_graphs() -> None:
+    """By hand: hops 1, 2, 4 of eight, and of six too, modulo six."""
+    assert Exponential(8).out_neighbors(6) == (0, 2, 7)
+    assert Exponential(6).out_neighbors(5) == (0, 1, 3)
+    assert Exponential(8).in_neighbors(0) == (4, 6, 7)
+    assert [OnePeerExponential(8).out_neighbors(6, round) for round in range(5)] == [
+        (7,),
+        (0,),
+        (2,),
+        (7,),
+        (0,),
+    ]
+    assert [OnePeerExponential(agents).period for agents in (1, 2, 3, 4, 5, 8, 9, 33)] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+        6,
+    ]
+    assert DirectedRing(3).out_neighbors(2) == (0,) and DirectedRing(3).in_neighbors(2) == (1,)
+
+
+@pytest.mark.parametrize("agents", [2, 4, 8, 16, 32])
+def test_one_peer_rounds_average_exactly(agents: int) -> None:
+    """Of 2^p agents any p rounds in a row give 11ᵀ/n to the last bit (Ying et al., arXiv:2110.13363)."""
+    topology = OnePeerExponential(agents)
+    for first in range(topology.period):
+        product = np.eye(agents)
+        for round in range(first, first + topology.period):
+            product = topology.weights(round) @ product
+        np.testing.assert_array_equal(product, np.full((agents, agents), 1 / agents))
+
+
+def test_one_peer_rounds_of_six_agents_do_not_average() -> None:
+    """Six is no power of two: after a period the largest difference from 1/6 is 1/12."""
+    topology = OnePeerExponential(6)
+    product = topology.weights(2) @ topology.weights(1) @ topology.weights(0)
+    assert np.abs(product - 1 / 6).max() == pytest.approx(1 / 12)
+
+
+def test_random_regular_graphs() -> None:
+    """Everyone has the degree, seeds differ; a seed whose graph falls apart gives the next one's."""
+    for seed in range(5):
+        topology = RandomRegular(20, 3, seed=seed)
+        assert {len(topology.neighbors(rank)) for rank in range(20)} == {3}
+    drawn = [[RandomRegular(20, 3, seed=seed).neighbors(rank) for rank in range(20)] for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    apart = next(
+        s for s in range(99) if not networkx.is_connected(networkx.random_regular_graph(2, 12, seed=s))
+    )
+    following = [RandomRegular(12, 2, seed=seed).adjacency().tolist() for seed in (apart, apart + 1)]
+    assert following[0] == following[1]
+
+
+def test_time_varying_takes_turns() -> None:
+    """Round k is topology k mod m at its own round k // m, with its own weights."""
+    turns = TimeVarying((OnePeerExponential(8), Ring(8, mixing=Uniform()), Exponential(8)))
+    assert (turns.period, turns.directed, turns.agents) == (9, True, 8)
+    assert [turns.out_neighbors(0, round) for round in range(10)] == [
+        (1,), (1, 7), (1, 2, 4), (2,), (1, 7), (1, 2, 4), (4,), (1, 7), (1, 2, 4), (1,)
+    ]  # fmt: skip
+    np.testing.assert_array_equal(turns.weights(3), OnePeerExponential(8).weights(1))
+    np.testing.assert_array_equal(turns.weights(15), OnePeerExponential(8).weights(2))
+    np.testing.assert_array_equal(turns.weights(8), Exponential(8).weights())
+    nested = TimeVarying((OnePeerExponential(8), TimeVarying((Ring(8), Star(8)))))  # periods 3 and 2
+    assert nested.period == 12
+    firsts = [nested.out_neighbors(1, round) for round in range(12)]
+    assert firsts == [(2,), (0, 2), (3,), (0,), (5,), (0, 2), (2,), (0,), (3,), (0, 2), (5,), (0,)]
+    given = TimeVarying((Star(4), Ring(4)), mixing=Uniform())
+    np.testing.assert_array_equal(given.weights(0), Star(4, mixing=Uniform()).weights())
+    assert TimeVarying([Ring(4), Star(4)]) == TimeVarying((Ring(4), Star(4)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("topology", "expected"),
+    [
+        (Bipartite(2, 3), ((0, 1), (2, 3, 4))),
+        (Bipartite(1, 1), ((0,), (1,))),
+        (Ring(6), ((0, 2, 4), (1, 3, 5))),
+        (DirectedRing(4), ((0, 2), (1, 3))),
+        (Tree(7), ((0, 3, 4, 5, 6), (1, 2))),
+        (Star(4, center=2), ((0, 1, 3), (2,))),
+        (Hypercube(8), ((0, 3, 5, 6), (1, 2, 4, 7))),
+        (Torus(2, 4), ((0, 2, 5, 7), (1, 3, 4, 6))),
+        (Complete(1), ((0,), ())),
+        (TimeVarying((Tree(4, branching=1), Bipartite(1, 3))), None),
+        (Ring(5), None),
+        (Complete(3), None),
+        (DirectedRing(3), None),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, Topology) else "",
+)
+def test_two_sides(topology: Topology, expected: Any) -> None:
+    """By hand; an odd cycle, over all rounds, has none, and the error says so."""
+    if expected is not None:
+        assert topology.sides == expected
+        return
+    with pytest.raises(
+        ConfigurationError, match=r"has no two sides, since an odd cycle goes through \d and \d"
+    ):
+        topology.sides  # noqa: B018
+
+
+# -- mistakes ------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: Torus(0, 4), "rows is 0: it must be a whole number of at least 1"),
+    (lambda: Torus(3, 2.0), "columns is 2.0: it must be a whole number of at least 1"),  # type: ignore[arg-type]
+    (lambda: Star(4, center=4), "center is 4, the ranks of 4 agents are 0 to 3: take one of them"),
+    (lambda: Star(4, center=-1), "center is -1: it must be a whole number of at least 0"),
+    (lambda: Tree(4, branching=0), "branching is 0: it must be a whole number of at least 1"),
+    (lambda: Hypercube(6), "agents is 6: a hypercube needs a power of two, take 4 or 8"),
+    (lambda: Hypercube(0), "agents is 0: it must be a whole number of at least 1"),
+    (lambda: Bipartite(3, 0), "right is 0: it must be a whole number of at least 1"),
+    (lambda: RandomRegular(5, 5),
+     "RandomRegular has 5 agents of degree 5: nobody has more than 4 others, take less"),
+    (lambda: RandomRegular(5, 3), "RandomRegular has 5 agents of degree 3, but agents · degree must be even, "
+     "since an edge has two ends: take degree 2 or 4, or 6 agents"),
+    (lambda: RandomRegular(8, 1),
+     "RandomRegular has 8 agents of degree 1, which cannot be connected: take degree 2 or more"),
+    (lambda: RandomRegular(2, 0),
+     "RandomRegular has 2 agents of degree 0, which cannot be connected: take degree 1 or more"),
+    (lambda: RandomRegular(8, 3, seed=-1), "seed is -1: it must be a whole number of at least 0"),
+    (lambda: TimeVarying(()),
+     "topologies is (): it must be a tuple of topologies, such as (Ring(4), Complete(4))"),
+    (lambda: TimeVarying(Ring(4)),  # type: ignore[arg-type]
+     "topologies is Ring(agents=4): it must be a tuple of topologies, such as (Ring(4), Complete(4))"),
+    (lambda: TimeVarying((Ring(4), Torus(2, 3))),
+     "topologies that take turns need equally many agents, found: Ring(agents=4) 4, "
+     "Torus(rows=2, columns=3) 6"),
+    (lambda: Exponential(5, mixing=MetropolisHastings()).check(),
+     "Exponential(agents=5, mixing=MetropolisHastings()) is directed (3 sends to 0, which does not send "
+     "back), and Metropolis-Hastings weights are for undirected graphs: take mixing=ColumnStochastic()"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "expected"), WRONG, ids=[text[:40] for _, text in WRONG])
+def test_what_cannot_be_is_refused(make: Callable[[], object], expected: str) -> None:
+    """What was found, what is needed, what to do, in these words."""
+    with pytest.raises(ConfigurationError) as caught:
+        make()
+    assert str(caught.value) == expected
+
+
+# -- data ----------------------------------------------------------------------------------------------------
+
+IN_ANOTHER_PROCESS = """
+import json, networkx
+from d5ray.canonical import digest
+from d5ray.distributed.topologies.topology import *
+from d5ray.distributed.topologies.circulant import *
+from d5ray.distributed.topologies.custom import *
+from d5ray.distributed.topologies.mixing import *
+from d5ray.distributed.topologies.random_regular import *
+from d5ray.distributed.topologies.time_varying import *
+from d5ray.distributed.topologies.undirected import *
+weighted = networkx.DiGraph()
+weighted.add_weighted_edges_from([(2, 0, 0.5), (0, 1, 0.25), (1, 2, 0.5)])
+backwards = networkx.Graph()
+backwards.add_nodes_from(reversed(range(10)))
+backwards.add_edges_from((b, a) for a, b in reversed(list(networkx.petersen_graph().edges)))
+drawn = RandomRegular(30, 4, seed=3)
+print(json.dumps([[digest(topology) for topology in (
+    Custom(weighted), Custom(backwards), drawn, Torus(3, 4, mixing=Uniform()),
+    TimeVarying([Star(5), OnePeerExponential(5)]))],
+    [drawn.neighbors(rank) for rank in range(30)]]))
+"""
+
+
+def test_equal_topologies_have_equal_hashes_and_graphs_in_another_process() -> None:
+    """Whatever Python's own hashes are there, and in whatever order a graph's edges were given."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "123"},
+    )
+    weighted = networkx.DiGraph()
+    weighted.add_weighted_edges_from([(0, 1, 0.25), (1, 2, 0.5), (2, 0, 0.5)])
+    drawn = RandomRegular(30, 4, seed=3)
+    topologies = (
+        Custom(weighted), Custom(networkx.petersen_graph()), drawn, Torus(3, 4, mixing=Uniform()),
+        TimeVarying((Star(5), OnePeerExponential(5))),
+    )  # fmt: skip
+    hashes, neighbors = json.loads(done.stdout)
+    assert hashes == [digest(topology) for topology in topologies]
+    assert neighbors == [list(drawn.neighbors(rank)) for rank in range(30)]
+
+
+def test_different_topologies_have_different_hashes() -> None:
+    """Of the table above as many hashes as there are unequal topologies."""
+    assert len({digest(topology) for topology in EVERY}) == len(set(EVERY)) > 500
