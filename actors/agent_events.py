@@ -16,7 +16,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.networks.executor import Executor
 from d5ray.training.datasets import Dataset
 from d5ray.training.events.event import Hook, Hooks

@@ -10,9 +10,9 @@ from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import SERVER_METRICS, Server, summary
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.experiment import Experiment
-from d5ray.metrics.asynchrony import PROBED
-from d5ray.metrics.pipelines import OF_A_REPLICA, OF_A_STAGE
-from d5ray.metrics.recorder import Frame, Recorder
+from d5ray.metrics.definitions.asynchrony import PROBED
+from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
+from d5ray.metrics.record.recorder import Frame, Recorder
 
 T = TypeVar("T")
 NS = 1e-9

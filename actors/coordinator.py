@@ -11,8 +11,8 @@ from d5ray.actors.mirror import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.metrics.mirrored import AGENTS, EPOCH, FAILURES
-from d5ray.metrics.mirrored_rows import Readings
+from d5ray.metrics.exports.exported_metrics import AGENTS, EPOCH, FAILURES
+from d5ray.metrics.exports.exported_rows import Readings
 
 LOOPBACK = "127.0.0.1"
 

@@ -31,9 +31,9 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.experiment import Experiment
-from d5ray.metrics.keepsakes import keep_parameters
-from d5ray.metrics.schema import VERDICTS, table_of
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.record.artifacts import keep_parameters
+from d5ray.metrics.record.schema import VERDICTS, table_of
+from d5ray.metrics.record.store import Run, RunWriter
 
 LOSS_SECONDS = 30.0  # in which all have noticed that another agent of their group is gone
 MOST_RECOVERIES = 20  # of one run

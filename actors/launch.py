@@ -45,12 +45,12 @@ from d5ray.distributed.mesh.assignments import Shares
 from d5ray.distributed.parameter_server.servers import Settled
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
-from d5ray.metrics import store
-from d5ray.metrics.computing import computing
-from d5ray.metrics.environment import capture
-from d5ray.metrics.mirrored import AGENT, AGGREGATOR, COORDINATOR, SERVER
-from d5ray.metrics.node_monitor import NodeMonitor
+from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, COORDINATOR, SERVER
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.probes.node_monitor import NodeMonitor
+from d5ray.metrics.probes.numeric_libraries import computing
 from d5ray.metrics.queries.binding import free_at
+from d5ray.metrics.record import store
 from d5ray.training.datasets import Dataset
 from d5ray.training.epochs import Epochs
 

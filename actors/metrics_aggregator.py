@@ -13,17 +13,22 @@ import pyarrow as pa
 
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.columns import expand
-from d5ray.metrics.consensus import Probes
-from d5ray.metrics.definitions import catalogue_rows
-from d5ray.metrics.keepsakes import keep_file
-from d5ray.metrics.mirrored import BUSY_SECONDS, CONSENSUS_DISTANCE, ROWS_RECEIVED, ROWS_WRITTEN
-from d5ray.metrics.mirrored_rows import Readings
-from d5ray.metrics.node_monitor import NodeMonitor
+from d5ray.metrics.definitions.catalogue import catalogue_rows
+from d5ray.metrics.exports.exported_metrics import (
+    BUSY_SECONDS,
+    CONSENSUS_DISTANCE,
+    ROWS_RECEIVED,
+    ROWS_WRITTEN,
+)
+from d5ray.metrics.exports.exported_rows import Readings
+from d5ray.metrics.probes.node_monitor import NodeMonitor
 from d5ray.metrics.queries.database import Database
-from d5ray.metrics.queries.elsewhere import source_in
+from d5ray.metrics.queries.locations import source_in
 from d5ray.metrics.queries.source import Limits
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.record.artifacts import keep_file
+from d5ray.metrics.record.columns import expand
+from d5ray.metrics.record.live_consensus import Probes
+from d5ray.metrics.record.store import Run, RunWriter
 
 # Of a question to a running run: the training goes on beside it, and Ray's store holds what it gives.
 ASKED = Limits(memory="1GB", seconds=30.0, threads=1)
@@ -85,7 +90,7 @@ class MetricsAggregator:
         return self._writer.append_events(batch)
 
     def keep_file(self, name: str, data: bytes) -> None:
-        """Keep a file of an event's in the run's folder; see `d5ray.metrics.keepsakes.keep_file`."""
+        """Keep a file of an event's in the run's folder; see `d5ray.metrics.record.artifacts.keep_file`."""
         keep_file(self._folder, name, data)
 
     def watch_node(self, node: str, seconds: float, pids: Mapping[str, int]) -> bool:
@@ -120,7 +125,7 @@ class MetricsAggregator:
         return Run(self._folder).tables()
 
     def ask(self, query: str, by: str) -> pa.Table:
-        """What a query gives, see `d5ray.metrics.query.sql`; it reads what is on disk, beside `append`.
+        """What a query gives, see `d5ray.metrics.queries.sql.sql`; it reads what is on disk, beside `append`.
 
         by: a word of the caller's own, for `interrupt`. Raises `ConfigurationError` beyond 30 s or 64 MiB.
         """

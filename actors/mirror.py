@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
-from d5ray.metrics.mirrored import COUNTER, Mirrored
-from d5ray.metrics.mirrored_rows import Key, Readings, come_to
+from d5ray.metrics.exports.exported_metrics import COUNTER, Mirrored
+from d5ray.metrics.exports.exported_rows import Key, Readings, come_to
 
 if TYPE_CHECKING:
-    from d5ray.metrics.recorder import Send
+    from d5ray.metrics.record.recorder import Send
 
 MOST_BATCHES: Final = 4096  # that are kept for a look
 END_SECONDS: Final = 2.0  # for the last look

@@ -16,7 +16,7 @@ import pyarrow as pa
 from d5ray.actors.holds_piece import HoldsPiece
 from d5ray.actors.mirror import Mirror, silent
 from d5ray.errors import first_line
-from d5ray.metrics.operators import (
+from d5ray.metrics.definitions.operator_calls import (
     BYTE_RATE,
     FLOP_RATE,
     OF_OPERATORS,
@@ -24,7 +24,7 @@ from d5ray.metrics.operators import (
     PEAK_BYTE_RATE,
     PEAK_FLOP_RATE,
 )
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.operators.framework import Call, Framework, class_named
 from d5ray.operators.tensor_descriptor import TensorDescriptor
 from d5ray.ops import deepbench

@@ -11,8 +11,8 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.servers import Settled
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
-from d5ray.metrics.mirrored import BUSY_SECONDS, REQUESTS, VERSION, WAITING
-from d5ray.metrics.mirrored_rows import Readings
+from d5ray.metrics.exports.exported_metrics import BUSY_SECONDS, REQUESTS, VERSION, WAITING
+from d5ray.metrics.exports.exported_rows import Readings
 
 
 class ParameterServer:

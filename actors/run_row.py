@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from d5ray.metrics.environment import d5ray_version
+from d5ray.metrics.probes.environment import d5ray_version
 
 
 @dataclass(frozen=True)

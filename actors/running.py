@@ -11,9 +11,9 @@ import ray
 from d5ray.actors import session
 from d5ray.actors.calls import ActorDied, get
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
-from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.queries.run_queries import Asked
 from d5ray.metrics.queries.source import Answer, Limits, Source
-from d5ray.metrics.reader import Run
+from d5ray.metrics.record.reader import Run
 
 ACTOR_NAME = "MetricsAggregator"  # the actor's name, in the namespace of its run
 QUESTIONS, CONTROL = "questions", "control"  # its concurrency groups: neither holds up what agents send

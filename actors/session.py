@@ -27,7 +27,7 @@ from d5ray.actors.starter import Starter
 from d5ray.actors.vital import Children, Elsewhere, Vital
 from d5ray.checks import check_address
 from d5ray.errors import D5Error, PlacementError, RayLost, first_line
-from d5ray.metrics.tracebacks import keep
+from d5ray.failures.tracebacks import keep
 from d5ray.visible import one_line
 
 _RAY_PRINTS = ray._private.worker.print_to_stdstream  # what prints lines of the actors, and Ray's own

@@ -22,8 +22,8 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
-from d5ray.metrics.failures import foreseen
-from d5ray.metrics.tracebacks import keep
+from d5ray.failures.tracebacks import keep
+from d5ray.failures.unforeseen import foreseen
 from d5ray.training.schedules import Schedule, never
 
 

@@ -42,9 +42,9 @@ from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
-from d5ray.metrics.mirrored import TRAINING
-from d5ray.metrics.mirrored_rows import Readings
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.exports.exported_metrics import TRAINING
+from d5ray.metrics.exports.exported_rows import Readings
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.networks.executor import Allocate, Executor
 from d5ray.training.arrays import like
 from d5ray.training.batch import Batch
@@ -65,7 +65,7 @@ class Sink(Protocol):
     def samples(self, batch: Any) -> None: ...
 
     def frames(self, batch: Any) -> None:
-        """Rows of a frame in their compact form, see `d5ray.metrics.columns.expand`."""
+        """Rows of a frame in their compact form, see `d5ray.metrics.record.columns.expand`."""
 
     def events(self, batch: Any) -> None: ...
 

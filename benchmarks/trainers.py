@@ -14,7 +14,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
-from d5ray.metrics.definitions import Loss, StepTime, TestAccuracy, Throughput
+from d5ray.metrics.definitions.catalogue import Loss, StepTime, TestAccuracy, Throughput
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.training.events.event import Event
 

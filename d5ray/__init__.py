@@ -162,79 +162,79 @@ if TYPE_CHECKING:
     from d5ray.errors import PeerLost as PeerLost
     from d5ray.errors import ValidationError as ValidationError
     from d5ray.experiment import Experiment as Experiment
-    from d5ray.exports.catalogue import export as export
     from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer as KerasOptimizer
     from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer
-    from d5ray.metrics.asynchrony import AsynchronousThroughput as AsynchronousThroughput
-    from d5ray.metrics.asynchrony import ClockGap as ClockGap
-    from d5ray.metrics.asynchrony import ConsensusDistance as ConsensusDistance
-    from d5ray.metrics.asynchrony import LoadBalance as LoadBalance
-    from d5ray.metrics.asynchrony import PullRate as PullRate
-    from d5ray.metrics.asynchrony import PushRate as PushRate
-    from d5ray.metrics.asynchrony import ServerQueue as ServerQueue
-    from d5ray.metrics.asynchrony import Staleness as Staleness
-    from d5ray.metrics.balance import Imbalance as Imbalance
-    from d5ray.metrics.bits import BitsPerByte as BitsPerByte
-    from d5ray.metrics.convergence import StepsToAccuracy as StepsToAccuracy
-    from d5ray.metrics.convergence import TimeToAccuracy as TimeToAccuracy
-    from d5ray.metrics.convergence import convergence_curve as convergence_curve
-    from d5ray.metrics.cost import Cost as Cost
-    from d5ray.metrics.cost import PriceTable as PriceTable
-    from d5ray.metrics.definitions import BackwardTime as BackwardTime
-    from d5ray.metrics.definitions import BytesReceived as BytesReceived
-    from d5ray.metrics.definitions import BytesSent as BytesSent
-    from d5ray.metrics.definitions import DataTime as DataTime
-    from d5ray.metrics.definitions import EvaluationTime as EvaluationTime
-    from d5ray.metrics.definitions import ExchangeTime as ExchangeTime
-    from d5ray.metrics.definitions import ForwardTime as ForwardTime
-    from d5ray.metrics.definitions import MessagesSent as MessagesSent
-    from d5ray.metrics.definitions import Metric as Metric
-    from d5ray.metrics.definitions import RecordTime as RecordTime
-    from d5ray.metrics.definitions import SamplesSeen as SamplesSeen
-    from d5ray.metrics.definitions import StepTime as StepTime
-    from d5ray.metrics.definitions import TestAccuracy as TestAccuracy
-    from d5ray.metrics.definitions import TestLoss as TestLoss
-    from d5ray.metrics.definitions import Throughput as Throughput
-    from d5ray.metrics.definitions import UpdateTime as UpdateTime
-    from d5ray.metrics.estimates import Rows as Rows
-    from d5ray.metrics.families import LastEvaluation as LastEvaluation
-    from d5ray.metrics.latency import InferenceLatency as InferenceLatency
-    from d5ray.metrics.latency import InferenceTime as InferenceTime
-    from d5ray.metrics.latency import StepLatency as StepLatency
-    from d5ray.metrics.pipelines import BubbleFormula as BubbleFormula
-    from d5ray.metrics.pipelines import BubbleShare as BubbleShare
-    from d5ray.metrics.pipelines import PartBytesSent as PartBytesSent
-    from d5ray.metrics.pipelines import StageBytesSent as StageBytesSent
-    from d5ray.metrics.pipelines import StageComputeTime as StageComputeTime
-    from d5ray.metrics.pipelines import StageSendTime as StageSendTime
-    from d5ray.metrics.pipelines import StageWaitTime as StageWaitTime
-    from d5ray.metrics.qualities import AreaUnderCurve as AreaUnderCurve
-    from d5ray.metrics.qualities import AveragePrecision50 as AveragePrecision50
-    from d5ray.metrics.qualities import MeanAveragePrecision as MeanAveragePrecision
-    from d5ray.metrics.qualities import TestReturn as TestReturn
-    from d5ray.metrics.queries.table import Table as Table
-    from d5ray.metrics.query import sql as sql
-    from d5ray.metrics.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
-    from d5ray.metrics.resources import DeviceEnergy as DeviceEnergy
-    from d5ray.metrics.resources import DevicePeakMemory as DevicePeakMemory
-    from d5ray.metrics.resources import DeviceUtilisation as DeviceUtilisation
-    from d5ray.metrics.resources import Energy as Energy
-    from d5ray.metrics.resources import EnergyAboveIdle as EnergyAboveIdle
-    from d5ray.metrics.resources import MemoryEnergy as MemoryEnergy
-    from d5ray.metrics.resources import ProcessorEnergy as ProcessorEnergy
-    from d5ray.metrics.resources import ProcessorUtilisation as ProcessorUtilisation
-    from d5ray.metrics.resources import ProcessPeakMemory as ProcessPeakMemory
-    from d5ray.metrics.resources import ProcessUtilisation as ProcessUtilisation
-    from d5ray.metrics.scaling import StrongEfficiency as StrongEfficiency
-    from d5ray.metrics.scaling import WeakEfficiency as WeakEfficiency
-    from d5ray.metrics.series import Series as Series
-    from d5ray.metrics.statistics import Estimate as Estimate
-    from d5ray.metrics.statistics import median_interval as median_interval
-    from d5ray.metrics.statistics import median_log_ratio as median_log_ratio
-    from d5ray.metrics.statistics import quantile_interval as quantile_interval
-    from d5ray.metrics.stopping import Looks as Looks
-    from d5ray.metrics.stopping import StoppingRule as StoppingRule
-    from d5ray.metrics.store import Run as Run
+    from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput as AsynchronousThroughput
+    from d5ray.metrics.definitions.asynchrony import ClockGap as ClockGap
+    from d5ray.metrics.definitions.asynchrony import ConsensusDistance as ConsensusDistance
+    from d5ray.metrics.definitions.asynchrony import LoadBalance as LoadBalance
+    from d5ray.metrics.definitions.asynchrony import PullRate as PullRate
+    from d5ray.metrics.definitions.asynchrony import PushRate as PushRate
+    from d5ray.metrics.definitions.asynchrony import ServerQueue as ServerQueue
+    from d5ray.metrics.definitions.asynchrony import Staleness as Staleness
+    from d5ray.metrics.definitions.balance import Imbalance as Imbalance
+    from d5ray.metrics.definitions.bits_per_byte import BitsPerByte as BitsPerByte
+    from d5ray.metrics.definitions.catalogue import BackwardTime as BackwardTime
+    from d5ray.metrics.definitions.catalogue import BytesReceived as BytesReceived
+    from d5ray.metrics.definitions.catalogue import BytesSent as BytesSent
+    from d5ray.metrics.definitions.catalogue import DataTime as DataTime
+    from d5ray.metrics.definitions.catalogue import EvaluationTime as EvaluationTime
+    from d5ray.metrics.definitions.catalogue import ExchangeTime as ExchangeTime
+    from d5ray.metrics.definitions.catalogue import ForwardTime as ForwardTime
+    from d5ray.metrics.definitions.catalogue import MessagesSent as MessagesSent
+    from d5ray.metrics.definitions.catalogue import Metric as Metric
+    from d5ray.metrics.definitions.catalogue import RecordTime as RecordTime
+    from d5ray.metrics.definitions.catalogue import SamplesSeen as SamplesSeen
+    from d5ray.metrics.definitions.catalogue import StepTime as StepTime
+    from d5ray.metrics.definitions.catalogue import TestAccuracy as TestAccuracy
+    from d5ray.metrics.definitions.catalogue import TestLoss as TestLoss
+    from d5ray.metrics.definitions.catalogue import Throughput as Throughput
+    from d5ray.metrics.definitions.catalogue import UpdateTime as UpdateTime
+    from d5ray.metrics.definitions.convergence import StepsToAccuracy as StepsToAccuracy
+    from d5ray.metrics.definitions.convergence import TimeToAccuracy as TimeToAccuracy
+    from d5ray.metrics.definitions.convergence import convergence_curve as convergence_curve
+    from d5ray.metrics.definitions.families import LastEvaluation as LastEvaluation
+    from d5ray.metrics.definitions.latency import InferenceLatency as InferenceLatency
+    from d5ray.metrics.definitions.latency import InferenceTime as InferenceTime
+    from d5ray.metrics.definitions.latency import StepLatency as StepLatency
+    from d5ray.metrics.definitions.pipelines import BubbleFormula as BubbleFormula
+    from d5ray.metrics.definitions.pipelines import BubbleShare as BubbleShare
+    from d5ray.metrics.definitions.pipelines import PartBytesSent as PartBytesSent
+    from d5ray.metrics.definitions.pipelines import StageBytesSent as StageBytesSent
+    from d5ray.metrics.definitions.pipelines import StageComputeTime as StageComputeTime
+    from d5ray.metrics.definitions.pipelines import StageSendTime as StageSendTime
+    from d5ray.metrics.definitions.pipelines import StageWaitTime as StageWaitTime
+    from d5ray.metrics.definitions.price import Cost as Cost
+    from d5ray.metrics.definitions.price import PriceTable as PriceTable
+    from d5ray.metrics.definitions.qualities import AreaUnderCurve as AreaUnderCurve
+    from d5ray.metrics.definitions.qualities import AveragePrecision50 as AveragePrecision50
+    from d5ray.metrics.definitions.qualities import MeanAveragePrecision as MeanAveragePrecision
+    from d5ray.metrics.definitions.qualities import TestReturn as TestReturn
+    from d5ray.metrics.definitions.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
+    from d5ray.metrics.definitions.resources import DeviceEnergy as DeviceEnergy
+    from d5ray.metrics.definitions.resources import DevicePeakMemory as DevicePeakMemory
+    from d5ray.metrics.definitions.resources import DeviceUtilisation as DeviceUtilisation
+    from d5ray.metrics.definitions.resources import Energy as Energy
+    from d5ray.metrics.definitions.resources import EnergyAboveIdle as EnergyAboveIdle
+    from d5ray.metrics.definitions.resources import MemoryEnergy as MemoryEnergy
+    from d5ray.metrics.definitions.resources import ProcessorEnergy as ProcessorEnergy
+    from d5ray.metrics.definitions.resources import ProcessorUtilisation as ProcessorUtilisation
+    from d5ray.metrics.definitions.resources import ProcessPeakMemory as ProcessPeakMemory
+    from d5ray.metrics.definitions.resources import ProcessUtilisation as ProcessUtilisation
+    from d5ray.metrics.definitions.scaling import StrongEfficiency as StrongEfficiency
+    from d5ray.metrics.definitions.scaling import WeakEfficiency as WeakEfficiency
+    from d5ray.metrics.exports.catalogue import export as export
+    from d5ray.metrics.judge.series import Series as Series
+    from d5ray.metrics.queries.notebook_table import Table as Table
+    from d5ray.metrics.queries.sql import sql as sql
+    from d5ray.metrics.record.store import Run as Run
+    from d5ray.metrics.statistics.estimates import Rows as Rows
+    from d5ray.metrics.statistics.intervals import Estimate as Estimate
+    from d5ray.metrics.statistics.intervals import median_interval as median_interval
+    from d5ray.metrics.statistics.intervals import median_log_ratio as median_log_ratio
+    from d5ray.metrics.statistics.intervals import quantile_interval as quantile_interval
+    from d5ray.metrics.statistics.sequential_stopping import Looks as Looks
+    from d5ray.metrics.statistics.sequential_stopping import StoppingRule as StoppingRule
     from d5ray.networks.device import BestDevice as BestDevice
     from d5ray.networks.device import CPUDevice as CPUDevice
     from d5ray.networks.device import GPUDevice as GPUDevice
@@ -399,13 +399,13 @@ _NAMES = {
     "PipelineSchedule": "d5ray.distributed.pipeline.schedule",
     "SequentialStages": "d5ray.distributed.pipeline.schedules",
     "Mesh": "d5ray.distributed.mesh.mesh",
-    "BubbleFormula": "d5ray.metrics.pipelines",
-    "BubbleShare": "d5ray.metrics.pipelines",
-    "PartBytesSent": "d5ray.metrics.pipelines",
-    "StageBytesSent": "d5ray.metrics.pipelines",
-    "StageComputeTime": "d5ray.metrics.pipelines",
-    "StageSendTime": "d5ray.metrics.pipelines",
-    "StageWaitTime": "d5ray.metrics.pipelines",
+    "BubbleFormula": "d5ray.metrics.definitions.pipelines",
+    "BubbleShare": "d5ray.metrics.definitions.pipelines",
+    "PartBytesSent": "d5ray.metrics.definitions.pipelines",
+    "StageBytesSent": "d5ray.metrics.definitions.pipelines",
+    "StageComputeTime": "d5ray.metrics.definitions.pipelines",
+    "StageSendTime": "d5ray.metrics.definitions.pipelines",
+    "StageWaitTime": "d5ray.metrics.definitions.pipelines",
     "FillDrain": "d5ray.distributed.pipeline.schedules",
     "OneForwardOneBackward": "d5ray.distributed.pipeline.schedules",
     "Interleaved": "d5ray.distributed.pipeline.schedules",
@@ -566,65 +566,65 @@ _NAMES = {
     "WorkspaceDivision": "d5ray.networks.microbatch.workspace_division",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",
     "run_recipe": "d5ray.recipes.engine.recipe",
-    "Metric": "d5ray.metrics.definitions",
-    "TestAccuracy": "d5ray.metrics.definitions",
-    "TestLoss": "d5ray.metrics.definitions",
-    "StepTime": "d5ray.metrics.definitions",
-    "Throughput": "d5ray.metrics.definitions",
-    "BytesSent": "d5ray.metrics.definitions",
-    "StepLatency": "d5ray.metrics.latency",
-    "InferenceLatency": "d5ray.metrics.latency",
-    "InferenceTime": "d5ray.metrics.latency",
-    "TimeToAccuracy": "d5ray.metrics.convergence",
-    "StepsToAccuracy": "d5ray.metrics.convergence",
-    "convergence_curve": "d5ray.metrics.convergence",
-    "Cost": "d5ray.metrics.cost",
-    "PriceTable": "d5ray.metrics.cost",
-    "ProcessorUtilisation": "d5ray.metrics.resources",
-    "ProcessUtilisation": "d5ray.metrics.resources",
-    "DeviceUtilisation": "d5ray.metrics.resources",
-    "ProcessPeakMemory": "d5ray.metrics.resources",
-    "DevicePeakMemory": "d5ray.metrics.resources",
-    "ControlGroupPeakMemory": "d5ray.metrics.resources",
-    "ProcessorEnergy": "d5ray.metrics.resources",
-    "MemoryEnergy": "d5ray.metrics.resources",
-    "DeviceEnergy": "d5ray.metrics.resources",
-    "Energy": "d5ray.metrics.resources",
-    "EnergyAboveIdle": "d5ray.metrics.resources",
-    "StrongEfficiency": "d5ray.metrics.scaling",
-    "WeakEfficiency": "d5ray.metrics.scaling",
-    "StoppingRule": "d5ray.metrics.stopping",
-    "Looks": "d5ray.metrics.stopping",
-    "Imbalance": "d5ray.metrics.balance",
-    "Estimate": "d5ray.metrics.statistics",
-    "median_interval": "d5ray.metrics.statistics",
-    "median_log_ratio": "d5ray.metrics.statistics",
-    "quantile_interval": "d5ray.metrics.statistics",
-    "Rows": "d5ray.metrics.estimates",
-    "EvaluationTime": "d5ray.metrics.definitions",
-    "ExchangeTime": "d5ray.metrics.definitions",
-    "DataTime": "d5ray.metrics.definitions",
-    "ForwardTime": "d5ray.metrics.definitions",
-    "BackwardTime": "d5ray.metrics.definitions",
-    "UpdateTime": "d5ray.metrics.definitions",
-    "RecordTime": "d5ray.metrics.definitions",
-    "BytesReceived": "d5ray.metrics.definitions",
-    "MessagesSent": "d5ray.metrics.definitions",
-    "SamplesSeen": "d5ray.metrics.definitions",
-    "Staleness": "d5ray.metrics.asynchrony",
-    "ClockGap": "d5ray.metrics.asynchrony",
-    "ServerQueue": "d5ray.metrics.asynchrony",
-    "PushRate": "d5ray.metrics.asynchrony",
-    "PullRate": "d5ray.metrics.asynchrony",
-    "ConsensusDistance": "d5ray.metrics.asynchrony",
-    "LoadBalance": "d5ray.metrics.asynchrony",
-    "AsynchronousThroughput": "d5ray.metrics.asynchrony",
+    "Metric": "d5ray.metrics.definitions.catalogue",
+    "TestAccuracy": "d5ray.metrics.definitions.catalogue",
+    "TestLoss": "d5ray.metrics.definitions.catalogue",
+    "StepTime": "d5ray.metrics.definitions.catalogue",
+    "Throughput": "d5ray.metrics.definitions.catalogue",
+    "BytesSent": "d5ray.metrics.definitions.catalogue",
+    "StepLatency": "d5ray.metrics.definitions.latency",
+    "InferenceLatency": "d5ray.metrics.definitions.latency",
+    "InferenceTime": "d5ray.metrics.definitions.latency",
+    "TimeToAccuracy": "d5ray.metrics.definitions.convergence",
+    "StepsToAccuracy": "d5ray.metrics.definitions.convergence",
+    "convergence_curve": "d5ray.metrics.definitions.convergence",
+    "Cost": "d5ray.metrics.definitions.price",
+    "PriceTable": "d5ray.metrics.definitions.price",
+    "ProcessorUtilisation": "d5ray.metrics.definitions.resources",
+    "ProcessUtilisation": "d5ray.metrics.definitions.resources",
+    "DeviceUtilisation": "d5ray.metrics.definitions.resources",
+    "ProcessPeakMemory": "d5ray.metrics.definitions.resources",
+    "DevicePeakMemory": "d5ray.metrics.definitions.resources",
+    "ControlGroupPeakMemory": "d5ray.metrics.definitions.resources",
+    "ProcessorEnergy": "d5ray.metrics.definitions.resources",
+    "MemoryEnergy": "d5ray.metrics.definitions.resources",
+    "DeviceEnergy": "d5ray.metrics.definitions.resources",
+    "Energy": "d5ray.metrics.definitions.resources",
+    "EnergyAboveIdle": "d5ray.metrics.definitions.resources",
+    "StrongEfficiency": "d5ray.metrics.definitions.scaling",
+    "WeakEfficiency": "d5ray.metrics.definitions.scaling",
+    "StoppingRule": "d5ray.metrics.statistics.sequential_stopping",
+    "Looks": "d5ray.metrics.statistics.sequential_stopping",
+    "Imbalance": "d5ray.metrics.definitions.balance",
+    "Estimate": "d5ray.metrics.statistics.intervals",
+    "median_interval": "d5ray.metrics.statistics.intervals",
+    "median_log_ratio": "d5ray.metrics.statistics.intervals",
+    "quantile_interval": "d5ray.metrics.statistics.intervals",
+    "Rows": "d5ray.metrics.statistics.estimates",
+    "EvaluationTime": "d5ray.metrics.definitions.catalogue",
+    "ExchangeTime": "d5ray.metrics.definitions.catalogue",
+    "DataTime": "d5ray.metrics.definitions.catalogue",
+    "ForwardTime": "d5ray.metrics.definitions.catalogue",
+    "BackwardTime": "d5ray.metrics.definitions.catalogue",
+    "UpdateTime": "d5ray.metrics.definitions.catalogue",
+    "RecordTime": "d5ray.metrics.definitions.catalogue",
+    "BytesReceived": "d5ray.metrics.definitions.catalogue",
+    "MessagesSent": "d5ray.metrics.definitions.catalogue",
+    "SamplesSeen": "d5ray.metrics.definitions.catalogue",
+    "Staleness": "d5ray.metrics.definitions.asynchrony",
+    "ClockGap": "d5ray.metrics.definitions.asynchrony",
+    "ServerQueue": "d5ray.metrics.definitions.asynchrony",
+    "PushRate": "d5ray.metrics.definitions.asynchrony",
+    "PullRate": "d5ray.metrics.definitions.asynchrony",
+    "ConsensusDistance": "d5ray.metrics.definitions.asynchrony",
+    "LoadBalance": "d5ray.metrics.definitions.asynchrony",
+    "AsynchronousThroughput": "d5ray.metrics.definitions.asynchrony",
     "running": "d5ray.actors.running",
-    "Table": "d5ray.metrics.queries.table",
-    "Run": "d5ray.metrics.store",
-    "Series": "d5ray.metrics.series",
-    "export": "d5ray.exports.catalogue",
-    "sql": "d5ray.metrics.query",
+    "Table": "d5ray.metrics.queries.notebook_table",
+    "Run": "d5ray.metrics.record.store",
+    "Series": "d5ray.metrics.judge.series",
+    "export": "d5ray.metrics.exports.catalogue",
+    "sql": "d5ray.metrics.queries.sql",
     "D5Error": "d5ray.errors",
     "Untrained": "d5ray.distributed.buffers",
     "Requirement": "d5ray.distributed.topologies.requirements",
@@ -728,12 +728,12 @@ _NAMES = {
     "DetectionQuality": "d5ray.training.events.detection",
     "Play": "d5ray.training.events.play",
     "NonZeroRows": "d5ray.distributed.compression.rows",
-    "LastEvaluation": "d5ray.metrics.families",
-    "BitsPerByte": "d5ray.metrics.bits",
-    "MeanAveragePrecision": "d5ray.metrics.qualities",
-    "AveragePrecision50": "d5ray.metrics.qualities",
-    "AreaUnderCurve": "d5ray.metrics.qualities",
-    "TestReturn": "d5ray.metrics.qualities",
+    "LastEvaluation": "d5ray.metrics.definitions.families",
+    "BitsPerByte": "d5ray.metrics.definitions.bits_per_byte",
+    "MeanAveragePrecision": "d5ray.metrics.definitions.qualities",
+    "AveragePrecision50": "d5ray.metrics.definitions.qualities",
+    "AreaUnderCurve": "d5ray.metrics.definitions.qualities",
+    "TestReturn": "d5ray.metrics.definitions.qualities",
     "LogMel": "d5ray.training.datasets.log_mel",
 }
 __all__ = sorted(_NAMES)

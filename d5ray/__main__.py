@@ -12,7 +12,7 @@ try:
     from d5ray import options
     from d5ray.dashboards import command as dashboard
     from d5ray.dashboards import sql_command
-    from d5ray.metrics import failures
+    from d5ray.failures import unforeseen
     from d5ray.recipes.engine import command, library
     from d5ray.recipes.engine.operators import command as bench
     from d5ray.recipes.engine.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
@@ -38,7 +38,7 @@ def _reading(shown: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(shown)
     def reading(**given: Any) -> None:
         names = [given[name] for name in ("run", "first", "second") if given.get(name)]
-        with failures.reading(*(names or given.get("runs") or ["the runs"])):
+        with unforeseen.reading(*(names or given.get("runs") or ["the runs"])):
             shown(**given)
 
     return reading
@@ -81,8 +81,8 @@ def runs(json: command.Json = False) -> None:
     from d5ray.console import err  # noqa: PLC0415
     from d5ray.dashboards import series as series_shown  # noqa: PLC0415
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics.reader import looked_for  # noqa: PLC0415
-    from d5ray.metrics.series import list_series  # noqa: PLC0415
+    from d5ray.metrics.judge.series import list_series  # noqa: PLC0415
+    from d5ray.metrics.record.reader import looked_for  # noqa: PLC0415
 
     found, unread = looked_for()
     if json:
@@ -107,8 +107,8 @@ def show(
     """A run's verdict, as it was given, and the parts of its steps; or what the runs of a series came to."""
     from d5ray.dashboards import environments, terminal  # noqa: PLC0415
     from d5ray.dashboards import series as series_shown  # noqa: PLC0415
-    from d5ray.metrics import series  # noqa: PLC0415
-    from d5ray.metrics.definitions import Verdict  # noqa: PLC0415
+    from d5ray.metrics.definitions.catalogue import Verdict  # noqa: PLC0415
+    from d5ray.metrics.judge import series  # noqa: PLC0415
 
     found = series.find(run)
     if environment:
@@ -150,7 +150,7 @@ def compare(
     data differ, or nothing is decided.
     """
     from d5ray.dashboards import compared, terminal  # noqa: PLC0415
-    from d5ray.metrics import comparison  # noqa: PLC0415
+    from d5ray.metrics.judge import comparison  # noqa: PLC0415
 
     sides = comparison.runs_named(first), comparison.runs_named(second)
     found = comparison.compare(*sides, tolerance, metric or comparison.METRICS)
@@ -184,7 +184,7 @@ def check(
     not a careful liar.
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics import series  # noqa: PLC0415
+    from d5ray.metrics.judge import series  # noqa: PLC0415
     from d5ray.recipes.engine import signatures  # noqa: PLC0415
     from d5ray.recipes.engine.checking import checker, series_checker  # noqa: PLC0415
 
@@ -212,7 +212,7 @@ def replay(run: Name, trust: Trust = False, json: command.Json = False) -> None:
     run of yours made is refused without --trust, since its code could do all that you can.
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.metrics.record.store import Run  # noqa: PLC0415
     from d5ray.replayer import replay as replay_run  # noqa: PLC0415
 
     result = replay_run(Run.find(run), trust=trust)
@@ -234,7 +234,7 @@ def rerun(
     run of yours made is refused without --trust.
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.metrics.record.store import Run  # noqa: PLC0415
     from d5ray.recipes.engine.reruns import DIFFERS, OPEN  # noqa: PLC0415
     from d5ray.recipes.engine.reruns import rerun as rerun_it  # noqa: PLC0415
 
@@ -261,7 +261,7 @@ def keygen(
 ) -> None:
     """Make a pair of keys for `d5ray run --sign PATH` and `d5ray check --key PATH.pub` (Ed25519, OpenSSH)."""
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.metrics.signatures import make_keys  # noqa: PLC0415
+    from d5ray.metrics.record.signatures import make_keys  # noqa: PLC0415
 
     made = {"private": str(path), "public": str(make_keys(path))}
     terminal.as_json(made) if json else terminal.pairs(made)
@@ -282,8 +282,8 @@ def export(
     Of a series every run is written: into one MLflow store, otherwise into the folder PATH side by side.
     """
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.exports import catalogue  # noqa: PLC0415
-    from d5ray.metrics import series  # noqa: PLC0415
+    from d5ray.metrics.exports import catalogue  # noqa: PLC0415
+    from d5ray.metrics.judge import series  # noqa: PLC0415
 
     written = catalogue.export_all(series.find(run), to, out)
     if json:
@@ -343,7 +343,7 @@ def timeline(
     """What every agent and server did when, and who waited for whom: a trace for ui.perfetto.dev."""
     from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.dashboards.timeline import writing  # noqa: PLC0415
-    from d5ray.metrics.store import Run  # noqa: PLC0415
+    from d5ray.metrics.record.store import Run  # noqa: PLC0415
 
     written = writing.write(Run.find(run), output, first, last, steps)
     if json:

@@ -1,7 +1,8 @@
 """The experiment that a run keeps: written without code wherever that can be, read only where that is safe
 
 A pickle is a program. It is kept where the experiment has the user's own code, and read where this user's
-runs made it in this D5RAY_HOME (see `d5ray.metrics.made_here`), or where the user says that he trusts it.
+runs made it in this D5RAY_HOME (see `d5ray.metrics.record.own_experiments`), or where the user says that he
+trusts it.
 """
 
 import json
@@ -16,10 +17,10 @@ from d5ray.distributed.simulation.links import Links
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.identity.moved import unpickled
-from d5ray.metrics.environment import d5ray_version
-from d5ray.metrics.keepsakes import ARRAYS, EXPERIMENT, PICKLED, keep, sha256_of
-from d5ray.metrics.made_here import is_made_here, remember
-from d5ray.metrics.reader import Run
+from d5ray.metrics.probes.environment import d5ray_version
+from d5ray.metrics.record.artifacts import ARRAYS, EXPERIMENT, PICKLED, keep, sha256_of
+from d5ray.metrics.record.own_experiments import is_made_here, remember
+from d5ray.metrics.record.reader import Run
 from d5ray.serialized import Serialized, deserialized, serialized
 
 MOST_PICKLED_BYTES: Final = 2**28  # a larger one, which carries data, is kept only where a replay needs it

@@ -14,9 +14,9 @@ from d5ray.checks import check_path
 from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
-from d5ray.metrics.environment import d5ray_version
-from d5ray.metrics.keepsakes import kept_parameters
-from d5ray.metrics.store import Run
+from d5ray.metrics.probes.environment import d5ray_version
+from d5ray.metrics.record.artifacts import kept_parameters
+from d5ray.metrics.record.store import Run
 from d5ray.simulator import SimulatedGroup, simulate
 
 CHANGES = {  # events after which nobody knows what an agent or server went on with

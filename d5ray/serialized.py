@@ -38,7 +38,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks import FRAMEWORKS, executor_by_name
-from d5ray.metrics.keepsakes import arrays_in, sha256_of
+from d5ray.metrics.record.artifacts import arrays_in, sha256_of
 from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import (

@@ -29,11 +29,11 @@ from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics import store
-from d5ray.metrics.computing import computing
-from d5ray.metrics.environment import capture
-from d5ray.metrics.schema import VERDICTS, table_of
-from d5ray.metrics.store import Run
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.probes.numeric_libraries import computing
+from d5ray.metrics.record import store
+from d5ray.metrics.record.schema import VERDICTS, table_of
+from d5ray.metrics.record.store import Run
 
 T = TypeVar("T")
 DATA_CENTRE = UniformLinks()

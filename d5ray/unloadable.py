@@ -4,7 +4,7 @@ import sys
 import traceback
 
 from d5ray.errors import first_line
-from d5ray.metrics.tracebacks import keep
+from d5ray.failures.tracebacks import keep
 from d5ray.visible import one_line
 
 ERROR_EXIT_CODE = 3  # that of the recipes, which cannot be asked here

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from d5ray.dashboards.promql import by, gauge, now, per_second, total
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 
 RULES: Final = "d5ray_alerts.yml"
 SETTINGS: Final = "prometheus.yml"

@@ -48,7 +48,7 @@ def page(
 ) -> None:
     """Show a run and all others under D5RAY_HOME on a page that follows them while they go on."""
     from d5ray.dashboards.page import server  # noqa: PLC0415 - quick for those who only want help
-    from d5ray.metrics.tokens import token_from  # noqa: PLC0415
+    from d5ray.metrics.queries.tokens import token_from  # noqa: PLC0415
 
     server.serve(run, host=host, port=port, token=token_from(token_file), browser=browser)
 

@@ -2,8 +2,8 @@
 
 from d5ray.console import Table, out, styled
 from d5ray.dashboards.numbers import count, number
-from d5ray.metrics.comparison import Comparison
-from d5ray.metrics.differences import BAD, GOOD, Difference
+from d5ray.metrics.judge.comparison import Comparison
+from d5ray.metrics.judge.differences import BAD, GOOD, Difference
 
 STYLES = dict.fromkeys(GOOD, "bold green") | dict.fromkeys(BAD, "bold red") | {"inconclusive": "yellow"}
 

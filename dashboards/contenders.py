@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from d5ray.console import Group, Table, styled
 from d5ray.dashboards import profiles, studies
 from d5ray.dashboards.numbers import COLOURS, number, size
-from d5ray.metrics import side_by_side
-from d5ray.metrics.criteria import Verdict
-from d5ray.metrics.definitions import BytesSent, StepTime, TestAccuracy, Throughput
-from d5ray.metrics.exchanges import ALLREDUCE_TIME, GRADIENT_TIME
+from d5ray.metrics.definitions import side_by_side
+from d5ray.metrics.definitions.catalogue import BytesSent, StepTime, TestAccuracy, Throughput
+from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, GRADIENT_TIME
+from d5ray.metrics.judge.criteria import Verdict
 
 
 @final

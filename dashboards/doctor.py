@@ -12,11 +12,11 @@ from d5ray.actors.session import reachable
 from d5ray.console import Table, out, styled
 from d5ray.dashboards.numbers import size
 from d5ray.errors import D5Error
-from d5ray.metrics import store
-from d5ray.metrics.environment import capture
-from d5ray.metrics.meters import ControlGroup, Meter
-from d5ray.metrics.nvml import Nvml
-from d5ray.metrics.rapl import Rapl
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.probes.node_meters import ControlGroup, Meter
+from d5ray.metrics.probes.nvml import Nvml
+from d5ray.metrics.probes.rapl import Rapl
+from d5ray.metrics.record import store
 
 # distribution -> what it is for; the first group is needed always
 CORE = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from d5ray.dashboards.grafana_boards import BOARDS
 from d5ray.dashboards.grafana_charts import Board, Chart
 from d5ray.errors import ConfigurationError
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 
 if TYPE_CHECKING:
     from grafana_foundation_sdk.builders.dashboard import Dashboard, QueryVariable

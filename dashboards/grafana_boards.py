@@ -23,7 +23,7 @@ from d5ray.dashboards.grafana_charts import (
 )
 from d5ray.dashboards.grafana_level3 import COMMUNICATION, PARAMETER_SERVERS
 from d5ray.dashboards.promql import by, gauge, rate, total
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 
 FRAMEWORKS: Final = ("torch", "tensorflow", "numpy", "cupy")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from d5ray.dashboards.promql import by, gauge, rate
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 
 RUNS: Final = 'run=~"$run",recipe=~"$recipe"'
 AGENTS: Final = f'{RUNS},rank=~"$rank"'

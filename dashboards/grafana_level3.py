@@ -17,7 +17,7 @@ from d5ray.dashboards.grafana_charts import (
     waiting,
 )
 from d5ray.dashboards.promql import by, gauge, rate
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 
 EXCHANGE: Final = 'phase="exchange"'
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from d5ray.console import Group, Table, lines, out, styled
 from d5ray.dashboards.numbers import count, number, size
-from d5ray.metrics import operators
-from d5ray.metrics.operators import (
+from d5ray.metrics.definitions import operator_calls
+from d5ray.metrics.definitions.operator_calls import (
     OPERATOR_TIME,
     PEAK_BYTE_RATE,
     PEAK_FLOP_RATE,
     missing,
     peak,
 )
-from d5ray.metrics.reader import Run
-from d5ray.metrics.side_by_side import time_of, times_by_pair
+from d5ray.metrics.definitions.side_by_side import time_of, times_by_pair
+from d5ray.metrics.record.reader import Run
 from d5ray.ops.deepbench import GROUPS
 
 MOST_NAMES: Final = 4  # of what is missing for one reason
@@ -57,7 +57,7 @@ def measured(run: Run) -> list[Measured]:
     tables = run.tables()
     job = json.loads(run.row["experiment"] or "{}")
     flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
-    there = set(operators.measured(tables))
+    there = set(operator_calls.measured(tables))
     cache = _cache_bytes(tables, job)
     return [
         _measured(tables, name, framework, known, flops, moved, cache)

@@ -7,7 +7,14 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from d5ray.metrics.profiles import MEASURES, WORST_RATIO, medians_of, ratios_of, score, share
+from d5ray.metrics.judge.performance_profiles import (
+    MEASURES,
+    WORST_RATIO,
+    medians_of,
+    ratios_of,
+    score,
+    share,
+)
 
 Ratios = Mapping[str, Mapping[str, float]]
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from d5ray.console import Table
 from d5ray.dashboards.numbers import number
-from d5ray.metrics.profiles import (
+from d5ray.metrics.definitions.simulations import values_by_scope
+from d5ray.metrics.judge.performance_profiles import (
     EVALUATED_STEP,
     MEASURES,
     TRAINED_TIME,
@@ -16,7 +17,6 @@ from d5ray.metrics.profiles import (
     score,
     share,
 )
-from d5ray.metrics.simulations import values_by_scope
 
 Tables = Mapping[str, pa.Table]
 

@@ -14,8 +14,8 @@ from pygments.lexers.sql import SqlLexer
 
 from d5ray.dashboards.shell import HELP, KNOWN, statements
 from d5ray.errors import D5Error
-from d5ray.metrics.folders import make_folder
-from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.queries.run_queries import Asked
+from d5ray.metrics.record.folders import make_folder
 
 MOST_KEPT = 1000  # statements
 _WORDS = """select from where group by order limit having join using on as and or not in is null between like

@@ -1,6 +1,6 @@
 """Queries of Prometheus, put together from what the mirror shows: a name that it has not cannot be written"""
 
-from d5ray.metrics.mirrored import COUNTER, GAUGE, Mirrored
+from d5ray.metrics.exports.exported_metrics import COUNTER, GAUGE, Mirrored
 
 INTERVAL = "$__rate_interval"  # Grafana's own: wide enough for the interval of the scrapes
 

@@ -7,8 +7,8 @@ from typing import Any
 from d5ray.console import Table, lines, out, styled
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.terminal import criteria, notes
-from d5ray.metrics.definitions import Verdict
-from d5ray.metrics.series import Series
+from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.series import Series
 
 
 def show(series: Series) -> None:

@@ -8,12 +8,12 @@ from typing import IO, Any, final
 from d5ray.console import Table, err, lines, out
 from d5ray.dashboards import terminal, written
 from d5ray.errors import ConfigurationError, D5Error, nearest
-from d5ray.metrics.folders import home
-from d5ray.metrics.queries.asked import Asked
+from d5ray.metrics.judge.summary import SUMMARY
+from d5ray.metrics.queries.run_queries import Asked
 from d5ray.metrics.queries.source import Answer
-from d5ray.metrics.schema import TABLES
-from d5ray.metrics.store import list_runs
-from d5ray.metrics.summary import SUMMARY
+from d5ray.metrics.record.folders import home
+from d5ray.metrics.record.schema import TABLES
+from d5ray.metrics.record.store import list_runs
 
 ROWS = 40  # of a result that are shown
 KNOWN = {**TABLES, "summary": SUMMARY}

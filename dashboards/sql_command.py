@@ -12,11 +12,11 @@ import typer
 from d5ray import options
 from d5ray.checks import check_address, check_count
 from d5ray.errors import ConfigurationError
-from d5ray.metrics import series
-from d5ray.metrics.folders import runs_root
-from d5ray.metrics.queries.asked import Asked
-from d5ray.metrics.store import Run
-from d5ray.metrics.tokens import token_from
+from d5ray.metrics.judge import series
+from d5ray.metrics.queries.run_queries import Asked
+from d5ray.metrics.queries.tokens import token_from
+from d5ray.metrics.record.folders import runs_root
+from d5ray.metrics.record.store import Run
 
 INTERRUPTED = 130  # the exit code after Ctrl-C, as of a run
 MOST_ROWS = 1000  # of one query's result that are shown
@@ -131,7 +131,7 @@ def _found(name: str | None, token_file: Path | None, address: str | None) -> As
         return Run(name, token=token_from(token_file) if name.startswith("grpc") else None)
     if token_file is not None:
         raise ConfigurationError("--token-file is for a server, grpc+tcp://HOST:PORT: leave it out here")
-    from d5ray.metrics.reader import holds_runs  # noqa: PLC0415
+    from d5ray.metrics.record.reader import holds_runs  # noqa: PLC0415
 
     return Run(Path(name)) if name and holds_runs(Path(name)) else series.find(name)
 

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from d5ray.console import Table
 from d5ray.dashboards.numbers import count, number, size
-from d5ray.metrics import exchanges as of_exchanges
-from d5ray.metrics import rates, side_by_side, simulations
-from d5ray.metrics.operators import OPERATOR_TIME
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions import exchanges as of_exchanges
+from d5ray.metrics.definitions import rates, side_by_side, simulations
+from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
+from d5ray.metrics.statistics.intervals import Estimate
 
 Tables = Mapping[str, pa.Table]
 

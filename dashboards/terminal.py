@@ -27,11 +27,11 @@ from d5ray.console import (
 from d5ray.dashboards import contenders
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
-from d5ray.metrics import asynchrony
-from d5ray.metrics.definitions import Verdict, metric_named
-from d5ray.metrics.series import Series
-from d5ray.metrics.store import Run
-from d5ray.metrics.summary import summary
+from d5ray.metrics.definitions import asynchrony
+from d5ray.metrics.definitions.catalogue import Verdict, metric_named
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.summary import summary
+from d5ray.metrics.record.store import Run
 
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup

@@ -11,7 +11,7 @@ import pyarrow as pa
 from d5ray import console
 from d5ray.dashboards.terminal import finite
 from d5ray.errors import ConfigurationError, StorageError, nearest
-from d5ray.metrics.formulas import disarmed
+from d5ray.metrics.exports.spreadsheet_formulas import disarmed
 from d5ray.metrics.queries.source import Answer
 
 TEXT = ("csv", "json")

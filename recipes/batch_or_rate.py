@@ -8,7 +8,7 @@ gradients fall alike (Smith, Kindermans, Ying, Le, arXiv:1711.00489), in fewer u
 """
 
 import d5ray as d5
-from d5ray.metrics.trainings import AccuracyDifference, TrainingTimeRatio, UpdatesRatio
+from d5ray.metrics.definitions.trainings import AccuracyDifference, TrainingTimeRatio, UpdatesRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.trainings import Training, Trainings
 

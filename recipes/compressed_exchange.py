@@ -18,7 +18,7 @@ from d5ray.distributed.compression.reductions import Reduction, ScatterReduce
 from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.distributed.compression.top_k import TopK
-from d5ray.metrics.exchanges import GradientExchangeSpeedup
+from d5ray.metrics.definitions.exchanges import GradientExchangeSpeedup
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.gradient_exchanges import MATRIX, Averaged, GradientExchanges
 

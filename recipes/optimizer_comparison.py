@@ -14,7 +14,7 @@ of the profile, performance_profile.svg.
 """
 
 import d5ray as d5
-from d5ray.metrics.profiles import PerformanceScore
+from d5ray.metrics.judge.performance_profiles import PerformanceScore
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.contest import Contest
 from d5ray.recipes.jobs.workloads import Workload

@@ -22,7 +22,7 @@ Two and four real agents exchange the same gradient; their formula has the laten
 """
 
 import d5ray as d5
-from d5ray.metrics.simulations import HighestPredictionRatio, LowestPredictionRatio
+from d5ray.metrics.definitions.simulations import HighestPredictionRatio, LowestPredictionRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.recipes.jobs.scaling import ScaleStudy

@@ -15,7 +15,7 @@ processes, forwards and backwards in turn; a simulation gives the same in every 
 """
 
 import d5ray as d5
-from d5ray.metrics.rates import SampleRateRatio
+from d5ray.metrics.definitions.rates import SampleRateRatio
 from d5ray.recipes.engine.command import main
 from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
 

@@ -15,7 +15,7 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
-from d5ray.metrics.columns import expand
+from d5ray.metrics.record.columns import expand
 from d5ray.training.datasets import Dataset
 from tests.together import together
 

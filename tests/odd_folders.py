@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from d5ray.metrics.definitions import Verdict
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import TABLES, table_of
-from d5ray.metrics.store import RunWriter
+from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import TABLES, table_of
+from d5ray.metrics.record.store import RunWriter
 from tests.metrics.small_runs import METRICS, record, values_of
 
 

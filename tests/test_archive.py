@@ -17,9 +17,9 @@ import d5ray as d5
 from d5ray import archive
 from d5ray.archive import Archived, Simulated
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.keepsakes import ARRAYS, EXPERIMENT, PICKLED, keep_parameters, sha256_of
-from d5ray.metrics.made_here import is_made_here
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.record.artifacts import ARRAYS, EXPERIMENT, PICKLED, keep_parameters, sha256_of
+from d5ray.metrics.record.own_experiments import is_made_here
+from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.serialized import Serialized, deserialized, serialized
 from tests.conftest import d5ray
 from tests.distributed.every_optimizer import EVERY, SERVERED

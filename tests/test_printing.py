@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from d5ray import console
 from d5ray.__main__ import app
 from d5ray.errors import D5Error
-from d5ray.metrics.definitions import Verdict
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.store import RunWriter
+from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import RunWriter
 from d5ray.visible import HIDDEN, one_line, visible
 from tests.metrics.small_runs import record, values_of
 from tests.test_layout import sources

@@ -23,7 +23,7 @@ from d5ray.recipes.engine import library
 from tests.conftest import d5ray
 from tests.distributed.forming import former, on_all
 from tests.metrics.small_runs import finished, values_of
-from tests.metrics.test_metrics_estimates import steps_of, tables
+from tests.metrics.statistics.test_estimates import steps_of, tables
 from tests.patience import patience
 from tests.readme_tree import BEGIN, END, REPOSITORY, tree
 

@@ -19,9 +19,9 @@ from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.query import sql
-from d5ray.metrics.schema import EVENTS, SAMPLES
-from d5ray.metrics.store import Run, list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.schema import EVENTS, SAMPLES
+from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.paced import PacedExecutor, Slowed, Virtual
 from d5ray.simulator import SimulatedGroup
 from tests.agents import agents_in_threads

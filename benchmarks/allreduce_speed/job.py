@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_number
 from d5ray.errors import AgentError
-from d5ray.metrics.exchanges import ALLREDUCE_TIME
+from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.side_by_side import scope_of, time_ratio
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.side_by_side import scope_of, time_ratio
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 CHECKPOINT_TIME: Final = "checkpoint_time"
 SAVE, RESTORE, WRITE = "save", "restore", "write"

@@ -7,7 +7,7 @@ PyTorch's own is the way into the operator and out again. `--set elements=100000
 """
 
 from benchmarks.custom_overhead.job import BOTH, FORWARD, CustomOperator, CustomOverheads
-from d5ray.metrics.operators import AddedTime
+from d5ray.metrics.definitions.operator_calls import AddedTime
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores

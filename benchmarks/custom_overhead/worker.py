@@ -11,7 +11,7 @@ from benchmarks.custom_overhead.job import BOTH, FORWARD
 from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw
-from d5ray.metrics.operators import NATIVE, OURS
+from d5ray.metrics.definitions.operator_calls import NATIVE, OURS
 from d5ray.recipes.engine.comparisons.timing import Times
 
 POWER = 3

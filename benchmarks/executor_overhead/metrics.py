@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.side_by_side import time_ratio
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.side_by_side import time_ratio
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 EXECUTOR_TIME: Final = "executor_time"
 OURS, NATIVE = "d5ray", "by hand"  # the sides

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
 from d5ray.checks import check_count, check_share
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions import StepTime
+from d5ray.metrics.definitions.catalogue import StepTime
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide

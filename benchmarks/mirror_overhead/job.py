@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from benchmarks.mirror_overhead.metrics import MIRROR_SHARE, TURN_TIME, WITH, WITHOUT
 from benchmarks.step_times import StepTimes
-from d5ray.metrics.definitions import StepTime
+from d5ray.metrics.definitions.catalogue import StepTime
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 
 if TYPE_CHECKING:

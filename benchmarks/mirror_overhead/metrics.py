@@ -5,9 +5,9 @@ from typing import Final, final
 
 import numpy as np
 
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.side_by_side import over_processes, rows_of, scope_of, time_of
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.side_by_side import over_processes, rows_of, scope_of, time_of
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 TURN_TIME: Final = "turn_step_time"  # the mean over the steps of a turn
 MIRROR_SHARE: Final = "mirror_share"

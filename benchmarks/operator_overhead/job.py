@@ -6,7 +6,7 @@ from typing import Final, final
 
 from benchmarks.timed_in_turn import TimedInTurn
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.operators import OPERATOR_TIME
+from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.operators.framework import not_installed
 from d5ray.ops.problem import Problem
 from d5ray.recipes.engine.comparisons import processes

@@ -9,7 +9,7 @@ that is added to them, longer ones by the ratio.
 """
 
 from benchmarks.operator_overhead.job import OperatorOverheads, UnderFramework
-from d5ray.metrics.operators import AddedTime, OperatorTimeRatio
+from d5ray.metrics.definitions.operator_calls import AddedTime, OperatorTimeRatio
 from d5ray.ops.deepbench import convolution, gemm
 from d5ray.recipes.engine.command import main
 

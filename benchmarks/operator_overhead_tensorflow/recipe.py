@@ -8,7 +8,7 @@ so both transpose.
 
 from benchmarks.operator_overhead.job import OperatorOverheads, UnderFramework
 from benchmarks.operator_overhead.recipe import LONG, SHORT
-from d5ray.metrics.operators import AddedTime, OperatorTimeRatio
+from d5ray.metrics.definitions.operator_calls import AddedTime, OperatorTimeRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores

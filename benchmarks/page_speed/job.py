@@ -20,9 +20,9 @@ from benchmarks.page_speed.metrics import PAGE_TIME
 from d5ray.actors.agent_records import STEP_METRICS
 from d5ray.checks import check_count
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.columns import expand
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.store import RunWriter
+from d5ray.metrics.record.columns import expand
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.store import RunWriter
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.pipelines import BubbleShare
-from d5ray.metrics.side_by_side import time_of
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.pipelines import BubbleShare
+from d5ray.metrics.definitions.side_by_side import time_of
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 
 @final

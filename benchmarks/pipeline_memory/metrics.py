@@ -6,10 +6,10 @@ from typing import Final, final
 import numpy as np
 
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.definitions import Loss
-from d5ray.metrics.side_by_side import ByPair, over_processes, rows_of, time_of
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.catalogue import Loss
+from d5ray.metrics.definitions.side_by_side import ByPair, over_processes, rows_of, time_of
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 OUT_OF_MEMORY: Final = "out_of_memory"  # 1 where a training ended since there was no more memory, else 0
 

@@ -13,11 +13,11 @@ from benchmarks.recording_speed.metrics import QUERY_TIME, RECORDING_TIME, STORI
 from d5ray.actors.agent_records import STEP_METRICS
 from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.columns import expand
-from d5ray.metrics.query import sql
-from d5ray.metrics.recorder import Frame, Recorder
-from d5ray.metrics.stopping import StoppingRule
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.columns import expand
+from d5ray.metrics.record.recorder import Frame, Recorder
+from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide

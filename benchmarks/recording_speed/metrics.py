@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.rates import rate_of
-from d5ray.metrics.side_by_side import OF_TIMES, time_of
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.rates import rate_of
+from d5ray.metrics.definitions.side_by_side import OF_TIMES, time_of
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 RECORDING_TIME = "recording_time"  # of one value, amortised over those that were recorded with it
 STORING_RATE = "rows_stored_per_second"

@@ -16,12 +16,12 @@ from benchmarks.report_speed.metrics import REPORT_TIME
 from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.checks import check_count
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.columns import expand
-from d5ray.metrics.definitions import StepTime, TestAccuracy, catalogue_rows
-from d5ray.metrics.environment import capture
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, catalogue_rows
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.record.columns import expand
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide

@@ -13,7 +13,7 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers, Settled
-from d5ray.metrics.rates import BARE, IN_THE_SHARD, SERVICE_TIME
+from d5ray.metrics.definitions.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.training.optimizers.gradient_descent import SGD

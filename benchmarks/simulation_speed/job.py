@@ -13,7 +13,7 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.simulations import (
+from d5ray.metrics.definitions.simulations import (
     BARE,
     PEAK_MEMORY,
     PROCESSOR_TIME,

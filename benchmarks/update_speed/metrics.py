@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.side_by_side import time_ratio
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.side_by_side import time_ratio
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
 
 RULE_TIME: Final = "rule_update_time"  # of one update of all parameters
 RULE_STEP_TIME: Final = "rule_step_time"  # of the forward and backward pass and the update

@@ -10,7 +10,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.errors import StorageError
-from d5ray.metrics.folders import home, make_folder
+from d5ray.metrics.record.folders import home, make_folder
 
 SIZES = (1, 64, 1024, 16_384, 131_072, 1_048_576, 8_388_608)  # bytes of one message
 SECONDS_PER_SIZE = 0.3

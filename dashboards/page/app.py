@@ -11,7 +11,7 @@ from d5ray.dashboards.page import blocks, drawings, guard, live, samples, sectio
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Runs, Shown
 from d5ray.errors import D5Error
-from d5ray.metrics.views import rows
+from d5ray.metrics.views import samples as rows
 
 FOLLOW_MS = 1000  # between two looks for new rows
 ASSETS = Path(__file__).parent / "assets"

@@ -6,7 +6,7 @@ from typing import Any
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.looks import COLOURS, axis, empty, figure, plain
 from d5ray.dashboards.page.runs import Shown
-from d5ray.metrics.views import courses, figures
+from d5ray.metrics.views import key_figures, time_series
 
 
 def loss(shown: Shown, look: Look) -> dict[str, Any]:
@@ -28,20 +28,20 @@ def throughput(shown: Shown, look: Look) -> dict[str, Any]:
     """Samples a second of each run."""
     traces = []
     for number, run in enumerate((shown, *look.others)):
-        table = run.ask(courses.throughput, **look.bounds)
+        table = run.ask(time_series.throughput, **look.bounds)
         traces.append(_line(run.name, number, table["x"].to_pylist(), table["rate"].to_pylist()))
     return _figure(traces, look, "throughput [samples/s]")
 
 
 def rows(shown: Shown, others: Sequence[Shown]) -> list[dict[str, Any]]:
     """A row of figures for each run."""
-    return [dict(run.ask(figures.figures)) for run in (shown, *others)]
+    return [dict(run.ask(key_figures.figures)) for run in (shown, *others)]
 
 
 def _courses(shown: Shown, look: Look, metric: str, scale: float, title: str) -> dict[str, Any]:
     traces = []
     for number, run in enumerate((shown, *look.others)):
-        table = run.ask(courses.course, metric=metric, together=True, **look.bounds)
+        table = run.ask(time_series.course, metric=metric, together=True, **look.bounds)
         y = [None if value is None else value * scale for value in table["mean"].to_pylist()]
         traces.append(_line(run.name, number, table["x"].to_pylist(), y))
     return _figure(traces, look, title)

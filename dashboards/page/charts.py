@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from d5ray.dashboards.page.looks import COLOURS, PART_COLOURS, axis, empty, figure, labelled, plain, rgba
 from d5ray.dashboards.page.runs import Shown
-from d5ray.metrics.views import apart, courses, steps
-from d5ray.metrics.views.courses import Over
+from d5ray.metrics.views import consensus as apart
+from d5ray.metrics.views import steps, time_series
+from d5ray.metrics.views.time_series import Over
 
 MOST_LINES = 12  # agents that get a line each; of more the mean is drawn, and where all of them lie
 NO_STEPS = "no training steps are recorded so far"
@@ -48,7 +49,7 @@ Draw = Callable[[Shown, Look], dict[str, Any]]
 
 def loss(shown: Shown, look: Look) -> dict[str, Any]:
     """The training loss of every agent."""
-    table = shown.ask(courses.course, metric="loss", **look.bounds)
+    table = shown.ask(time_series.course, metric="loss", **look.bounds)
     if not table.num_rows:
         return empty("no training loss is recorded so far")
     return figure(_of_agents(table, 1.0), look.x(), axis("training loss [1]"))
@@ -56,7 +57,7 @@ def loss(shown: Shown, look: Look) -> dict[str, Any]:
 
 def accuracy(shown: Shown, look: Look) -> dict[str, Any]:
     """The test accuracy of every agent at its evaluations."""
-    table = shown.ask(courses.course, metric="test_accuracy", **look.bounds)
+    table = shown.ask(time_series.course, metric="test_accuracy", **look.bounds)
     if not table.num_rows:
         return empty("no evaluation has been made so far")
     return figure(_of_agents(table, 100.0, marks=True), look.x(), axis("test accuracy [%]"))
@@ -64,7 +65,7 @@ def accuracy(shown: Shown, look: Look) -> dict[str, Any]:
 
 def throughput(shown: Shown, look: Look) -> dict[str, Any]:
     """Training samples a second of all agents together."""
-    table = shown.ask(courses.throughput, **look.bounds)
+    table = shown.ask(time_series.throughput, **look.bounds)
     if not table.num_rows:
         return empty(NO_STEPS)
     line = {
@@ -156,11 +157,11 @@ def staleness(shown: Shown, look: Look) -> dict[str, Any]:
 
 def any_metric(shown: Shown, look: Look) -> dict[str, Any]:
     """Any metric of the run; over time where it has no steps."""
-    known = {row["metric"]: row for row in shown.ask(courses.metrics).to_pylist()}
+    known = {row["metric"]: row for row in shown.ask(time_series.metrics).to_pylist()}
     if look.metric not in known:
         return empty("choose a metric")
     own = look if known[look.metric]["stepwise"] else Look("seconds", look.low, look.high, look.metric)
-    table = shown.ask(courses.course, metric=look.metric, **own.bounds)
+    table = shown.ask(time_series.course, metric=look.metric, **own.bounds)
     if not table.num_rows:
         return empty(f"there are no values of {look.metric}")
     unit = known[look.metric]["unit"]

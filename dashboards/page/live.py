@@ -9,8 +9,8 @@ from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page import beside, tables, topology
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.runs import Shown
-from d5ray.metrics.comparable import incomparable
-from d5ray.metrics.views import figures, happenings, links
+from d5ray.metrics.judge.comparable import incomparable
+from d5ray.metrics.views import communication, events, key_figures
 
 Component = Any
 MOST_EVENTS = 200
@@ -22,7 +22,7 @@ def live(name: str, shown: Shown, look: Look | None = None) -> Component:
 
 
 def _stats(shown: Shown, look: Look) -> Component:
-    return tables.stats(shown.ask(figures.figures))
+    return tables.stats(shown.ask(key_figures.figures))
 
 
 def _verdict(shown: Shown, look: Look) -> Component:
@@ -39,7 +39,7 @@ def _verdict(shown: Shown, look: Look) -> Component:
 
 
 def _traffic(shown: Shown, look: Look) -> Component:
-    found = shown.ask(links.edges).to_pylist()
+    found = shown.ask(communication.edges).to_pylist()
     if not found:
         return html.P("Nothing is known of this run's links.", className="faint")
     rows = sorted(found, key=lambda row: -row["bytes"])[:MOST_EVENTS]
@@ -53,7 +53,7 @@ def _traffic(shown: Shown, look: Look) -> Component:
 
 
 def _events(shown: Shown, look: Look) -> Component:
-    rows = shown.ask(happenings.events).to_pylist()[::-1][:MOST_EVENTS]
+    rows = shown.ask(events.events).to_pylist()[::-1][:MOST_EVENTS]
     if not rows:
         return html.P("Nothing has happened besides the steps.", className="faint")
     for row in rows:

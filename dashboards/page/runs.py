@@ -11,10 +11,11 @@ from typing import Any, final
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.metrics.folders import runs_root
-from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.series import Series, find
-from d5ray.metrics.views import courses, figures, links, rows, steps, verdicts
+from d5ray.metrics.judge.series import Series, find
+from d5ray.metrics.record.folders import runs_root
+from d5ray.metrics.record.reader import Run, list_runs
+from d5ray.metrics.views import communication, key_figures, steps, time_series, verdicts
+from d5ray.metrics.views import samples as rows
 from d5ray.metrics.views.view import RunView
 
 WHOLE: dict[str, Any] = {"over": "step", "low": None, "high": None}  # as the page asks at first
@@ -97,10 +98,10 @@ class Shown:
 
     def _warm(self) -> None:
         try:
-            self.ask(courses.course, metric="loss", **WHOLE)
-            length = self.ask(figures.figures)["rows"] or 0
-            self.ask(courses.throughput, **WHOLE)
-            self.ask(courses.course, metric="test_accuracy", **WHOLE)
+            self.ask(time_series.course, metric="loss", **WHOLE)
+            length = self.ask(key_figures.figures)["rows"] or 0
+            self.ask(time_series.throughput, **WHOLE)
+            self.ask(time_series.course, metric="test_accuracy", **WHOLE)
             self.ask(steps.parts, **WHOLE)
             self.verdict()
             self.seen.wait(SEEN_SECONDS)
@@ -108,15 +109,15 @@ class Shown:
                 return
             if length >= LONG:
                 steps.prepare(self.view)
-            for function in (courses.metrics, links.actors, links.edges):
+            for function in (time_series.metrics, communication.actors, communication.edges):
                 self.ask(function)
             for column in ("metric", "rank", "phase"):
                 self.ask(rows.distinct, column=column)
             self.ask(rows.span, chosen=rows.Filter())
             over_time = {**WHOLE, "over": "seconds"}
-            self.ask(courses.course, metric="step_time", **WHOLE)
-            self.ask(courses.course, metric="loss", **over_time)
-            self.ask(courses.throughput, **over_time)
+            self.ask(time_series.course, metric="step_time", **WHOLE)
+            self.ask(time_series.course, metric="loss", **over_time)
+            self.ask(time_series.throughput, **over_time)
         except Exception as error:  # a closed connection, or a run that cannot be read: whoever asks is told
             logging.getLogger(__name__).debug("not warmed: %s", error)
 

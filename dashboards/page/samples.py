@@ -4,17 +4,17 @@ from typing import Any, Final
 
 from d5ray.dashboards.page import tables
 from d5ray.dashboards.page.runs import Shown
-from d5ray.metrics.views import rows
+from d5ray.metrics.views import samples
 
 TITLES: Final = {"t_wall": "time (UTC)"}  # of columns that are called otherwise
 
 
-def listed(shown: Shown, chosen: rows.Filter, number: int) -> tuple[Any, str] | None:
+def listed(shown: Shown, chosen: samples.Filter, number: int) -> tuple[Any, str] | None:
     """The number-th page of the rows that fit, and which of how many they are; None behind the last page."""
-    known = shown.ask(rows.span, chosen=chosen)
-    found = rows.page(shown.view, chosen, number, known)
+    known = shown.ask(samples.span, chosen=chosen)
+    found = samples.page(shown.view, chosen, number, known)
     if not found.num_rows and number:
         return None
-    begin, total = number * rows.PAGE_ROWS, known["n"]
+    begin, total = number * samples.PAGE_ROWS, known["n"]
     told = f"{begin + 1:,} to {begin + found.num_rows:,} of {total:,}" if total else "no rows fit"
-    return tables.table(found.to_pylist(), {name: TITLES.get(name, name) for name in rows.COLUMNS}), told
+    return tables.table(found.to_pylist(), {name: TITLES.get(name, name) for name in samples.COLUMNS}), told

@@ -11,7 +11,8 @@ from d5ray.dashboards.page.blocks import choice, dropdown, field, over, panel, r
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.live import live
 from d5ray.dashboards.page.runs import Runs, Shown
-from d5ray.metrics.views import courses, links, rows
+from d5ray.metrics.views import communication, time_series
+from d5ray.metrics.views import samples as rows
 
 Component = Any
 View = Callable[[Runs, Shown], list[Component]]
@@ -40,7 +41,7 @@ def overview(runs: Runs, shown: Shown) -> list[Component]:
 
 def step(runs: Runs, shown: Shown) -> list[Component]:
     """The parts of a step, agent by agent, and any other metric."""
-    known = [row["metric"] for row in shown.ask(courses.metrics).to_pylist()]
+    known = [row["metric"] for row in shown.ask(time_series.metrics).to_pylist()]
     first = "step_time" if "step_time" in known else known[0] if known else ""
     look = Look(metric=first)
     return [
@@ -223,6 +224,6 @@ def navigation(name: str, view: str) -> list[Component]:
 
 
 def _about(shown: Shown) -> str:
-    found = shown.ask(links.graph)
+    found = shown.ask(communication.graph)
     name = str(found.get("name", "the topology was not recorded"))
     return f"{name}, too many links to draw" if found and found.get("edges") is None else name

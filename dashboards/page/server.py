@@ -13,8 +13,8 @@ from urllib.parse import quote
 from d5ray.console import err
 from d5ray.dashboards.page.guard import Guard
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.folders import home
-from d5ray.metrics.tokens import kept_token, write_private
+from d5ray.metrics.queries.tokens import kept_token, write_private
+from d5ray.metrics.record.folders import home
 
 if TYPE_CHECKING:
     from werkzeug.serving import BaseWSGIServer

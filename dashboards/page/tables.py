@@ -9,7 +9,7 @@ import pyarrow as pa
 from dash import html
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.metrics.definitions import Verdict
+from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.visible import one_line
 
 Component = Any

@@ -5,7 +5,7 @@ from typing import Any
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.looks import COLOURS, KIND_COLOURS, axis, empty, figure, plain
 from d5ray.dashboards.page.runs import Shown
-from d5ray.metrics.views import happenings
+from d5ray.metrics.views import events
 
 NAMES = {"compute": "compute", "communicate": "communicate", "wait": "wait for others", "rest": "rest",
          "serve": "serve requests"}  # fmt: skip
@@ -16,7 +16,7 @@ HEIGHT = 34  # px of an actor's row
 
 def timeline(shown: Shown, look: Look) -> dict[str, Any]:
     """A row of bars for each agent and server. look: over seconds, whatever it says."""
-    rows = shown.ask(happenings.timeline, low=look.low, high=look.high, most=MOST_BARS).to_pylist()
+    rows = shown.ask(events.timeline, low=look.low, high=look.high, most=MOST_BARS).to_pylist()
     if not rows:
         return empty("no training steps are recorded in this time")
     actors = list(dict.fromkeys(row["actor"] for row in rows))[:MOST_ACTORS]
@@ -49,7 +49,7 @@ def height(shown: Shown) -> int:
 
 def happened(shown: Shown, look: Look) -> dict[str, Any]:
     """Events over time, a line for each kind."""
-    rows = shown.ask(happenings.events).to_pylist()
+    rows = shown.ask(events.events).to_pylist()
     if not rows:
         return empty("nothing has happened besides the steps")
     traces = []

@@ -8,7 +8,7 @@ from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page.charts import Look
 from d5ray.dashboards.page.looks import COLOURS, SEQUENCE, empty, figure, plain
 from d5ray.dashboards.page.runs import Shown
-from d5ray.metrics.views import links
+from d5ray.metrics.views import communication
 
 SERVER = "ParameterServer"
 MOST_IN_ROW = 12  # agents beside each other, with servers below them
@@ -25,17 +25,17 @@ Place = tuple[float, float]
 
 def hues(shown: Shown) -> list[str]:
     """By what the agents of a run can be coloured."""
-    actors = shown.ask(links.actors)
+    actors = shown.ask(communication.actors)
     return [name for name in HUES if actors[name].null_count < actors.num_rows]
 
 
 def graph(shown: Shown, look: Look) -> dict[str, Any]:
     """The topology with the traffic on its links."""
-    actors = shown.ask(links.actors).to_pylist()
+    actors = shown.ask(communication.actors).to_pylist()
     if not actors:
         return empty("no agent has recorded a step so far")
     places = _places(actors)
-    edges = [edge for edge in shown.ask(links.edges).to_pylist() if edge["sender"] in places]
+    edges = [edge for edge in shown.ask(communication.edges).to_pylist() if edge["sender"] in places]
     pairs: dict[tuple[str, str], dict[str, float]] = {}
     for edge in edges:
         if edge["receiver"] in places:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.dashboards.numbers import number
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.statistics.intervals import Estimate
 
 Floats = npt.NDArray[np.float64]
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))

@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from d5ray.dashboards.numbers import count
 from d5ray.errors import ConfigurationError
-from d5ray.metrics import series
-from d5ray.metrics.comparison import runs_named
-from d5ray.metrics.criteria import Metric
-from d5ray.metrics.definitions import CATALOGUE
-from d5ray.metrics.estimates import over_runs
-from d5ray.metrics.reader import Run
-from d5ray.metrics.schema import TABLES, checked
-from d5ray.metrics.series import Series
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.catalogue import CATALOGUE
+from d5ray.metrics.judge import series
+from d5ray.metrics.judge.comparison import runs_named
+from d5ray.metrics.judge.criteria import Metric
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.schema import TABLES, checked
+from d5ray.metrics.statistics.estimates import over_runs
+from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.views.view import RunView
 
 PASSING: Final = ("seed", "name")  # of an experiment: runs that differ in them alone belong together

@@ -11,7 +11,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import D5Error
 from d5ray.identity.moved import name_now
-from d5ray.metrics.views.links import graph
+from d5ray.metrics.views.communication import graph
 from d5ray.metrics.views.view import RunView
 
 Needed = Callable[[int, int], Iterable[int]]  # of a rank in a step: ranks

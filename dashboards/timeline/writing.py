@@ -17,7 +17,7 @@ from d5ray.dashboards.timeline.needed import needed_in
 from d5ray.dashboards.timeline.trace import Trace
 from d5ray.dashboards.timeline.tracks import Tracks
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.reader import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.views.view import RunView
 
 MOST_STEPS: Final = 500  # unless others are asked for: two agents' are about a megabyte

@@ -23,10 +23,10 @@ import typer
 from d5ray import unloadable
 from d5ray.checks import check_address, check_count, check_source, check_text
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.metrics import failures
-from d5ray.metrics.series import Series
-from d5ray.metrics.signatures import private_key
-from d5ray.metrics.store import Run
+from d5ray.failures import unforeseen
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.record.signatures import private_key
+from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library, settings
 from d5ray.recipes.engine.recipe import ERROR_EXIT_CODE, INTERRUPTED, Recipe, Result
 from d5ray.recipes.engine.seeds import MOST_SEEDS
@@ -185,7 +185,7 @@ def code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
     try:
         return _code_of(app, words)
     except D5Error as error:
-        return _failed(_readable(failures.without_traceback(error), words))
+        return _failed(_readable(unforeseen.without_traceback(error), words))
     except typer.TyperException as error:  # a wrong option; without any, the help was shown
         text = error.format_message()
         return _failed(_readable(f"{text} (--help shows what there is)", words)) if text else 0
@@ -208,10 +208,10 @@ def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
         return _failed(_LEFT.format(f"sys.exit({'' if done.code is None else repr(done.code)})"))
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
-            return _failed(failures.told(error))
+            return _failed(unforeseen.told(error))
         raise ConfigurationError(f"{error.filename!r} is too long for the name of a file") from error
     except BaseException as error:
-        return _failed(failures.told(error))
+        return _failed(unforeseen.told(error))
     if code == INTERRUPTED:
         from d5ray.console import err  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ from d5ray.checks import check_count
 from d5ray.console import err
 from d5ray.errors import ConfigurationError, first_line
 from d5ray.experiment import Experiment
-from d5ray.metrics.criteria import Verdict
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.networks.traces import Parting, Trace, first_parting
 from d5ray.recipes.engine.kept_series import KeptSeries
 from d5ray.recipes.engine.recipe import INCONCLUSIVE, Recipe, Result

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, final
 
 from d5ray.actors.run_row import new_run_id
-from d5ray.metrics.criteria import Verdict
-from d5ray.metrics.folders import check_writable
-from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.series import COUNTED, Series, series_root
+from d5ray.metrics.judge.criteria import Verdict
+from d5ray.metrics.judge.series import COUNTED, Series, series_root
+from d5ray.metrics.record.folders import check_writable
+from d5ray.metrics.record.reader import Run, list_runs
+from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Recipe, Result, overall
 
 

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from d5ray import checkout
 from d5ray.errors import ConfigurationError, D5Error, nearest
-from d5ray.metrics.tracebacks import keep
+from d5ray.failures.tracebacks import keep
 from d5ray.unloadable import named
 
 PARTS = ("FIXED", "MUTABLE", "METRICS")

@@ -8,12 +8,12 @@ from d5ray.actors.agent_records import EVALUATION_METRICS, PEER_METRICS, PREDICT
 from d5ray.distributed.parameter_server.client import SERVER_METRICS
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
-from d5ray.metrics import resources
-from d5ray.metrics.asynchrony import ConsensusDistance
-from d5ray.metrics.criteria import Criterion, Metric
-from d5ray.metrics.definitions import CATALOGUE
-from d5ray.metrics.pipelines import OF_A_REPLICA, OF_A_STAGE
-from d5ray.metrics.qualities import AREA, PRECISION, PRECISION_50, RETURN
+from d5ray.metrics.definitions import resources
+from d5ray.metrics.definitions.asynchrony import ConsensusDistance
+from d5ray.metrics.definitions.catalogue import CATALOGUE
+from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
+from d5ray.metrics.definitions.qualities import AREA, PRECISION, PRECISION_50, RETURN
+from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.events.inference import INFERENCE_TIME
 

@@ -12,8 +12,8 @@ from d5ray.canonical import canonical, digest
 from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
-from d5ray.metrics import shown
-from d5ray.metrics.definitions import Criterion, RunTables, Verdict, as_criterion
+from d5ray.metrics.definitions.catalogue import Criterion, RunTables, Verdict, as_criterion
+from d5ray.metrics.views import notebook
 from d5ray.recipes.engine import settings
 from d5ray.recipes.engine.fixed import Fixed
 
@@ -200,7 +200,7 @@ class Result:
         return markup.block(
             markup.title(self.recipe.name, self.run_id, markup.word(self.verdict)),
             markup.small(f"{self.status}: {self.reason}" if self.reason else ""),
-            shown.criteria([verdict.row for verdict in self.verdicts]),
+            notebook.criteria([verdict.row for verdict in self.verdicts]),
             *map(markup.small, reasons),
             markup.small(self.folder),
         )

@@ -11,12 +11,12 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.training import Training
 from d5ray.archive import Archived
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.comparable import incomparable
-from d5ray.metrics.criteria import Criterion
-from d5ray.metrics.kept_criteria import criterion_of
-from d5ray.metrics.made_here import is_made_here
-from d5ray.metrics.reader import Run
-from d5ray.metrics.schema import table_of
+from d5ray.metrics.judge.comparable import incomparable
+from d5ray.metrics.judge.criteria import Criterion
+from d5ray.metrics.judge.stored_criteria import criterion_of
+from d5ray.metrics.record.own_experiments import is_made_here
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.determinism import losses_of
 from d5ray.recipes.engine.recipe import INCONCLUSIVE, judged, overall
 from d5ray.simulator import simulate

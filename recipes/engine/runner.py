@@ -8,7 +8,7 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards import terminal
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.schema import table_of
+from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 
 

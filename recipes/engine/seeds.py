@@ -5,8 +5,8 @@ from dataclasses import replace
 from d5ray.checks import check_count
 from d5ray.console import err
 from d5ray.errors import ConfigurationError, first_line
-from d5ray.metrics.estimates import FEWEST_RUNS
-from d5ray.metrics.series import joined
+from d5ray.metrics.judge.series import joined
+from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.recipes.engine.kept_series import KeptSeries
 from d5ray.recipes.engine.recipe import Recipe, Result, judged
 

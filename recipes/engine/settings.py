@@ -15,7 +15,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.metrics.stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import Looks
 from d5ray.operators.loss import Loss
 from d5ray.ops import softmax_cross_entropy_loss
 from d5ray.training.events.event import Event

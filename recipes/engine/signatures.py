@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d5ray.metrics.reader import Run
-from d5ray.metrics.series import Series
-from d5ray.metrics.signatures import SIGNATURE, differences, public_key, sign
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.signatures import SIGNATURE, differences, public_key, sign
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
-from d5ray.metrics.definitions import SamplesSeen, StepTime
-from d5ray.metrics.rates import AGENT_STEP_TIME, SAMPLE_RATE
+from d5ray.metrics.definitions.catalogue import SamplesSeen, StepTime
+from d5ray.metrics.definitions.rates import AGENT_STEP_TIME, SAMPLE_RATE
 from d5ray.recipes.engine.comparisons.contenders import Series
 
 

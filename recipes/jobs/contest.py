@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.criteria import RunTables
-from d5ray.metrics.definitions import TestAccuracy, TestLoss
-from d5ray.metrics.profiles import (
+from d5ray.metrics.definitions.catalogue import TestAccuracy, TestLoss
+from d5ray.metrics.judge.criteria import RunTables
+from d5ray.metrics.judge.performance_profiles import (
     EVALUATED_STEP,
     SAMPLES_TO_TARGET,
     STEPS_TO_TARGET,

@@ -10,8 +10,8 @@ from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction, reduction_of
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.definitions import BytesSent
-from d5ray.metrics.exchanges import GRADIENT_TIME
+from d5ray.metrics.definitions.catalogue import BytesSent
+from d5ray.metrics.definitions.exchanges import GRADIENT_TIME
 from d5ray.networks.catalogue import NETWORKS, check_network_name
 from d5ray.networks.executor import Slot
 from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.metrics.definitions import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
-from d5ray.metrics.simulations import ELAPSED_TIME, TIME_TO_ACCURACY
+from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
+from d5ray.metrics.definitions.simulations import ELAPSED_TIME, TIME_TO_ACCURACY
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.jobs.predictions import AllreduceExchange, Exchange, ServerExchange
 from d5ray.recipes.jobs.scaled import ALGORITHMS

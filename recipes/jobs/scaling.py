@@ -13,7 +13,7 @@ from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
-from d5ray.metrics.stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import Looks
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
 from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
 from d5ray.recipes.jobs.scaled import ALGORITHMS

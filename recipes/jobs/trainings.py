@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, final
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.definitions import TestAccuracy
-from d5ray.metrics.simulations import TRAINING_TIME
-from d5ray.metrics.trainings import UPDATES
+from d5ray.metrics.definitions.catalogue import TestAccuracy
+from d5ray.metrics.definitions.simulations import TRAINING_TIME
+from d5ray.metrics.definitions.trainings import UPDATES
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.epochs import BatchSize

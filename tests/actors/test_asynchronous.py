@@ -20,8 +20,8 @@ import d5ray as d5
 from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.schema import EVENTS
-from d5ray.metrics.store import Run
+from d5ray.metrics.record.schema import EVENTS
+from d5ray.metrics.record.store import Run
 from d5ray.replayer import Replay
 from tests.agents import agents_in_threads
 from tests.conftest import Head, d5ray, wait_until

@@ -18,8 +18,8 @@ import torch
 import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError, D5Error
 from d5ray.frameworks.torch import build
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run
 from d5ray.training.samplers import Shards
 from tests.agents import agents_in_threads
 from tests.patience import patience

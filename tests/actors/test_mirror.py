@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import d5ray as d5
 from d5ray.actors import session
 from d5ray.actors.mirror import Mirror, silent
-from d5ray.metrics import mirrored as m
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.exports import exported_metrics as m
+from d5ray.metrics.record.recorder import Recorder
 from tests.actors.test_launch import experiment
 from tests.conftest import Head, wait_until
 from tests.patience import patience

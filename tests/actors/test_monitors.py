@@ -9,8 +9,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import AgentError
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run
 from tests.actors.test_launch import experiment
 
 

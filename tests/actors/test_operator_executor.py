@@ -15,7 +15,7 @@ from d5ray.actors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecut
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.arrays import operators as arrays
 from d5ray.frameworks.torch import operators as of_torch
-from d5ray.metrics.schema import SAMPLES
+from d5ray.metrics.record.schema import SAMPLES
 from d5ray.ops import deepbench
 from tests.operators import stand_ins
 

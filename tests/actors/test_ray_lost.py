@@ -19,7 +19,7 @@ import pytest
 
 from d5ray.actors.vital import Children, Elsewhere
 from d5ray.errors import RayLost
-from d5ray.metrics.store import Run
+from d5ray.metrics.record.store import Run
 from tests.commands.test_interrupts import LONG, train_for_a_while
 from tests.conftest import d5ray, started, wait_until
 from tests.patience import patience

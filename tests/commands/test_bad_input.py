@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.metrics.schema import VERSION
+from d5ray.metrics.record.schema import VERSION
 from tests.conftest import d5ray
 from tests.metrics.small_runs import finished
 

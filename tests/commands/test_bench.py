@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from d5ray.metrics.reader import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.ops import deepbench
 from tests.commands.test_bad_input import check_refused
 from tests.conftest import Finished, d5ray, started, wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from d5ray.errors import StorageError
-from d5ray.metrics import tracebacks
-from d5ray.metrics.store import Run
+from d5ray.failures import tracebacks
+from d5ray.metrics.record.store import Run
 from tests.conftest import d5ray
 from tests.metrics.small_runs import finished
 from tests.patience import patience

@@ -27,8 +27,8 @@ from d5ray.actors.operator_executor import OperatorExecutor
 from d5ray.dashboards import grafana
 from d5ray.dashboards.grafana_boards import BOARDS
 from d5ray.distributed import network_cost
-from d5ray.metrics import mirrored as m
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.exports import exported_metrics as m
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.ops import deepbench
 from tests.conftest import Head, d5ray, free_port, wait_until
 from tests.patience import patience

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.metrics.series import Series
-from d5ray.metrics.store import Run
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.record.store import Run
 from tests.conftest import Started, marked, started, wait_until
 from tests.patience import patience
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.recipe import EXIT_CODES
 from tests.conftest import REPOSITORY, Finished, Head, d5ray
 from tests.patience import patience

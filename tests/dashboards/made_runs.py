@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from d5ray.actors.agent_records import STEP_METRICS
-from d5ray.metrics.columns import expand
-from d5ray.metrics.definitions import catalogue_rows
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.store import RunWriter
+from d5ray.metrics.definitions.catalogue import catalogue_rows
+from d5ray.metrics.record.columns import expand
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import RunWriter
 
 NS = 1_000_000_000
 STEP_NS = 2_000_000  # of a made step: 2 ms

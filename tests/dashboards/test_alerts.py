@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from d5ray.dashboards import alerts
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 from tests.patience import patience
 
 PROMTOOL = shutil.which("promtool")

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from d5ray.dashboards import contenders, terminal
 from d5ray.dashboards.contenders import Label
-from d5ray.metrics.criteria import Criterion
-from d5ray.metrics.exchanges import ALLREDUCE_TIME, AllreduceSpeedup, AllreduceTime
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.side_by_side import RecordingShare, StepTimeRatio
+from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, AllreduceSpeedup, AllreduceTime
+from d5ray.metrics.definitions.side_by_side import RecordingShare, StepTimeRatio
+from d5ray.metrics.judge.criteria import Criterion
+from d5ray.metrics.record.recorder import Recorder
 
 SIZES = ("4 B", "4 kB", "64 kB", "256 kB", "1 MB", "10 MB", "100 MB")
 NAMES = ("d5ray shared_memory[2]", "torch gloo[2]", "openmpi[2]")

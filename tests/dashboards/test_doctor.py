@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from d5ray.dashboards.doctor import GOOD, PROGRAMS, WARN, _program, _sensors
-from d5ray.metrics.meters import ControlGroup
-from d5ray.metrics.nvml import Nvml
-from d5ray.metrics.rapl import Rapl
+from d5ray.metrics.probes.node_meters import ControlGroup
+from d5ray.metrics.probes.nvml import Nvml
+from d5ray.metrics.probes.rapl import Rapl
 
 
 def test_a_sensor_that_cannot_be_read_is_named_with_the_reason() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.dashboards import environments
-from d5ray.metrics.comparison import compare
-from d5ray.metrics.reader import Run
+from d5ray.metrics.judge.comparison import compare
+from d5ray.metrics.record.reader import Run
 from tests.conftest import d5ray
 
 

@@ -11,7 +11,7 @@ from d5ray.dashboards import grafana
 from d5ray.dashboards.alerts import ALERTS
 from d5ray.dashboards.grafana_boards import BOARDS
 from d5ray.dashboards.grafana_charts import Board
-from d5ray.metrics import mirrored as m
+from d5ray.metrics.exports import exported_metrics as m
 
 NAMES = {each.exposed: each for each in m.MIRRORED}
 GRAFANAS_UNITS = {"short", "s", "percentunit", "Bps", "decbytes"}

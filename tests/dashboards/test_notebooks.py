@@ -9,11 +9,11 @@ import pytest
 
 import d5ray as d5
 from d5ray import markup
-from d5ray.metrics.comparison import Comparison
-from d5ray.metrics.definitions import Verdict
-from d5ray.metrics.differences import Difference
-from d5ray.metrics.queries.table import Table
-from d5ray.metrics.schema import table_of
+from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.comparison import Comparison
+from d5ray.metrics.judge.differences import Difference
+from d5ray.metrics.queries.notebook_table import Table
+from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Recipe, Result
 from tests.metrics.small_runs import finished, written
 

@@ -10,10 +10,15 @@ import pytest
 
 from d5ray.dashboards.operators import Measured, duration, measured, show
 from d5ray.dashboards.roofline_picture import Axes, picture
-from d5ray.metrics.operators import OF_OPERATORS, OPERATOR_TIME, PEAK_BYTE_RATE, PEAK_FLOP_RATE
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.definitions.operator_calls import (
+    OF_OPERATORS,
+    OPERATOR_TIME,
+    PEAK_BYTE_RATE,
+    PEAK_FLOP_RATE,
+)
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run, RunWriter
 
 GEMM = Measured("gemm 512×16×512 NN", "gemm", "torch", 1e-4, None, None, 1, 8.0, 8e10, 1e10, 0.8, "FLOP/s")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -21,9 +21,9 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.series import Series
-from d5ray.metrics.store import Run
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run
 from tests.conftest import wait_until
 from tests.dashboards.made_runs import Made
 from tests.patience import patience

@@ -23,7 +23,7 @@ from d5ray.dashboards.page import server, sql
 from d5ray.dashboards.page.guard import COOKIE, client_gone, is_loopback
 from d5ray.dashboards.page.runs import Runs
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.tokens import token_from, write_private
+from d5ray.metrics.queries.tokens import token_from, write_private
 from tests.dashboards.made_runs import Made
 from tests.patience import patience
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from d5ray.dashboards import contenders
 from d5ray.dashboards.profile_picture import APART, HEIGHT, LEFT, TOP, WIDTH, picture
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 
 SVG = "{http://www.w3.org/2000/svg}"
 INF = math.inf

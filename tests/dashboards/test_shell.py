@@ -25,7 +25,7 @@ import d5ray as d5
 from d5ray.__main__ import app
 from d5ray.dashboards import prompt, shell
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.metrics.tokens import write_private
+from d5ray.metrics.queries.tokens import write_private
 from tests.conftest import d5ray, started, wait_until
 from tests.metrics.small_runs import finished, values_of
 from tests.patience import patience

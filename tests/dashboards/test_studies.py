@@ -9,8 +9,8 @@ from rich.console import Console
 
 from d5ray.dashboards import contenders, studies
 from d5ray.dashboards.studies import Scope
-from d5ray.metrics import rates, simulations
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.definitions import rates, simulations
+from d5ray.metrics.record.recorder import Recorder
 
 UNITS = {rates.UPDATE_RATE: "1/s", rates.SAMPLE_RATE: "1/s", simulations.PEAK_MEMORY: "B"}
 

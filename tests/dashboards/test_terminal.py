@@ -7,10 +7,10 @@ import numpy as np
 from rich.console import Console
 
 from d5ray.dashboards.terminal import criteria, notes, unsteady
-from d5ray.metrics.convergence import TimeToAccuracy
-from d5ray.metrics.definitions import Loss, StepTime
-from tests.metrics.test_metrics_estimates import row, steps_of, tables
-from tests.metrics.test_metrics_table_ii import trained
+from d5ray.metrics.definitions.catalogue import Loss, StepTime
+from d5ray.metrics.definitions.convergence import TimeToAccuracy
+from tests.metrics.definitions.test_table_ii import trained
+from tests.metrics.statistics.test_estimates import row, steps_of, tables
 
 
 def test_a_bound_that_is_infinite_is_shown_as_over_the_budget() -> None:

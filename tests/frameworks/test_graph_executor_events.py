@@ -11,7 +11,7 @@ import pytest
 from d5ray.errors import ValidationError
 from d5ray.frameworks.arrays import array_pass
 from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.networks.execution.allocated import allocated_bytes
 from d5ray.networks.execution.event import BACKWARD, FORWARD, GraphEvent, NetworkMoment, OperatorMoment
 from d5ray.networks.execution.memory import OperatorMemory

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.store import RunWriter
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.store import RunWriter
 
 METRICS = ("step_time", "loss")
 

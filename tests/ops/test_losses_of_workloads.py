@@ -9,7 +9,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.precision import overlap
+from d5ray.metrics.definitions.average_precision import overlap
 from d5ray.ops.default_boxes import CENTRE, SIZE, DefaultBoxes
 from d5ray.ops.multi_box_loss import matched
 

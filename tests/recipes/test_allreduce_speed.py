@@ -14,8 +14,8 @@ from benchmarks.allreduce_speed.job import AllreduceTimes, Reductions
 from benchmarks.allreduce_speed.rivals import ThroughD5ray, ThroughMPI, ThroughTorch
 from benchmarks.sizes import bytes_of
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import list_runs
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
 from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, Times, timed
 from d5ray.recipes.engine.recipe import Recipe

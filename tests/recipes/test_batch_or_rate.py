@@ -7,8 +7,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.trainings import UPDATES, AccuracyDifference, TrainingTimeRatio, UpdatesRatio
+from d5ray.metrics.definitions.trainings import UPDATES, AccuracyDifference, TrainingTimeRatio, UpdatesRatio
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes import batch_or_rate as recipe
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs.trainings import Training, Trainings

@@ -14,9 +14,9 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
-from d5ray.metrics.reader import Run
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.signatures import make_keys, private_key
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.signatures import make_keys, private_key
 from d5ray.recipes.engine.checking.checker import violations
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.recipes.engine.signatures import sign_all
@@ -420,7 +420,7 @@ SIGNED = """
 from dataclasses import dataclass
 import d5ray as d5
 from d5ray.experiment import Experiment
-from d5ray.metrics.schema import table_of
+from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Result, judged, overall
 
 

@@ -12,9 +12,9 @@ import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.shipping import ship
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.criteria import Criterion
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run
+from d5ray.metrics.judge.criteria import Criterion
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run
 from d5ray.networks.executor import Evaluation
 from d5ray.recipes import optimizer_comparison
 from d5ray.recipes.engine import library
@@ -202,7 +202,7 @@ def test_no_cluster_is_used() -> None:
 
 OWN = """
 import d5ray as d5
-from d5ray.metrics.profiles import PerformanceScore
+from d5ray.metrics.judge.performance_profiles import PerformanceScore
 from d5ray.recipes.jobs.contest import Contest
 from d5ray.recipes.jobs.workloads import Workload
 

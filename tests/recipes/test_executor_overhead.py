@@ -15,7 +15,7 @@ from benchmarks.executor_overhead.metrics import EXECUTOR_TIME, ExecutorTimeRati
 from benchmarks.executor_overhead.worker import ExecutorTimes
 from benchmarks.executor_overhead_tensorflow import recipe as executor_overhead_tensorflow
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes.engine.recipe import Recipe
 
 SMALL: Mapping[str, dict[str, Any]] = {

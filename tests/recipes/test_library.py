@@ -189,7 +189,8 @@ def test_without_a_checkout_there_are_no_benchmarks(tmp_path: Path) -> None:
     assert set(listed.json) == set(library.shipped())
     asked = d5ray("run", "allreduce_speed", env=alone, cwd=tmp_path)
     assert asked.code == 3 and "there is no recipe named 'allreduce_speed'" in asked.err
-    code = "import d5ray, d5ray.metrics.kept_criteria as k; print(d5ray.__file__, len(k.known_metrics()))"
+    asked_for = "d5ray.metrics.judge.stored_criteria"
+    code = f"import d5ray, {asked_for} as k; print(d5ray.__file__, len(k.known_metrics()))"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | alone, cwd=tmp_path, capture_output=True, text=True,
         timeout=patience(60), check=True,

@@ -19,9 +19,9 @@ from benchmarks.mirror_overhead.metrics import (
     MirrorTimeRatio,
 )
 from benchmarks.step_times import StepTimes
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes.engine.recipe import Recipe
-from tests.metrics.test_metrics_estimates import steps_of, tables
+from tests.metrics.statistics.test_estimates import steps_of, tables
 
 JOB = StepTimes(
     comparisons=((MirroredAgents(2, turns=2),),), model="mlp", dataset="digits",

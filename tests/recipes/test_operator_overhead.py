@@ -16,8 +16,8 @@ from benchmarks.operator_overhead.worker import OperatorTimes
 from benchmarks.operator_overhead_tensorflow import recipe as operator_overhead_tensorflow
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import operators as of_torch
-from d5ray.metrics.operators import OPERATOR_TIME, AddedTime, OperatorTimeRatio
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, AddedTime, OperatorTimeRatio
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.operators.framework import class_named
 from d5ray.ops import deepbench
 from d5ray.ops.problem import Problem

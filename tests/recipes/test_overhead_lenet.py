@@ -23,8 +23,8 @@ from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run, list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run, list_runs
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset

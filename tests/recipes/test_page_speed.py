@@ -10,8 +10,8 @@ from benchmarks.allreduce_speed.rivals import ThroughTorch
 from benchmarks.page_speed import recipe as recipe
 from benchmarks.page_speed.job import NAME, VIEWS, WIDTH, Chromium, PageViews, browser, made
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.recipe import Recipe
 
 

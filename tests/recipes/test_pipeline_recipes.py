@@ -25,13 +25,13 @@ from benchmarks.pipeline_speed import recipe as pipeline_speed
 from benchmarks.trainers import Stages
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial import network_by_name
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes import hybrid_lenet
 from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs import devices
 from d5ray.training.datasets import load_dataset
-from tests.metrics.test_metrics_estimates import tables
+from tests.metrics.statistics.test_estimates import tables
 
 ROUNDS = 6
 

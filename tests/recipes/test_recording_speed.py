@@ -22,9 +22,9 @@ from benchmarks.recording_speed.job import (
     Values,
 )
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.stopping import StoppingRule
-from d5ray.metrics.store import Run, list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run, list_runs
+from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 from d5ray.recipes.engine.comparisons import timing
 from d5ray.recipes.engine.recipe import Recipe
 from tests.conftest import d5ray

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.report_speed import recipe as recipe
 from benchmarks.report_speed.job import EVALUATIONS, Reported, Reports, check, rows_of, written
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.query import sql
+from d5ray.metrics.queries.sql import sql
 from d5ray.recipes.engine.checking.checker import violations
 from d5ray.recipes.engine.recipe import Recipe
 

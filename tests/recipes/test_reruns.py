@@ -11,9 +11,9 @@ import pytest
 import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.keepsakes import EXPERIMENT
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.store import Run
+from d5ray.metrics.record.artifacts import EXPERIMENT
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.checking.checker import violations
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.recipes.engine.reruns import rerun

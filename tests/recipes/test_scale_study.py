@@ -9,8 +9,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import list_runs
 from d5ray.recipes import scale_study as recipe
 from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.recipe import Recipe

@@ -16,13 +16,13 @@ import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics import series as kept
-from d5ray.metrics.comparison import compare, runs_named
-from d5ray.metrics.query import sql
-from d5ray.metrics.reader import Run
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.series import Series
-from d5ray.metrics.statistics import median_interval
+from d5ray.metrics.judge import series as kept
+from d5ray.metrics.judge.comparison import compare, runs_named
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.recipes.engine import seeds
 from d5ray.recipes.engine.checking import series_checker
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall, run_recipe

@@ -27,9 +27,9 @@ from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers, Settled
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.rates import UPDATE_RATE
-from d5ray.metrics.store import list_runs
+from d5ray.metrics.definitions.rates import UPDATE_RATE
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import list_runs
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
 from d5ray.recipes.engine.comparisons.timing import FEWEST as FEWEST_VALUES
 from d5ray.recipes.engine.recipe import Recipe

@@ -14,8 +14,8 @@ from benchmarks.step_resnet8 import recipe as step_resnet8
 from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.session import Session
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.side_by_side import StepTimeRatio
-from d5ray.metrics.store import Run, list_runs
+from d5ray.metrics.definitions.side_by_side import StepTimeRatio
+from d5ray.metrics.record.store import Run, list_runs
 from d5ray.recipes import compressed_exchange
 from d5ray.recipes.engine.comparisons import rounds
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series

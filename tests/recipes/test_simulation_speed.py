@@ -16,8 +16,8 @@ from benchmarks.simulation_speed.worker import Whole, WithGradients
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import Run, list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.executor import Executor
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.simulator import simulate

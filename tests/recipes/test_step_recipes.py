@@ -11,8 +11,8 @@ from benchmarks.step_lenet import recipe as step_lenet
 from benchmarks.step_resnet8 import recipe as step_resnet8
 from benchmarks.step_times import StepTimes
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import list_runs
 from d5ray.recipes.engine.recipe import Recipe
 from tests.conftest import d5ray, marked, started, wait_until
 from tests.patience import patience

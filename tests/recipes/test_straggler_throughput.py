@@ -14,8 +14,8 @@ import d5ray as d5
 from benchmarks.allreduce_speed.rivals import ThroughTorch
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.query import sql
-from d5ray.metrics.store import list_runs
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.store import list_runs
 from d5ray.recipes import straggler_throughput as recipe
 from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.recipe import Recipe

@@ -15,7 +15,7 @@ from benchmarks.update_speed.job import OnNetwork, Peers, RuleSpeeds
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, UpdateTimeRatio
 from benchmarks.update_speed.worker import RuleTimes
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes.engine.recipe import Recipe
 
 

@@ -15,8 +15,8 @@ from PIL import Image
 
 import d5ray as d5
 from d5ray.experiment import Experiment
-from d5ray.metrics.criteria import Metric, RunTables
-from d5ray.metrics.store import Run
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.record.store import Run
 from d5ray.recipes import cartpole, click_ranking, keyword_spotting, shapes_detection, text_transformer
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.training.datasets.catalogue import SHIPPED

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.metrics.precision import overlap
+from d5ray.metrics.definitions.average_precision import overlap
 from d5ray.training.datasets import load_dataset
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.metrics.ranking import area_under_curve
+from d5ray.metrics.definitions.ranking import area_under_curve
 from d5ray.training.datasets import load_dataset
 from d5ray.training.datasets.clicks import VALUES, drawn
 from d5ray.training.datasets.hashed import hashed

@@ -12,7 +12,7 @@ from torch import nn
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.precision import Boxes
+from d5ray.metrics.definitions.average_precision import Boxes
 from d5ray.ops.default_boxes import DefaultBoxes
 from d5ray.recipes.engine.measured import check_measured
 from d5ray.training.events.quality import Pieces

@@ -21,7 +21,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
-from d5ray.metrics.folders import runs_root
+from d5ray.metrics.record.folders import runs_root
 from d5ray.networks.executor import Executor
 from d5ray.training.arrays import zeros_like
 from d5ray.training.events.event import Event

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, final
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, StorageError, first_line
-from d5ray.metrics.queries import refused
+from d5ray.metrics.judge.summary import SUMMARY
+from d5ray.metrics.queries import read_only
 from d5ray.metrics.queries.source import Answer, Limits, Rows, Shelf, Source
-from d5ray.metrics.queries.summaries import summary_of
-from d5ray.metrics.query import quoted
-from d5ray.metrics.schema import TABLES
-from d5ray.metrics.summary import SUMMARY
+from d5ray.metrics.queries.sql import quoted
+from d5ray.metrics.queries.summary_table import summary_of
+from d5ray.metrics.record.schema import TABLES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -58,7 +58,7 @@ class Database(Source):
         with self._turn(), _Bound(self, self._limits) as bound, ExitStack() as opened:
             try:
                 connection = self._readied(query)
-                refused.check(connection, query)
+                read_only.check(connection, query)
                 relation = connection.sql(query)
                 if relation is None:
                     raise ConfigurationError(f"The query {query!r} has no result: write a SELECT")

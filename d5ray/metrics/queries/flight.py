@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
+from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries.binding import free_at, not_free
 from d5ray.metrics.queries.source import Answer, Source, while_wanted
-from d5ray.metrics.schema import TABLES
-from d5ray.metrics.summary import SUMMARY
-from d5ray.metrics.tokens import write_private
+from d5ray.metrics.queries.tokens import write_private
+from d5ray.metrics.record.schema import TABLES
 
 AT_ONCE = 2  # queries; others wait for their turn
 TURN_SECONDS = 10.0  # until one that waits is told to come again

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from d5ray.metrics.views.courses import POINTS, Over, X, extent, stretch
+from d5ray.metrics.views.time_series import POINTS, Over, X, extent, stretch
 from d5ray.metrics.views.view import RunView
 
 TIMES = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")

@@ -7,12 +7,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from d5ray.errors import D5Error
-from d5ray.metrics.bits import BitsPerByte
-from d5ray.metrics.convergence import StepsToAccuracy, TimeToAccuracy
-from d5ray.metrics.criteria import Criterion, Metric, Verdict
-from d5ray.metrics.definitions import CATALOGUE
-from d5ray.metrics.latency import InferenceLatency, StepLatency
-from d5ray.metrics.schema import TABLES, checked, table_of
+from d5ray.metrics.definitions.bits_per_byte import BitsPerByte
+from d5ray.metrics.definitions.catalogue import CATALOGUE
+from d5ray.metrics.definitions.convergence import StepsToAccuracy, TimeToAccuracy
+from d5ray.metrics.definitions.latency import InferenceLatency, StepLatency
+from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
+from d5ray.metrics.record.schema import TABLES, checked, table_of
 from d5ray.metrics.views.view import RunView
 
 KNOWN: dict[str, type[Metric]] = CATALOGUE | {

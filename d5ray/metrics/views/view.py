@@ -12,10 +12,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from d5ray.errors import StorageError, first_line
-from d5ray.metrics.query import quoted
-from d5ray.metrics.reader import Run
-from d5ray.metrics.schema import TABLES
-from d5ray.metrics.views.growing import Growing
+from d5ray.metrics.queries.sql import quoted
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.schema import TABLES
+from d5ray.metrics.views.growing_streams import Growing
 
 LARGE = ("samples", "events")
 

@@ -15,8 +15,8 @@ METRIC = "operator_time"
 class OperatorTimes(GraphEvent):
     """Keeps the time of every call; `table()` has a row for each operator and direction.
 
-    recorder: a `d5ray.metrics.recorder.Recorder`; every call becomes a row of `operator_time` there, with
-    the pass as its step and node and direction as its scope.
+    recorder: a `d5ray.metrics.record.recorder.Recorder`; every call becomes a row of `operator_time` there,
+    with the pass as its step and node and direction as its scope.
     """
 
     def __init__(self, recorder: Any = None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from d5ray.errors import OperatorError, StorageError
-from d5ray.metrics.folders import check_writable, home
+from d5ray.metrics.record.folders import check_writable, home
 from d5ray.operators.compiled.compilers import Compiler, processor
 from d5ray.operators.compiled.messages import complaints, readable
 from d5ray.operators.compiled.source import Source

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 from d5ray.errors import DataError
-from d5ray.metrics.folders import make_folder
+from d5ray.metrics.record.folders import make_folder
 from d5ray.training.datasets.files import md5_of
 from d5ray.training.datasets.published import ADDRESSES, CHECKSUMS
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.checks import check_count, check_number
-from d5ray.metrics.precision import overlap
+from d5ray.metrics.definitions.average_precision import overlap
 from d5ray.training.datasets.dataset import Dataset, Split
 
 KINDS: Final = ("circle", "square", "triangle")

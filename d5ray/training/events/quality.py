@@ -6,8 +6,8 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.metrics.qualities import AREA
-from d5ray.metrics.ranking import area_under_curve
+from d5ray.metrics.definitions.qualities import AREA
+from d5ray.metrics.definitions.ranking import area_under_curve
 from d5ray.training.events.event import Event, check_evaluates
 from d5ray.training.events.moment import Moment
 from d5ray.training.loader import pieces_to_test

@@ -10,8 +10,8 @@ from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Section, Table
 from d5ray.dashboards.report.quantities import Unit, unit_of
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.metrics.definitions import StepTime
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.catalogue import StepTime
+from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.views.steps import PARTS, parts_of_agents
 
 if TYPE_CHECKING:

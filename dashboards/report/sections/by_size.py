@@ -13,9 +13,9 @@ from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Member, Subject
 from d5ray.dashboards.studies import Scope
 from d5ray.distributed.network_cost import fit
-from d5ray.metrics.exchanges import ALLREDUCE_TIME
-from d5ray.metrics.side_by_side import contenders, time_of
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME
+from d5ray.metrics.definitions.side_by_side import contenders, time_of
+from d5ray.metrics.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

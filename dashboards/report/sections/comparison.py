@@ -10,8 +10,8 @@ from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Se
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.metrics.comparison import METRICS, Comparison, compare
-from d5ray.metrics.differences import BAD, GOOD, TOLERANCE, Difference
+from d5ray.metrics.judge.comparison import METRICS, Comparison, compare
+from d5ray.metrics.judge.differences import BAD, GOOD, TOLERANCE, Difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -10,7 +10,7 @@ from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Section
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject
-from d5ray.metrics.views.courses import Over, course
+from d5ray.metrics.views.time_series import Over, course
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -14,7 +14,7 @@ from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Note, Section
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Member, Subject
-from d5ray.metrics.operators import OPERATOR_TIME, PEAK_BYTE_RATE, PEAK_FLOP_RATE, peak
+from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, PEAK_BYTE_RATE, PEAK_FLOP_RATE, peak
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -10,8 +10,15 @@ from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Note, Section, Table
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.metrics.scaling import SAME, Efficiency, Steps, StrongEfficiency, WeakEfficiency, steps_of
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.scaling import (
+    SAME,
+    Efficiency,
+    Steps,
+    StrongEfficiency,
+    WeakEfficiency,
+    steps_of,
+)
+from d5ray.metrics.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

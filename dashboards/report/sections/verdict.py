@@ -12,10 +12,10 @@ from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Se
 from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject, listed
 from d5ray.dashboards.terminal import notes
-from d5ray.metrics.asynchrony import AsynchronousThroughput
-from d5ray.metrics.criteria import Criterion, Metric
-from d5ray.metrics.definitions import CATALOGUE, Throughput, Verdict
-from d5ray.metrics.statistics import Estimate
+from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput
+from d5ray.metrics.definitions.catalogue import CATALOGUE, Throughput, Verdict
+from d5ray.metrics.judge.criteria import Criterion, Metric
+from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.views.verdicts import so_far
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from d5ray.errors import AccessError, D5Error, first_line
-from d5ray.metrics.environment import d5ray_version
-from d5ray.metrics.reader import Run
+from d5ray.metrics.probes.environment import d5ray_version
+from d5ray.metrics.record.reader import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking import origin as check_origin
 from d5ray.recipes.engine.checking import rows as check_rows

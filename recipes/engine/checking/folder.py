@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 import pyarrow as pa
 
 from d5ray.errors import StorageError
-from d5ray.metrics.reader import Run
+from d5ray.metrics.record.reader import Run
 
 Tables = Mapping[str, pa.Table]
 MOST_TEXT = 60  # characters of a value

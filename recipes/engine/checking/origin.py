@@ -14,9 +14,9 @@ from d5ray import archive
 from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
-from d5ray.metrics.environment import d5ray_version
-from d5ray.metrics.keepsakes import EXPERIMENT, PICKLED, kept_parameters, sha256_of
-from d5ray.metrics.side_by_side import UNAVAILABLE
+from d5ray.metrics.definitions.side_by_side import UNAVAILABLE
+from d5ray.metrics.probes.environment import d5ray_version
+from d5ray.metrics.record.artifacts import EXPERIMENT, PICKLED, kept_parameters, sha256_of
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking.folder import Folder, short
 from d5ray.recipes.engine.recipe import Recipe

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.metrics.definitions import CATALOGUE
+from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.recipes.engine.checking.folder import MOST_SHOWN, Folder
 
 AGENT = re.compile(r"TrainingAgent\(rank=(\d+)\)")

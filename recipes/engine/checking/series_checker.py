@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from d5ray.errors import AccessError, D5Error
-from d5ray.metrics.comparable import incomparable
-from d5ray.metrics.reader import Run, list_runs
-from d5ray.metrics.series import Series
+from d5ray.metrics.judge.comparable import incomparable
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.recipes.engine.checking import checker
 from d5ray.recipes.engine.checking.verdicts import described, verdicts_of
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from d5ray.metrics.criteria import Criterion, Verdict
-from d5ray.metrics.kept_criteria import criterion_of, is_away
+from d5ray.metrics.judge.criteria import Criterion, Verdict
+from d5ray.metrics.judge.stored_criteria import criterion_of, is_away
 from d5ray.recipes.engine.checking.folder import Folder, Tables
 from d5ray.recipes.engine.recipe import overall
 

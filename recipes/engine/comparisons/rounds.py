@@ -9,17 +9,17 @@ from typing import Any
 
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards import terminal
-from d5ray.metrics import store
-from d5ray.metrics.comparable import DATA
-from d5ray.metrics.criteria import Criterion, Metric
-from d5ray.metrics.definitions import catalogue_rows
-from d5ray.metrics.environment import capture
-from d5ray.metrics.files import storing
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.side_by_side import UNAVAILABLE, scope_of
-from d5ray.metrics.stopping import Looks
-from d5ray.metrics.summary import STOPPED
+from d5ray.metrics.definitions.catalogue import catalogue_rows
+from d5ray.metrics.definitions.side_by_side import UNAVAILABLE, scope_of
+from d5ray.metrics.judge.comparable import DATA
+from d5ray.metrics.judge.criteria import Criterion, Metric
+from d5ray.metrics.judge.summary import STOPPED
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.record import store
+from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.statistics.sequential_stopping import Looks
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol, final
 
-from d5ray.metrics.stopping import StoppingRule
+from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 
 SAMPLE_SECONDS = 0.01  # that one value should cover at least: shorter operations are repeated for it
 FEWEST, MOST = 5, 40  # values

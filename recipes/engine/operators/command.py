@@ -65,7 +65,7 @@ def operators(
     )
     from d5ray.dashboards import operators as shown  # noqa: PLC0415 - quick for those who only want help
     from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.exports import catalogue  # noqa: PLC0415
+    from d5ray.metrics.exports import catalogue  # noqa: PLC0415
     from d5ray.recipes.engine.operators import runs as bench_runs  # noqa: PLC0415 - imports Ray
 
     if to is not None:

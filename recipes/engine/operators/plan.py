@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Final, final
 
 from d5ray.actors.operator_executor import FEWEST, WARMUPS
-from d5ray.metrics.statistics import fewest_samples
+from d5ray.metrics.statistics.intervals import fewest_samples
 from d5ray.ops.problem import Problem
 
 MEMORY_SHARE: Final = 0.5  # of what is free, for one problem

@@ -20,12 +20,8 @@ from d5ray.actors.operator_executor import OperatorExecutor, Outcome
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards import operators, roofline_picture, terminal
 from d5ray.errors import AgentError, first_line
-from d5ray.metrics import store
-from d5ray.metrics.definitions import catalogue_rows
-from d5ray.metrics.environment import capture
-from d5ray.metrics.files import storing
-from d5ray.metrics.mirrored import EXECUTOR
-from d5ray.metrics.operators import (
+from d5ray.metrics.definitions.catalogue import catalogue_rows
+from d5ray.metrics.definitions.operator_calls import (
     OF_OPERATORS,
     OPERATOR_TIME,
     PEAK_BYTE_RATE,
@@ -34,9 +30,13 @@ from d5ray.metrics.operators import (
     operator_rows,
     peak,
 )
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.side_by_side import times_by_pair
+from d5ray.metrics.definitions.side_by_side import times_by_pair
+from d5ray.metrics.exports.exported_metrics import EXECUTOR
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.record import store
+from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.operators.measurement import OperatorBench
 from d5ray.recipes.engine.operators.plan import MEMORY_SHARE, Plan, fitting, what_was_short
 

@@ -16,10 +16,10 @@ from d5ray.dashboards.report.quantities import spread, told, unit_of
 from d5ray.dashboards.report.sections import by_size, rooflines, verdict
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Subject, subject_of
-from d5ray.metrics.criteria import Verdict
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.statistics import Estimate
-from d5ray.metrics.store import RunWriter
+from d5ray.metrics.judge.criteria import Verdict
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.store import RunWriter
+from d5ray.metrics.statistics.intervals import Estimate
 
 LINKS = {"shared_memory[2]": (1e-5, 1e-10), "gloo[2]": (3e-4, 6e-10)}  # α in s, β in s/B
 SIZES = {"4 B": 4, "64 kB": 64e3, "1 MB": 1e6, "10 MB": 1e7}

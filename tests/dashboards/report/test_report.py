@@ -30,13 +30,13 @@ from d5ray.dashboards.report.sections.convergence import Curve, together
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.distributed.simulation.compute import LogNormalTime
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.metrics.comparison import compare
-from d5ray.metrics.definitions import StepTime, TestAccuracy
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.scaling import Steps
-from d5ray.metrics.schema import table_of
-from d5ray.metrics.series import Series, joined
-from d5ray.metrics.store import Run, RunWriter
+from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
+from d5ray.metrics.definitions.scaling import Steps
+from d5ray.metrics.judge.comparison import compare
+from d5ray.metrics.judge.series import Series, joined
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.simulator import simulate
 
 CRITERIA = (TestAccuracy() >= 0.5, StepTime() <= 0.0012)

@@ -72,7 +72,7 @@ def test_nothing_lies_in_the_folder_while_a_group_works(groups: Former) -> None:
 LEAVER = """
 import os, signal, sys
 from contextlib import ExitStack
-from d5ray.distributed.shared import segments
+from d5ray.distributed.communicators.shared_memory import segments
 with ExitStack() as stack:
     print(segments._offer(stack, 8192).decode(), flush=True)
     sys.stdin.read()

@@ -264,7 +264,7 @@ def test_closing_ends_a_wait_in_the_background(groups: Former) -> None:
 MEMBER = """
 import sys
 import numpy as np
-from d5ray.distributed import backends
+from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.communicators.shared_memory.doorbell import NAP_SECONDS
 from d5ray.distributed.topologies.topology import Ring

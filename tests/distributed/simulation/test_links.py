@@ -15,8 +15,8 @@ from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.links import Links, Wires
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.recorder import Recorder
-from d5ray.metrics.schema import EVENTS, SAMPLES
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import EVENTS, SAMPLES
 from d5ray.training.pace import Pace, Slowness
 from tests.agents import Rows
 

@@ -1,0 +1,1 @@
+"""What nobody foresaw: one sentence for people, the traceback in a file"""

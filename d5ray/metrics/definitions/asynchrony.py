@@ -1,0 +1,296 @@
+"""Metrics of agents that do not wait for each other: how old what they use is, what they wait for"""
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from d5ray.metrics.definitions.families import TotalOfAnAgent
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.estimates import Floats, Rows, of_each_run
+from d5ray.metrics.statistics.intervals import Estimate
+
+PROBED = 64  # coordinates by which the distance between models is estimated
+
+
+@final
+class Staleness(Metric):
+    """The updates that a pushed gradient's agent had not seen, mean over pushes; an exact fact of the run.
+
+    With several shards the mean over them. The histogram: `d5ray show RUN`, or
+    `d5ray sql RUN "select value, count(*) from samples where metric = 'staleness' group by 1 order by 1"`.
+    """
+
+    name = "staleness"
+    unit = "1"
+    direction = "min"
+    kind = "count"
+    aggregation = "mean over pushes"
+    description = "updates of the servers' parameters since the agent of a pushed gradient read them"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return _fact(run, self.name, np.mean)
+
+
+@final
+class ClockGap(Metric):
+    """The pushes by which an agent was ahead of the slowest, at most; an exact fact of the run."""
+
+    name = "clock_gap"
+    unit = "1"
+    direction = "min"
+    kind = "count"
+    aggregation = "largest over steps and agents"
+    description = "pushes by which an agent is ahead of the slowest when the servers answer it"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return _fact(run, self.name, np.max)
+
+
+@final
+class ServerQueue(Metric):
+    """The requests that waited at a shard when another came, on average; an exact fact of the run."""
+
+    name = "server_queue"
+    unit = "1"
+    direction = "min"
+    kind = "count"
+    aggregation = "mean over requests"
+    description = "requests that wait at a parameter server when another one comes"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return _fact(run, self.name, np.mean)
+
+
+@final
+class ParameterVersion(Metric):
+    """The updates that the servers had made when they were read last."""
+
+    name = "parameter_version"
+    unit = "1"
+    direction = "max"
+    kind = "count"
+    aggregation = "largest over steps and agents"
+    description = "updates of the servers' parameters so far, the mean over shards, as an agent read them"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return _fact(run, self.name, np.max)
+
+
+@final
+class ServerWaitTime(TotalOfAnAgent):
+    name = "server_wait_time"
+    unit = "s"
+    description = "the time that an agent's requests waited at the servers, for others or for their turn"
+
+
+@final
+class WindowWaitTime(TotalOfAnAgent):
+    name = "window_wait_time"
+    unit = "s"
+    description = "the time in which an agent averaged with others and reached its own window, waits included"
+
+
+@final
+class LetterWaitTime(TotalOfAnAgent):
+    name = "letter_wait_time"
+    unit = "s"
+    description = "the time that an agent waited for letters of others"
+
+
+@final
+class Pushes(TotalOfAnAgent):
+    name = "pushes"
+    unit = "1"
+    description = "the vectors that an agent pushed to the servers"
+
+
+@final
+class Pulls(TotalOfAnAgent):
+    name = "pulls"
+    unit = "1"
+    description = "the times that an agent read the servers' parameters"
+
+
+@final
+class PushRate(Metric):
+    """Σ over the agents of (pushes / time of its steps), warm-up left out."""
+
+    name = "pushes_per_second"
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    aggregation = "pushes over step time of each agent, sum over agents"
+    description = "vectors that all agents together push to the servers in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return (Pushes.name, "step_time")
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return rate_of_agents(run, Pushes.name)
+
+
+@final
+class PullRate(Metric):
+    """Σ over the agents of (pulls / time of its steps), warm-up left out."""
+
+    name = "pulls_per_second"
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    aggregation = "pulls over step time of each agent, sum over agents"
+    description = "times that all agents together read the servers' parameters in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return (Pulls.name, "step_time")
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return rate_of_agents(run, Pulls.name)
+
+
+@final
+class AsynchronousThroughput(Metric):
+    """Σ over the agents of (samples / time of its steps), warm-up left out: each goes at a pace of its own.
+
+    `Throughput` takes a step to end for all at once, which is right where agents wait for each other.
+    """
+
+    name = "asynchronous_samples_per_second"
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    aggregation = "samples over step time of each agent, sum over agents"
+    description = "training samples that agents of different pace together process in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return ("samples", "step_time")
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return rate_of_agents(run, "samples")
+
+
+@final
+class ConsensusDistance(Metric):
+    """√( Σ_i ‖x_i − x̄‖² / P ) when all agents had made the same number of steps, as a share of ‖x̄‖.
+
+    Estimated from the same 64 random coordinates of all agents, which each records now and then (event
+    `probe`): for coordinates drawn uniformly the ratio is that of the whole vectors but for sampling. Value:
+    at the last step that all recorded; the course is in the events.
+    """
+
+    name = "consensus_distance"
+    unit = "1"
+    direction = "min"
+    kind = "quality"
+    aggregation = "root mean square over agents, last probe"
+    description = "how far the agents' parameters are from their mean, as a share of its norm"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        course = consensus_course(run)
+        if not course:
+            return Estimate(None, reason="unavailable: no step was probed by two agents or more")
+        return Estimate(course[max(course)], n=1, sample_unit="run", exact=True)
+
+
+@final
+class LoadBalance(Metric):
+    """The work of the busiest shard over the mean of all: 1 is even. Work is the time spent on requests.
+
+    From the events `load`, which every parameter server leaves at the end.
+    """
+
+    name = "load_balance"
+    unit = "1"
+    direction = "min"
+    kind = "ratio"
+    aggregation = "largest over mean of the shards"
+    description = "the work of the busiest parameter server, as a multiple of the mean"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        events = run["events"].select(["name", "detail"]).to_pylist()
+        work = [json.loads(e["detail"])["seconds"] for e in events if e["name"] == "load"]
+        if not work or not sum(work):
+            return Estimate(None, reason="unavailable: no parameter server told its load")
+        return Estimate(max(work) * len(work) / sum(work), n=1, sample_unit="run", exact=True)
+
+
+def consensus_course(run: RunTables) -> dict[int, float]:
+    """The consensus distance by step, at those steps that all agents recorded."""
+    events = run["events"]
+    values: dict[int, dict[int, list[float]]] = defaultdict(dict)
+    for event in events.select(["name", "rank", "step", "detail"]).to_pylist():
+        if event["name"] == "probe":
+            values[event["step"]][event["rank"]] = json.loads(event["detail"])["values"]
+    agents = max(map(len, values.values()), default=0)
+    course = {}
+    for step, by_rank in values.items():
+        if len(by_rank) == agents > 1:
+            course[step] = distance_of([by_rank[rank] for rank in sorted(by_rank)])
+    return course
+
+
+def distance_of(values: Sequence[Sequence[float]]) -> float:
+    """The consensus distance of the values (agents, coordinates); 0 is consensus."""
+    return math.sqrt(float((distances(np.array(values)) ** 2).mean()))
+
+
+def distances(x: Floats) -> Floats:
+    """‖x_i − x̄‖ / ‖x̄‖ of each agent (agents,), given x (agents, coordinates); ‖x_i − x̄‖ where x̄ is 0."""
+    mean = x.mean(axis=0)
+    size = math.sqrt(float((mean**2).sum()))
+    apart: Floats = np.sqrt(((x - mean) ** 2).sum(axis=1))
+    return apart / size if size else apart
+
+
+def is_asynchronous(run: RunTables) -> bool:
+    """Whether the run's agents did not wait for each other."""
+    return "train" in set(run["events"]["name"].to_pylist())
+
+
+def staleness_histogram(run: RunTables) -> dict[int, int]:
+    """How many pushed gradients lacked so many updates, from 0 up; of several shards each counts."""
+    found: Counter[int] = Counter()
+    for event in run["events"].select(["name", "detail"]).to_pylist():
+        if event["name"] in ("push", "push_pull"):
+            found.update(
+                staleness for staleness in json.loads(event["detail"])["staleness"] if staleness >= 0
+            )
+    return dict(sorted(found.items()))
+
+
+def rate_of_agents(run: RunTables, metric: str) -> Estimate:
+    """Σ over the agents of (Σ of the metric / Σ step_time) in phase 'train'; an exact fact of each run."""
+    amounts, times = Rows(run, metric, "train"), Rows(run, "step_time", "train")
+    for rows, name in ((amounts, metric), (times, "step_time")):
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(name))
+    totals: dict[int, float] = defaultdict(float)
+    for number in np.unique(times.run):
+        for agent in np.unique(times.agent[times.run == number]):
+            seconds = times.value[(times.run == number) & (times.agent == agent)].sum()
+            amount = amounts.value[(amounts.run == number) & (amounts.agent == agent)].sum()
+            totals[int(number)] += float(amount / seconds) if seconds else math.inf
+    runs = np.array(sorted(totals), np.int64)
+    return of_each_run(runs, np.array([totals[int(n)] for n in runs]), np.max)
+
+
+def _fact(run: RunTables, metric: str, reduce: object) -> Estimate:
+    rows = Rows(run, metric, "train")
+    if not len(rows):
+        return Estimate(None, reason=rows.why_none(metric))
+    return of_each_run(rows.run, rows.value, reduce)  # type: ignore[arg-type]

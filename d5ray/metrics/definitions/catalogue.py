@@ -1,0 +1,286 @@
+"""The metrics that d5ray measures itself, and the catalogue of them by name."""
+
+from itertools import pairwise
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.definitions.asynchrony import (
+    AsynchronousThroughput,
+    ClockGap,
+    ConsensusDistance,
+    LetterWaitTime,
+    LoadBalance,
+    ParameterVersion,
+    PullRate,
+    Pulls,
+    Pushes,
+    PushRate,
+    ServerQueue,
+    ServerWaitTime,
+    Staleness,
+    WindowWaitTime,
+)
+from d5ray.metrics.definitions.balance import Imbalance
+from d5ray.metrics.definitions.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
+from d5ray.metrics.definitions.latency import InferenceTime
+from d5ray.metrics.definitions.pipelines import PIPELINES
+from d5ray.metrics.definitions.qualities import (
+    AreaUnderCurve,
+    AveragePrecision50,
+    MeanAveragePrecision,
+    TestReturn,
+)
+from d5ray.metrics.definitions.resources import (
+    ControlGroupPeakMemory,
+    DeviceEnergy,
+    DevicePeakMemory,
+    DeviceUtilisation,
+    Energy,
+    EnergyAboveIdle,
+    MemoryEnergy,
+    NodeTime,
+    ProcessorEnergy,
+    ProcessorUtilisation,
+    ProcessPeakMemory,
+    ProcessUtilisation,
+)
+from d5ray.metrics.judge.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
+from d5ray.metrics.statistics.estimates import (
+    Rows,
+    edges_of,
+    last_of_each,
+    of_each_run,
+    one_by_one,
+    over_runs,
+    over_steps,
+    side_by_side,
+)
+from d5ray.metrics.statistics.intervals import Estimate
+from d5ray.metrics.statistics.time_series import Quotient
+
+__all__ = [
+    "CATALOGUE", "BackwardTime", "BytesReceived", "BytesSent", "Criterion", "DataTime", "Estimate",
+    "EvaluationTime", "ExchangeTime", "ForwardTime", "Loss", "MessagesSent", "Metric",
+    "PredictedExchangeTime", "RecordTime", "Relation", "RunTables",
+    "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput",
+    "UpdateTime", "Verdict", "as_criterion", "catalogue_rows", "metric_named",
+]  # fmt: skip
+
+
+@final
+class StepTime(TimeOfAStep):
+    name = "step_time"
+    description = "one training step, from fetching the batch to recording the result"
+
+
+@final
+class DataTime(TimeOfAStep):
+    name = "data_time"
+    description = "the part of a step that fetches the batch"
+
+
+@final
+class ForwardTime(TimeOfAStep):
+    name = "forward_time"
+    description = "the part of a step that computes the loss"
+
+
+@final
+class BackwardTime(TimeOfAStep):
+    name = "backward_time"
+    description = "the part of a step that computes the gradient"
+
+
+@final
+class ExchangeTime(TimeOfAStep):
+    name = "exchange_time"
+    description = "the part of a step that communicates, including the wait for others"
+
+
+@final
+class PredictedExchangeTime(TimeOfAStep):
+    name = "predicted_exchange_time"
+    description = "exchange_time as latency and bandwidth predict it, see d5ray doctor --network"
+
+
+@final
+class UpdateTime(TimeOfAStep):
+    name = "update_time"
+    description = "the part of a step that changes the parameters"
+
+
+@final
+class RecordTime(TimeOfAStep):
+    name = "record_time"
+    description = "the part of a step that measuring itself takes"
+
+
+@final
+class TestAccuracy(LastEvaluation):
+    __test__: ClassVar[bool] = False  # a metric, not a test class, whatever the name makes pytest think
+    name = "test_accuracy"
+    direction = "max"
+    description = "the share of the test set that is classified correctly"
+
+
+@final
+class TestLoss(LastEvaluation):
+    __test__: ClassVar[bool] = False
+    name = "test_loss"
+    direction = "min"
+    description = "the mean loss over the test set"
+
+
+@final
+class BytesSent(TotalOfAnAgent):
+    name = "bytes_sent"
+    unit = "B"
+    description = "the bytes that an agent sent in training steps"
+
+
+@final
+class BytesReceived(TotalOfAnAgent):
+    name = "bytes_received"
+    unit = "B"
+    description = "the bytes that an agent received in training steps"
+
+
+@final
+class MessagesSent(TotalOfAnAgent):
+    name = "messages_sent"
+    unit = "1"
+    description = "the messages that an agent sent in training steps"
+
+
+@final
+class Loss(Metric):
+    """The training loss at each rank's last step, as the mean over the ranks; an exact fact of the run."""
+
+    name = "loss"
+    unit = "1"
+    direction = "min"
+    kind = "quality"
+    aggregation = "last step of each rank, mean over ranks"
+    description = "the mean loss over a training batch"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        rows = Rows(run, self.name)
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.name))
+        last = last_of_each(rows.run, rows.rank)
+        return of_each_run(rows.run[last], rows.value[last], np.mean)
+
+
+@final
+class EvaluationTime(Metric):
+    """One evaluation, as the largest over the ranks; evaluations lie an epoch apart and count one by one."""
+
+    name = "evaluation_time"
+    unit = "s"
+    direction = "min"
+    kind = "cost"
+    aggregation = "largest over ranks, median over evaluations"
+    description = "one evaluation on the test set"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        rows = Rows(run, self.name, "test")
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.name))
+        runs, _, seconds = rows.per(evaluation_of(rows), np.maximum)
+        edges = edges_of(runs)
+        if len(edges) > 2:
+            return over_runs([float(np.median(seconds[a:b])) for a, b in pairwise(edges)])
+        return one_by_one(seconds.tolist(), "evaluation")
+
+
+@final
+class Throughput(Metric):
+    """Σ samples / Σ time, of all agents together.
+
+    The time of a step is that of its slowest rank. A ratio of sums, because the mean of rates would count
+    fast steps too often (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rule 3).
+    """
+
+    name = "samples_per_second"
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    aggregation = "sum of samples over sum of step times"
+    description = "training samples that all agents together process in a second"
+
+    def reads(self) -> tuple[str, ...]:
+        return (SamplesSeen.name, StepTime.name)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        samples, times = Rows(run, SamplesSeen.name, "train"), Rows(run, StepTime.name, "train")
+        for rows, metric in ((samples, SamplesSeen.name), (times, StepTime.name)):
+            if not len(rows):
+                return Estimate(None, reason=rows.why_none(metric))
+        runs, work, seconds = side_by_side(samples, times)
+        if not len(work):
+            return Estimate(None, reason="unavailable: no step has both samples and step_time")
+        if not seconds.any():
+            return Estimate(None, reason="unavailable: the steps took no time")
+        return over_steps(runs, Quotient(work, seconds), "steps")
+
+
+@final
+class SamplesSeen(Metric):
+    """The training samples of all agents and steps, warm-up included; an exact fact of the run."""
+
+    name = "samples"
+    unit = "1"
+    direction = "max"
+    kind = "count"
+    aggregation = "sum over steps and agents"
+    description = "training samples in a step's batch"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def estimate(self, run: RunTables) -> Estimate:
+        rows = Rows(run, self.name)
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.name))
+        return of_each_run(rows.run, rows.value, np.sum)
+
+
+CATALOGUE: dict[str, type[Metric]] = {
+    metric.name: metric
+    for metric in (
+        Loss, TestAccuracy, TestLoss, MeanAveragePrecision, AveragePrecision50, AreaUnderCurve, TestReturn,
+        StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
+        PredictedExchangeTime, UpdateTime,
+        RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
+        Staleness, ClockGap, ServerQueue, ParameterVersion, ServerWaitTime, WindowWaitTime, LetterWaitTime,
+        Pushes, Pulls, PushRate, PullRate, ConsensusDistance, LoadBalance, AsynchronousThroughput,
+        Imbalance, InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
+        ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
+        NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle, *PIPELINES,
+    )
+}  # fmt: skip
+
+
+def metric_named(name: str) -> Metric:
+    """The built-in metric `name`; ConfigurationError names the nearest one if there is none.
+
+    >>> metric_named("step_time").unit
+    's'
+    """
+    if name not in CATALOGUE:
+        raise ConfigurationError(f"There is no metric {name!r}: {nearest(name, CATALOGUE)}")
+    return CATALOGUE[name]()
+
+
+def catalogue_rows() -> list[dict[str, Any]]:
+    """The built-in metrics as rows of the table `metrics`."""
+    columns = ("name", "unit", "direction", "kind", "aggregation", "description")
+    return [{column: getattr(metric, column) for column in columns} for metric in CATALOGUE.values()]

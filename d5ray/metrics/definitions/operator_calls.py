@@ -1,0 +1,220 @@
+"""Metrics of operators: the time of a call, its rates, and their share of what the machine can do
+
+Rows of `samples` name in `scope` the framework and the problem, `torch gemm 1760×16×1760 NN`, and in `rep`
+the fresh process. A share is of the roofline (Williams, Waterman and Patterson, doi 10.1145/1498765.1498785):
+the least time that the measured peaks of this machine allow, over the time that was taken. It can be above 1:
+the operands lay in a cache, or an algorithm does without some of the operations that the definition counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import pyarrow.compute as pc
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.definitions.side_by_side import (
+    OF_RATIOS,
+    contenders,
+    over_processes,
+    time_of,
+    time_ratio,
+    times_by_pair,
+)
+from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.statistics.intervals import Estimate
+
+OPERATOR_TIME: Final = "operator_time"
+FLOP_RATE: Final = "flop_rate"
+BYTE_RATE: Final = "byte_rate"
+SHARE_OF_PEAK: Final = "share_of_peak"
+PEAK_FLOP_RATE: Final = "peak_flop_rate"
+PEAK_BYTE_RATE: Final = "peak_byte_rate"
+OURS, NATIVE = "d5ray", "native"  # the sides of an operator under one framework
+OF_CALLS: Final = "median over calls in each process, median over fresh processes"
+
+
+@dataclass(frozen=True)
+class OfAnOperator(Metric):
+    """Something of one problem under one framework, by the scope of its rows."""
+
+    contender: str
+
+    aggregation = OF_CALLS
+
+    @final
+    def estimate(self, run: RunTables) -> Estimate:
+        return time_of(run, self.name, self.contender)
+
+
+@final
+@dataclass(frozen=True)
+class OperatorTime(OfAnOperator):
+    name = OPERATOR_TIME
+    unit = "s"
+    direction = "min"
+    kind = "cost"
+    description = "one call of an operator, the device synchronised"
+
+
+@final
+@dataclass(frozen=True)
+class FlopRate(OfAnOperator):
+    name = FLOP_RATE
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    description = "floating-point operations of the operator's definition a second"
+
+
+@final
+@dataclass(frozen=True)
+class ByteRate(OfAnOperator):
+    name = BYTE_RATE
+    unit = "B/s"
+    direction = "max"
+    kind = "rate"
+    description = "bytes that an operator must move at least, a second"
+
+
+@final
+@dataclass(frozen=True)
+class ShareOfPeak(OfAnOperator):
+    name = SHARE_OF_PEAK
+    unit = "1"
+    direction = "max"
+    kind = "ratio"
+    description = (
+        "the least time that this machine's measured peaks allow, over the time of a call; above 1 where the "
+        "operands lie in a cache, or an algorithm does without operations that the definition counts"
+    )
+
+
+@final
+@dataclass(frozen=True)
+class PeakFlopRate(OfAnOperator):
+    name = PEAK_FLOP_RATE
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+    description = "floating-point operations a second in a square product of matrices"
+
+
+@final
+@dataclass(frozen=True)
+class PeakByteRate(OfAnOperator):
+    name = PEAK_BYTE_RATE
+    unit = "B/s"
+    direction = "max"
+    kind = "rate"
+    description = "bytes read and written a second where an array is copied that no cache holds"
+
+
+@dataclass(frozen=True)
+class OverNative(Metric):
+    """A call through d5ray beside the framework's own, both in one process in turn.
+
+    contender: the framework, with its process; problem: by its name.
+    """
+
+    contender: str
+    problem: str
+
+    direction = "min"
+
+    @final
+    def sides(self) -> tuple[str, str]:
+        """The scopes of both."""
+        ours, native = (f"{self.contender} {self.problem} {side}" for side in (OURS, NATIVE))
+        return ours, native
+
+
+@final
+@dataclass(frozen=True)
+class OperatorTimeRatio(OverNative):
+    """How many times as long a call through d5ray takes as the framework's own."""
+
+    name = "operator_time_ratio"
+    unit = "1"
+    kind = "ratio"
+    aggregation = OF_RATIOS
+    description = "a call through d5ray over the framework's own at the same sizes"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return time_ratio(run, OPERATOR_TIME, *self.sides())
+
+
+@final
+@dataclass(frozen=True)
+class AddedTime(OverNative):
+    """How much longer a call through d5ray takes than the framework's own."""
+
+    name = "added_time"
+    unit = "s"
+    kind = "cost"
+    aggregation = "median over calls in each process, median of the difference over processes"
+    description = "a call through d5ray less the framework's own at the same sizes"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        ours, native = (times_by_pair(run, OPERATOR_TIME, side) for side in self.sides())
+        added = {pair: ours[pair] - native[pair] for pair in ours.keys() & native.keys()}
+        return over_processes(run, added, self.contender)
+
+
+OF_OPERATORS: Final[Mapping[str, type[OfAnOperator]]] = {
+    kind.name: kind for kind in (OperatorTime, FlopRate, ByteRate, ShareOfPeak, PeakFlopRate, PeakByteRate)
+}
+
+
+def operator_rows() -> list[dict[str, Any]]:
+    """These metrics as rows of the table `metrics`."""
+    columns = ("name", "unit", "direction", "kind", "aggregation", "description")
+    return [{column: getattr(kind, column) for column in columns} for kind in OF_OPERATORS.values()]
+
+
+def labelled(label: str) -> OfAnOperator:
+    """The metric that has this label, `operator_time(contender=torch gemm 1×1×1 NN)`."""
+    name, _, rest = label.partition("(contender=")
+    if name not in OF_OPERATORS:
+        raise ConfigurationError(f"there is no metric {label!r} of operators: {nearest(name, OF_OPERATORS)}")
+    return OF_OPERATORS[name](rest.removesuffix(")"))
+
+
+def times_of_operators(run: RunTables) -> dict[str, float]:
+    """The time of every operator that was measured, by its metric's label; empty for another kind of run."""
+    found = {}
+    for scope in measured(run):
+        metric = OperatorTime(scope)
+        value = metric.estimate(run).value
+        if value is not None:
+            found[metric.label] = value
+    return found
+
+
+def peak(run: RunTables, metric: str) -> tuple[float, str] | None:
+    """The machine's: the largest median of a process, of any framework, and whose it is.
+
+    The largest, since whatever disturbs a process makes it slower than the machine is.
+    """
+    values = {scope: max(times_by_pair(run, metric, scope).values()) for scope in contenders(run, metric)}
+    whose = max(values, key=lambda scope: values[scope], default=None)
+    return None if whose is None else (values[whose], whose)
+
+
+def measured(run: RunTables) -> list[str]:
+    """The scopes of all operators that have a time, in order of appearance; a warm-up alone is none."""
+    samples = run["samples"]
+    for column, wanted in (("metric", OPERATOR_TIME), ("phase", "run")):
+        samples = samples.filter(pc.equal(samples[column], wanted))
+    scopes: list[str] = samples.filter(pc.is_valid(samples["value"]))["scope"].unique().to_pylist()
+    return scopes
+
+
+def missing(run: RunTables) -> dict[str, str]:
+    """The reason by the scope of every operator that was not measured."""
+    samples, there = run["samples"], set(measured(run))
+    rows = samples.filter(
+        pc.and_(pc.equal(samples["metric"], OPERATOR_TIME), pc.is_null(samples["value"], nan_is_null=False))
+    )
+    scopes, reasons = (rows[name].to_pylist() for name in ("scope", "status"))
+    return {scope: why for scope, why in zip(scopes, reasons, strict=True) if scope not in there}

@@ -1,0 +1,132 @@
+"""A run in the schema of benchmarker (Drozd and Matsuoka; github.com/undertherain/benchmarker)
+
+All its keys, with null for what was not measured. `hostname`, `linux`, `shape_x_train` and `time` are those
+of its first published form. Times are of the steps after the warm-up, of the slowest agent: `time_total` is
+their sum and `time_batch` their mean; `time_epoch` is the mean times the steps of an epoch. d5ray's medians
+with intervals have no place in it: export to json for them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from d5ray.metrics.exports.benchmarker_operators import of_operators, operators_benchmarked
+from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, PER_JOULE, POWER, full_name, platform_of
+from d5ray.metrics.exports.exporter import WholeExporter
+from d5ray.metrics.record.reader import Run
+
+
+@final
+class BenchmarkerExporter(WholeExporter):
+    """One JSON file; of a measurement of operators a folder, with a file for each problem and framework."""
+
+    name: ClassVar[str] = "benchmarker"
+    ending: ClassVar[str] = ".benchmarker.json"
+
+    def ending_of(self, run: Run) -> str:
+        return "-benchmarker" if of_operators(run) else self.ending
+
+    def write(self, run: Run, target: Path) -> None:
+        if not of_operators(run):
+            _write(target, benchmarked(run) | {"path_out": str(target.parent)})
+            return
+        target.mkdir()
+        for name, told in operators_benchmarked(run).items():
+            _write(target / f"{name}.json", told | {"path_out": str(target.parent)})
+
+
+def _write(file: Path, told: dict[str, Any]) -> None:
+    text = json.dumps(told, indent=4, sort_keys=True, allow_nan=False) + "\n"
+    file.write_text(text, encoding="utf-8")
+
+
+def benchmarked(run: Run) -> dict[str, Any]:
+    """The document as data; path_out is null."""
+    row, tables = run.row, run.tables()
+    job = json.loads(row["experiment"] or "{}")
+    platform = platform_of(tables["environment"], row["host"])
+    framework = _framework(str(job.get("executor")))
+    kinds = _devices(job.get("executor_kwargs") or {})
+    gpus = [int(kind.partition(":")[2] or 0) for kind in kinds if kind.startswith("cuda")]
+    size = job.get("batch_size")
+    times = _times(tables["samples"], row, job)
+    started = row["started"]
+    return {
+        "framework": framework,
+        "framework_full": full_name(framework, platform),
+        "problem": {
+            "name": job["model"] if isinstance(job.get("model"), str) else row["recipe"],
+            "sample_shape": None,
+            "cnt_samples": times.pop("cnt_samples"),
+            "cnt_batches_per_epoch": times.pop("cnt_batches_per_epoch"),
+            "numerics": None,
+            "precision": None,
+            "gflop_estimated": None,
+            "gflop_measured": None,
+        },
+        "mode": "training",
+        "batch_size": size * row["agents"] if size is not None and row["agents"] is not None else None,
+        "batch_size_per_device": size,
+        "nb_epoch": job.get("epochs"),
+        "nb_gpus": len(gpus),
+        "gpus": gpus,
+        "device": platform.get("gpus") if gpus else platform.get("cpu_model"),
+        "platform": platform,
+        **times,
+        "power": {"sampling_ms": None, **dict.fromkeys(POWER)},
+        "gflop_per_second": None,
+        **dict.fromkeys(PER_JOULE),
+        "start_time": started.isoformat() if started is not None else None,
+        "path_out": None,
+        "hostname": row["host"],
+        "linux": platform.get("os"),
+        "shape_x_train": None,
+        "time": times["time_total"],
+    }
+
+
+def _times(samples: pa.Table, row: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """The counts and times; null where the run recorded no steps of agents."""
+    names = ("time_total", "time_epoch", "time_batch", "time_sample", "samples_per_second")
+    times: dict[str, Any] = dict.fromkeys(("cnt_samples", "cnt_batches_per_epoch", *names))
+    samples = samples.filter(pc.and_(pc.equal(samples["scope"], "agent"), pc.is_valid(samples["value"])))
+    steps = samples.filter(pc.equal(samples["metric"], "step_time"))
+    seen = samples.filter(pc.equal(samples["metric"], "samples"))
+    if not steps.num_rows:
+        return times
+    epochs = pc.max(steps["epoch"]).as_py()
+    if epochs or (row["status"] == "completed" and job.get("epochs") == 1):  # the first one is complete
+        first = seen.filter(pc.equal(seen["epoch"], 0))
+        times["cnt_samples"] = int(pc.sum(first["value"]).as_py() or 0)
+        times["cnt_batches_per_epoch"] = len(first["step"].unique())
+    measured = steps.filter(pc.not_equal(steps["phase"], "warmup"))
+    if not measured.num_rows:
+        return times
+    slowest = measured.group_by(["step"]).aggregate([("value", "max")])["value_max"].to_numpy()
+    total, batch = float(np.sum(slowest)), float(np.mean(slowest))
+    worked = seen.filter(pc.not_equal(seen["phase"], "warmup"))
+    times |= {"time_total": total, "time_batch": batch}
+    if job.get("batch_size"):
+        times["time_sample"] = batch / (job["batch_size"] * row["agents"])
+    if times["cnt_batches_per_epoch"]:
+        times["time_epoch"] = batch * times["cnt_batches_per_epoch"]
+    if total > 0:
+        times["samples_per_second"] = float(pc.sum(worked["value"]).as_py() or 0) / total
+    return times
+
+
+def _framework(executor: str) -> str | None:
+    found = [name for part, name in FRAMEWORKS.items() if f".{part}." in executor]
+    return found[0] if found else None
+
+
+def _devices(executor_kwargs: dict[str, Any]) -> list[str]:
+    """The device of an agent as the frameworks write it."""
+    device = executor_kwargs.get("device")
+    if isinstance(device, dict):
+        return [f"cuda:{device.get('index', 0)}"] if "GPU" in str(device.get("class")) else ["cpu"]
+    return [str(device)] if device else ["cpu"]

@@ -1,0 +1,1 @@
+"""Verdicts: criteria, comparisons of runs, series of runs"""

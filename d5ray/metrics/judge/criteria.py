@@ -1,0 +1,246 @@
+"""What a metric is, the criterion it makes when compared with a number, and the verdict on a run."""
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from d5ray import markup
+from d5ray.canonical import canonical
+from d5ray.checkout import is_benchmark
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.statistics.intervals import Estimate
+from d5ray.metrics.views import notebook
+
+RunTables = Mapping[str, pa.Table]  # from the table's name to the table, as `Run.tables()` returns it
+Relation = Literal[">=", "<="]
+
+KINDS = ("cost", "rate", "ratio", "quality", "count")
+MODEL = "model"  # the source of a value that was computed from other facts instead of measured
+
+# The relation that makes sense for each direction; a metric with a target can be bounded on either side.
+_GOOD: dict[str, tuple[Relation, ...]] = {"max": (">=",), "min": ("<=",), "target": (">=", "<=")}
+
+
+@dataclass(frozen=True)
+class Metric(ABC):
+    """A quantity of a run, with a unit and a direction; `metric >= 0.97` makes a criterion of it."""
+
+    name: ClassVar[str]
+    unit: ClassVar[str]  # SI: s, B, J, W, 1, 1/s
+    direction: ClassVar[Literal["min", "max", "target"]]
+    kind: ClassVar[Literal["cost", "rate", "ratio", "quality", "count"]]
+    aggregation: ClassVar[str]
+    description: ClassVar[str]
+
+    @abstractmethod
+    def estimate(self, run: RunTables) -> Estimate:
+        """What the tables of `run` say about this quantity; `value` is None with a reason if nothing."""
+
+    def reads(self) -> tuple[str, ...]:
+        """The metrics of whose rows this is made; empty where that is not known.
+
+        A recipe that will record none of one of them is refused before anything starts.
+        """
+        return ()
+
+    @final
+    @property
+    def label(self) -> str:
+        """The name, with what tells it from others of its class: `recording_share(contender=d5ray[1])`."""
+        own = ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+        return f"{self.name}({own})" if own else self.name
+
+    def __ge__(self, target: float) -> "Criterion":
+        return Criterion(self, ">=", target)
+
+    def __le__(self, target: float) -> "Criterion":
+        return Criterion(self, "<=", target)
+
+    def __gt__(self, target: float) -> "Criterion":
+        raise ConfigurationError(f"{self} > {target}: a criterion includes its bound, write >= instead of >")
+
+    def __lt__(self, target: float) -> "Criterion":
+        raise ConfigurationError(f"{self} < {target}: a criterion includes its bound, write <= instead of <")
+
+
+@final
+@dataclass(frozen=True)
+class Criterion:
+    """`metric relation target`, for instance `StepTime() <= 0.02`, with the target in the metric's unit."""
+
+    metric: Metric
+    relation: Relation
+    target: float
+
+    def __post_init__(self) -> None:
+        _check_complete(self.metric)
+        if not _is_number(self.target) or not math.isfinite(self.target):
+            raise ConfigurationError(
+                f"{self.metric} {self.relation} {self.target!r}: a criterion needs a finite number "
+                f"in the metric's unit ({self.metric.unit})"
+            )
+        allowed = _GOOD[self.metric.direction]
+        if self.relation not in allowed:
+            better = "larger" if self.metric.direction == "max" else "smaller"
+            raise ConfigurationError(
+                f"{self} points the wrong way: {better} is better for {self.metric.name}, "
+                f"so write {self.metric} {allowed[0]} {self.target}"
+            )
+        object.__setattr__(self, "target", float(self.target))
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.relation} {self.target}"
+
+    def described(self) -> dict[str, Any]:
+        """The criterion as JSON data, for the `runs` table; `criterion_of` makes it again."""
+        return _whose(type(self.metric).__module__) | {
+            "metric": self.metric.name,
+            "arguments": {f.name: canonical(getattr(self.metric, f.name)) for f in fields(self.metric)},
+            "label": self.metric.label,
+            "unit": self.metric.unit,
+            "relation": self.relation,
+            "target": self.target,
+        }
+
+    def judge(self, run: RunTables) -> "Verdict":
+        """PASS if the whole interval is on the good side of the target, FAIL if wholly on the bad side.
+
+        In between the data do not decide, and the verdict is INCONCLUSIVE; so it is without data, and
+        without an interval unless the value is an exact fact of the run. NaN fails.
+        """
+        found = self.metric.estimate(run)
+        verdict, reason = self._decide(found)
+        measured = without_models(run)
+        if measured is not run and self.metric.estimate(measured) != found:
+            verdict, reason = "INCONCLUSIVE", "it rests on values of a model, and only measured ones decide"
+        return Verdict(
+            run_id=_run_id(run),
+            metric=self.metric.label,
+            unit=self.metric.unit,
+            relation=self.relation,
+            target=self.target,
+            value=found.value,
+            low=found.low,
+            high=found.high,
+            n=found.n,
+            sample_unit=found.sample_unit,
+            verdict=verdict,
+            reason=reason,
+        )
+
+    def _decide(self, found: Estimate) -> tuple[Literal["PASS", "FAIL", "INCONCLUSIVE"], str]:
+        if found.value is None:
+            return "INCONCLUSIVE", found.reason or "unavailable"
+        if math.isnan(found.value):
+            return "FAIL", found.reason or "not a number"
+        if found.exact:
+            return ("PASS" if self._holds(found.value) else "FAIL"), found.reason
+        if found.low is None or found.high is None:
+            return "INCONCLUSIVE", found.reason or "no confidence interval"
+        good = [self._holds(found.low), self._holds(found.high)]
+        if all(good):
+            return "PASS", found.reason
+        if not any(good):
+            return "FAIL", found.reason
+        return "INCONCLUSIVE", found.reason or "the target lies inside the confidence interval"
+
+    def _holds(self, value: float) -> bool:
+        return value >= self.target if self.relation == ">=" else value <= self.target
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """A row of the table `verdicts`; `run_id` is empty when several runs were judged together."""
+
+    run_id: str
+    metric: str
+    unit: str
+    relation: Relation
+    target: float
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    sample_unit: str
+    verdict: Literal["PASS", "FAIL", "INCONCLUSIVE"]
+    reason: str
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The verdict as one row for `table_of("verdicts", …)`."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return markup.block(notebook.criteria([self.row]), markup.small(self.reason))
+
+
+def as_criterion(item: object) -> Criterion:
+    """`item` as a criterion; a pair `(metric, number)` is bounded in the metric's own direction.
+
+    Raises ConfigurationError for anything else, and for a pair whose metric could be bounded either way.
+    """
+    if isinstance(item, Criterion):
+        return item
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Metric):
+        metric, target = item
+        allowed = _GOOD[metric.direction]
+        if len(allowed) == 1:
+            return Criterion(metric, allowed[0], target)
+        raise ConfigurationError(f"({metric}, {target}) does not say which side is good: write >= or <=")
+    raise ConfigurationError(
+        f"{item!r} is not a criterion: write a metric with a bound, such as TestAccuracy() >= 0.97"
+    )
+
+
+def _whose(module: str) -> dict[str, Any]:
+    """What is recorded of where a metric is defined: nothing of d5ray's, the module of a benchmark's."""
+    if module.startswith("d5ray."):
+        return {}
+    return {"module": module} if is_benchmark(module) else {"own": True}
+
+
+def _check_complete(metric: Metric) -> None:
+    """Raise `ConfigurationError` where a user's class lacks what a comparison needs to know."""
+    kind = type(metric).__name__
+    for name in ("name", "unit", "direction", "kind", "aggregation", "description"):
+        if not isinstance(getattr(metric, name, None), str):
+            raise ConfigurationError(
+                f"the metric {kind} has no {name}: a metric says {name} = '…' in its class, as StepTime does"
+            )
+    for name, known in (("direction", tuple(_GOOD)), ("kind", KINDS)):
+        if getattr(metric, name) not in known:
+            raise ConfigurationError(
+                f"the metric {kind} has the {name} {getattr(metric, name)!r}: it must be one of "
+                f"{', '.join(map(repr, known))}"
+            )
+
+
+def without_models(run: RunTables) -> RunTables:
+    """The tables without those values of `samples` that a model gave; the same object if there are none."""
+    if "samples" not in run:
+        return run
+    samples = run["samples"]
+    modelled = pc.equal(samples["source"], MODEL)
+    if not pc.any(modelled).as_py():
+        return run
+    return {**run, "samples": samples.filter(pc.invert(modelled))}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _run_id(run: RunTables) -> str:
+    """The run that the tables are about; empty if they are about none, or about several."""
+    for name in ("runs", "samples"):
+        if name in run and run[name].num_rows:
+            names = run[name]["run_id"].unique().to_pylist()
+            return str(names[0]) if len(names) == 1 else ""
+    return ""

@@ -1,0 +1,1 @@
+"""Statistics that assume no distribution: intervals, dependence in time, when to stop"""

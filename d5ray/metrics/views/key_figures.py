@@ -1,0 +1,68 @@
+"""A run in a few figures, and several side by side"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from d5ray.metrics.views.time_series import extent
+from d5ray.metrics.views.view import RunView
+
+FIGURES = pa.schema(
+    [
+        ("run", pa.utf8()), ("status", pa.utf8()), ("verdict", pa.utf8()), ("recipe", pa.utf8()),
+        ("recipe_hash", pa.utf8()), ("seed", pa.int64()), ("agents", pa.int32()), ("steps", pa.int64()),
+        ("seconds", pa.float64()), ("rows", pa.int64()), ("loss", pa.float64()),
+        ("test_accuracy", pa.float64()), ("step_time", pa.float64()),
+        ("samples_per_second", pa.float64()), ("bytes_sent", pa.float64()),
+    ]
+)  # fmt: skip
+
+
+def figures(view: RunView) -> dict[str, Any]:
+    """The row of `FIGURES` for a run, as it is now; None where something was not measured.
+
+    seconds: from the first row to the last. loss: the mean over agents at their last steps. test_accuracy:
+    the worst agent's at the last evaluation. step_time: the median over steps and agents, warm-up left out.
+    samples_per_second: over the whole time of the training. bytes_sent: by all agents.
+    """
+    row = view.row
+    steps = extent(view, "step_time")
+    last = view.one(
+        "SELECT avg(value) AS loss FROM (SELECT arg_max(value, step) AS value FROM samples "
+        "WHERE metric = 'loss' AND value IS NOT NULL GROUP BY rank)"
+    )
+    accuracy = view.one(
+        "SELECT step, min(value) AS value FROM samples WHERE metric = 'test_accuracy' AND value IS NOT NULL "
+        "GROUP BY step ORDER BY step DESC"
+    )
+    median = view.one(
+        "SELECT median(value) AS value FROM samples "
+        "WHERE metric = 'step_time' AND phase <> 'warmup' AND value IS NOT NULL"
+    )
+    sent = view.one("SELECT sum(value) AS value FROM samples WHERE metric = 'bytes_sent'")
+    work = view.one(
+        "SELECT sum(value) AS amount, (max(epoch_ns(t_wall)) - min(epoch_ns(t_wall))) / 1e9 AS seconds "
+        "FROM samples WHERE metric = 'samples'"
+    )
+    whole = view.one(
+        "SELECT count(*) AS rows, (max(epoch_ns(t_wall)) - $origin) / 1e9 AS seconds FROM samples",
+        origin=view.origin,
+    )
+    return {
+        "run": view.name,
+        **{name: row[name] for name in ("status", "verdict", "recipe", "recipe_hash", "seed", "agents")},
+        "steps": None if steps.high is None else int(steps.high) + 1,
+        "seconds": whole.get("seconds"),
+        "rows": whole.get("rows"),
+        "loss": last.get("loss"),
+        "test_accuracy": accuracy.get("value"),
+        "step_time": median.get("value"),
+        "samples_per_second": work["amount"] / work["seconds"] if work.get("seconds") else None,
+        "bytes_sent": sent.get("value"),
+    }
+
+
+def side_by_side(views: Sequence[RunView]) -> pa.Table:
+    """A row of `FIGURES` for each of several runs. Equal `recipe_hash`es: their FIXED parts are the same."""
+    return pa.Table.from_pylist([figures(view) for view in views], schema=FIGURES)

@@ -1,0 +1,128 @@
+"""Claims about what can be compared: the same FIXED part and the same data, said alike wherever it is said"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray import checkout
+from d5ray.actors.run_row import RunOrigin
+from d5ray.dashboards.report import writing
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.judge.comparable import DATA, data_of, incomparable
+from d5ray.metrics.judge.comparison import compare
+from d5ray.metrics.record.store import Run
+from d5ray.recipes.engine import library, seeds
+from d5ray.recipes.engine.checking.series_checker import violations
+from d5ray.recipes.engine.recipe import Recipe
+from tests.conftest import d5ray
+from tests.recipes.test_seeds import Simulated, only_series
+
+FIXED: dict[str, Any] = {"model": "mlp", "epochs": 1, "batch_size": 512}
+DIGITS = d5.load_dataset("digits")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    return tmp_path
+
+
+def ran(**data: Any) -> Run:
+    """A run of a recipe that leaves the data open."""
+    recipe = Recipe.of(FIXED, {"optimizer": d5.SGD(0.1)} | data, [], name="open")
+    with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described())) as group:
+        group.train(1, progress=False)
+    return Run(group.folder)
+
+
+def test_the_hash_of_the_data_is_that_of_the_arrays() -> None:
+    """However they were given: by name, or as arrays; another split of the same digits is other data."""
+    named, given = ran(dataset="digits"), ran(dataset=DIGITS)
+    other = ran(dataset="digits", dataset_kwargs={"split_seed": 5})
+    assert data_of(named) == data_of(given) == {DATA: DIGITS.fingerprint}
+    assert data_of(other) != data_of(named)
+    assert incomparable([named, given]) == ()
+
+
+def test_equal_hashes_on_other_data_are_incomparable(own_home: Path) -> None:
+    """The function says why, and what compares, reports and checks says the same."""
+    one, other = ran(dataset="digits"), ran(dataset="digits", dataset_kwargs={"split_seed": 5})
+    assert one.row["recipe_hash"] == other.row["recipe_hash"]
+    (reason,) = incomparable([one, other])
+    assert reason.startswith("dataset_sha256: ") and one.name in reason and other.name in reason
+    assert compare([one], [other]).incomparable == (reason,)
+    done = d5ray("compare", one.name, other.name, env={"D5RAY_HOME": str(own_home)})
+    assert (done.code, "incomparable" in done.out, "dataset_sha256" in done.out) == (2, True, True)
+    writing.write([one.name, other.name], own_home / "report.md")
+    assert "not comparable" in (own_home / "report.md").read_text()
+
+
+def test_the_page_says_the_same() -> None:
+    """Side by side, two runs on other data are said to be no match, with the reason."""
+    from d5ray.dashboards.page import live  # noqa: PLC0415 - an extra
+    from d5ray.dashboards.page.charts import Look  # noqa: PLC0415
+    from d5ray.dashboards.page.runs import Runs  # noqa: PLC0415
+
+    one, other, same = ran(dataset="digits"), ran(dataset=noisy()), ran(dataset=DIGITS)
+    runs = Runs(one.folder.parent)
+    try:
+        told = str(live.live("beside", runs.get(one.name), Look(others=(runs.get(other.name),))))
+        agree = str(live.live("beside", runs.get(one.name), Look(others=(runs.get(same.name),))))
+    finally:
+        runs.close()
+    assert "They cannot be compared" in told and "dataset_sha256" in told
+    assert "they can be compared" in agree
+
+
+def noisy() -> d5.Dataset:
+    inputs = DIGITS.train.inputs.copy()
+    inputs[0, 0, 0, 0] += np.float32(1e-6)
+    return d5.Dataset("digits", d5.Split(inputs, DIGITS.train.labels), DIGITS.test, DIGITS.classes)
+
+
+def test_a_series_on_other_data_breaks_a_rule(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of it, whose data are said to be others."""
+    recipe = Recipe.of({"job": Simulated, "hidden": 8}, {}, [d5.TestAccuracy() >= 0.01], name="simulated")
+    seeds.run(recipe, 2, address=None, quiet=True)
+    series = only_series()
+    assert violations(series) == []
+    from d5ray.metrics.record.store import RunWriter  # noqa: PLC0415
+
+    run = series.runs[1]
+    facts = run.tables()["environment"].to_pylist()
+    changed = [fact | {"value": "0" * 64} if fact["key"] == DATA else fact for fact in facts]
+    from d5ray.metrics.record.schema import table_of  # noqa: PLC0415
+
+    RunWriter(run.folder.parent, run.name).write_table("environment", table_of("environment", changed))
+    assert any(
+        "cannot be compared, since these differ: dataset_sha256" in text for text in violations(series)
+    )
+
+
+@pytest.mark.parametrize("name", [*library.shipped(), *checkout.names()])
+def test_a_shipped_recipe_fixes_its_data(name: str) -> None:
+    """No part of the data can be set: another set, an option of it, or its options as a whole."""
+    module = library.own(name)
+    assert not [key for key in module.MUTABLE if key.partition(".")[0].partition("_")[0] == "dataset"]
+    if "dataset" not in module.FIXED:
+        return
+    for key, value in (("dataset", "digits"), ("dataset.noise", 0), ("dataset_kwargs", {"noise": 0})):
+        with pytest.raises(ConfigurationError, match=r"is FIXED|has no such key"):
+            Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides={key: value})
+
+
+def test_the_recipes_on_published_data_are_recipes() -> None:
+    """What the docstrings of the workloads show: a recipe of three lines, which has another hash."""
+    for name, change in (
+        ("keyword_spotting", {"dataset": "speech_commands"}),
+        ("shapes_detection", {"dataset": "coco", "dataset_kwargs": {"size": 64}}),
+        ("text_transformer", {"dataset": "wikitext", "dataset_kwargs": {"length": 64}}),
+        ("click_ranking", {"dataset": "criteo", "dataset_kwargs": {"buckets": 20_000, "rows": 100}}),
+    ):
+        module = library.load(name)
+        own = Recipe.of(module.FIXED | change, module.MUTABLE, module.METRICS, name="mine")
+        assert own.made().dataset == change["dataset"]
+        assert own.hash != Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name).hash
