@@ -26,8 +26,8 @@ test-full: $(VENV)/.dev
 	$(BIN)/python -m pytest -m full -n 2 --no-loadscope-reorder
 
 # What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
-NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/test_every_rule.py \
-    tests/training/test_three_steps.py tests/training/test_optimizer_rules.py \
+NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/optimizers/test_every_rule.py \
+    tests/training/optimizers/test_deep500_rules.py tests/training/optimizers/test_optimizer_rules.py \
     tests/distributed/optimizers/test_optimizers_simulated.py tests/distributed/test_invariants_*.py
 test-older: $(VENV)/.dev
 	$(BIN)/python -m tests.processor $(PROCESSOR) \

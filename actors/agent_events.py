@@ -17,7 +17,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.networks.executor import Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.training.datasets import Dataset
 from d5ray.training.events.event import Hook, Hooks
 from d5ray.training.events.moment import Moment

@@ -26,7 +26,7 @@ from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built
-from d5ray.archive import Kept
+from d5ray.archive.experiments import Kept
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line

@@ -22,9 +22,10 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.cluster import shape
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
+from d5ray.actors.mesh_agent import shares_of
 from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.mirror import Mirror
+from d5ray.actors.metrics_exporter import Mirror
 from d5ray.actors.monitors import SHOWN, Monitors
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
@@ -34,10 +35,9 @@ from d5ray.actors.running import ACTOR_NAME, CONTROL, QUESTIONS
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
-from d5ray.actors.staged import shares_of
 from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.archive import Archived, Kept, kept
+from d5ray.archive.experiments import Archived, Kept, kept
 from d5ray.checks import check_address, check_kind, check_path
 from d5ray.distributed import network_cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
@@ -51,8 +51,8 @@ from d5ray.metrics.probes.node_monitor import NodeMonitor
 from d5ray.metrics.probes.numeric_libraries import computing
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
+from d5ray.training.batches.epochs import Epochs
 from d5ray.training.datasets import Dataset
-from d5ray.training.epochs import Epochs
 
 Opened = Directory | Mapping[tuple[int, int], Directory] | None  # in a mesh by stage and part
 

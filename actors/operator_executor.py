@@ -13,8 +13,8 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
-from d5ray.actors.holds_piece import HoldsPiece
-from d5ray.actors.mirror import Mirror, silent
+from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.piece_holder import HoldsPiece
 from d5ray.errors import first_line
 from d5ray.metrics.definitions.operator_calls import (
     BYTE_RATE,
@@ -26,8 +26,8 @@ from d5ray.metrics.definitions.operator_calls import (
 )
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.operators.framework import Call, Framework, class_named
-from d5ray.operators.tensor_descriptor import TensorDescriptor
-from d5ray.ops import deepbench
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.ops.deepbench import problems
 from d5ray.ops.problem import FORWARD, Problem
 
 WARMUPS: Final = 2  # calls before anything counts: the first compiles, chooses an algorithm, fills caches
@@ -111,7 +111,7 @@ class OperatorExecutor(HoldsPiece):
         """
         try:
             for size in PEAK_SIZES[self._device]:
-                problem = deepbench.gemm(size, size, size, "NN", dtype)
+                problem = problems.gemm(size, size, size, "NN", dtype)
                 call = self._call(problem)
                 seconds = min(self._timed(call, PEAK_VALUES, lambda _: False))
                 if seconds >= PEAK_SECONDS:

@@ -6,7 +6,7 @@ A plain class that works without Ray; `launch` makes actors of it, whose calls c
 import threading
 from typing import Any
 
-from d5ray.actors.mirror import Mirror, silent
+from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.servers import Settled
 from d5ray.distributed.parameter_server.shard_service import ShardServer

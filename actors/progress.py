@@ -5,7 +5,7 @@ import sys
 from types import TracebackType
 
 from d5ray.actors.training_agent import Progress as Position
-from d5ray.console import BarColumn, Field, TimeRemainingColumn, progress
+from d5ray.display.console import BarColumn, Field, TimeRemainingColumn, progress
 
 
 class Bar:

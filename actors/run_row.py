@@ -42,7 +42,7 @@ def run_row(
     """The columns that are known when a run begins.
 
     job: what it runs, as JSON data; environment: of the driver's node; graph: see `topologies.drawn`;
-    experiment_sha256: of the file that keeps the experiment, see `d5ray.archive`.
+    experiment_sha256: of the file that keeps the experiment, see `d5ray.archive.experiments`.
     """
     return {
         "run_id": run_id,

@@ -21,14 +21,14 @@ from typing import Any
 import ray
 from ray.job_config import JobConfig
 
-from d5ray import checkout
 from d5ray.actors import reaper, submitted_job
+from d5ray.actors.ray_processes import Children, Elsewhere, Vital
 from d5ray.actors.starter import Starter
-from d5ray.actors.vital import Children, Elsewhere, Vital
 from d5ray.checks import check_address
+from d5ray.display.visible_text import one_line
 from d5ray.errors import D5Error, PlacementError, RayLost, first_line
 from d5ray.failures.tracebacks import keep
-from d5ray.visible import one_line
+from d5ray.identity import checkout
 
 _RAY_PRINTS = ray._private.worker.print_to_stdstream  # what prints lines of the actors, and Ray's own
 _ENDS = ("A worker died or was killed", "Raylet is terminated")  # begin Ray's own messages about these

@@ -25,12 +25,12 @@ from d5ray.distributed.pipeline.measured_times import PassTimes
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost, first_line, nearest
 from d5ray.frameworks import piece_executor_by_name
 from d5ray.networks.device import Device
-from d5ray.networks.execution.inputs import check_values
-from d5ray.networks.executor import Evaluation
-from d5ray.networks.labelled import LabelledNetwork, labelled
+from d5ray.networks.executors.executor import Evaluation
+from d5ray.networks.executors.inputs import check_values
+from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
 from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 LEAVE_SECONDS = 5.0  # for the executors to let go of one another

@@ -4,7 +4,7 @@ from typing import Any
 
 from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.group import TrainingGroup
-from d5ray.networks.traces import Trace
+from d5ray.networks.executors.traces import Trace
 
 
 def traces_of(group: TrainingGroup) -> dict[int, Trace]:

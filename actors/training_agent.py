@@ -21,9 +21,9 @@ import numpy as np
 
 from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
-from d5ray.actors.mirror import Mirror, silent
+from d5ray.actors.mesh_agent import meet, replicas, staged
+from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.actors.outcome import Outcome
-from d5ray.actors.staged import meet, replicas, staged
 from d5ray.distributed.buffers import Kept
 from d5ray.distributed.checkpoints.rollback import Agreement, Committed, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator, Group
@@ -45,12 +45,12 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.networks.executor import Allocate, Executor
+from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
+from d5ray.training.batches.epochs import Epochs
+from d5ray.training.batches.loader import Loader, pieces_to_test
 from d5ray.training.datasets import Dataset
-from d5ray.training.epochs import Epochs
-from d5ray.training.loader import Loader, pieces_to_test
 from d5ray.training.samplers import Shards
 from d5ray.training.transformations import shape_after
 

@@ -270,30 +270,30 @@ if TYPE_CHECKING:
     from d5ray.networks.stages.costs import counted_costs as counted_costs
     from d5ray.networks.stages.costs import operator_costs as operator_costs
     from d5ray.networks.stages.cut import Cut as Cut
+    from d5ray.networks.stages.cut_table import stage_table as stage_table
     from d5ray.networks.stages.cutting import pieces as pieces
-    from d5ray.networks.stages.table import stage_table as stage_table
     from d5ray.operators.collectives import Collectives as Collectives
-    from d5ray.operators.compiled.compiling import compile_custom_cppop as compile_custom_cppop
-    from d5ray.operators.compiled.custom_cpp import CustomCppOp as CustomCppOp
-    from d5ray.operators.custom_operator import CustomOp as CustomOp
-    from d5ray.operators.custom_python import CustomPythonOp as CustomPythonOp
+    from d5ray.operators.custom.cpp.compiling import compile_custom_cppop as compile_custom_cppop
+    from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp as CustomCppOp
+    from d5ray.operators.custom.custom_operator import CustomOp as CustomOp
+    from d5ray.operators.custom.custom_python import CustomPythonOp as CustomPythonOp
+    from d5ray.operators.custom.registry import register_operator as register_operator
     from d5ray.operators.loss import Loss as Loss
-    from d5ray.operators.node import Node as Node
-    from d5ray.operators.registry import register_operator as register_operator
-    from d5ray.operators.tensor_descriptor import TensorDescriptor as TensorDescriptor
-    from d5ray.operators.tensordesc import tensordesc as tensordesc
-    from d5ray.operators.validation import check_forward as check_forward
-    from d5ray.operators.validation import check_gradient as check_gradient
-    from d5ray.operators.validation import check_repeatability as check_repeatability
-    from d5ray.ops.actor_critic_loss import ActorCriticLoss as ActorCriticLoss
-    from d5ray.ops.default_boxes import DefaultBoxes as DefaultBoxes
-    from d5ray.ops.mean_squared_error_loss import MeanSquaredErrorLoss as MeanSquaredErrorLoss
-    from d5ray.ops.multi_box_loss import MultiBoxLoss as MultiBoxLoss
-    from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
+    from d5ray.operators.nodes.node import Node as Node
+    from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor as TensorDescriptor
+    from d5ray.operators.tensors.tensordesc import tensordesc as tensordesc
+    from d5ray.operators.validation.validation import check_forward as check_forward
+    from d5ray.operators.validation.validation import check_gradient as check_gradient
+    from d5ray.operators.validation.validation import check_repeatability as check_repeatability
+    from d5ray.ops.losses.actor_critic_loss import ActorCriticLoss as ActorCriticLoss
+    from d5ray.ops.losses.default_boxes import DefaultBoxes as DefaultBoxes
+    from d5ray.ops.losses.mean_squared_error_loss import MeanSquaredErrorLoss as MeanSquaredErrorLoss
+    from d5ray.ops.losses.multi_box_loss import MultiBoxLoss as MultiBoxLoss
+    from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
     from d5ray.recipes.engine.recipe import run_recipe as run_recipe
     from d5ray.replayer import replay as replay
     from d5ray.simulator import simulate as simulate
-    from d5ray.training.batch import Batch as Batch
+    from d5ray.training.batches.batch import Batch as Batch
     from d5ray.training.datasets import Dataset as Dataset
     from d5ray.training.datasets import ImageFolder as ImageFolder
     from d5ray.training.datasets import Parquet as Parquet
@@ -320,14 +320,21 @@ if TYPE_CHECKING:
     from d5ray.training.events.wrong_samples import SaveWrongSamples as SaveWrongSamples
     from d5ray.training.optimizers.accelegrad import AcceleGrad as AcceleGrad
     from d5ray.training.optimizers.adafactor import Adafactor as Adafactor
+    from d5ray.training.optimizers.adagrad import AdaGrad as AdaGrad
+    from d5ray.training.optimizers.adagrad import RMSProp as RMSProp
     from d5ray.training.optimizers.adam import Adam as Adam
     from d5ray.training.optimizers.adam import AdaMax as AdaMax
     from d5ray.training.optimizers.adam import AdamW as AdamW
     from d5ray.training.optimizers.adam import AMSGrad as AMSGrad
     from d5ray.training.optimizers.adam import NAdam as NAdam
+    from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer as ThreeStepOptimizer
+    from d5ray.training.optimizers.deep500_rules import UpdateRuleOptimizer as UpdateRuleOptimizer
     from d5ray.training.optimizers.gradient_descent import SGD as SGD
     from d5ray.training.optimizers.gradient_descent import Momentum as Momentum
     from d5ray.training.optimizers.gradient_descent import Nesterov as Nesterov
+    from d5ray.training.optimizers.gradient_transformations import ClipNorm as ClipNorm
+    from d5ray.training.optimizers.gradient_transformations import ClipValue as ClipValue
+    from d5ray.training.optimizers.gradient_transformations import WeightDecay as WeightDecay
     from d5ray.training.optimizers.layerwise import LAMB as LAMB
     from d5ray.training.optimizers.layerwise import LARS as LARS
     from d5ray.training.optimizers.lbfgs import LBFGS as LBFGS
@@ -335,18 +342,8 @@ if TYPE_CHECKING:
     from d5ray.training.optimizers.muon import Muon as Muon
     from d5ray.training.optimizers.native import NativeOptimizer as NativeOptimizer
     from d5ray.training.optimizers.optimizer import Optimizer as Optimizer
-    from d5ray.training.optimizers.scaled import AdaGrad as AdaGrad
-    from d5ray.training.optimizers.scaled import RMSProp as RMSProp
     from d5ray.training.optimizers.scheduled import Scheduled as Scheduled
     from d5ray.training.optimizers.shampoo import Shampoo as Shampoo
-    from d5ray.training.optimizers.three_steps import ThreeStepOptimizer as ThreeStepOptimizer
-    from d5ray.training.optimizers.three_steps import UpdateRuleOptimizer as UpdateRuleOptimizer
-    from d5ray.training.optimizers.wrapped import ClipNorm as ClipNorm
-    from d5ray.training.optimizers.wrapped import ClipValue as ClipValue
-    from d5ray.training.optimizers.wrapped import WeightDecay as WeightDecay
-    from d5ray.training.pace import ExponentialSlowdown as ExponentialSlowdown
-    from d5ray.training.pace import HeavyTailedSlowdown as HeavyTailedSlowdown
-    from d5ray.training.pace import Slowdown as Slowdown
     from d5ray.training.samplers import BlockShuffleSampler as BlockShuffleSampler
     from d5ray.training.samplers import BucketSampler as BucketSampler
     from d5ray.training.samplers import ChoiceSampler as ChoiceSampler
@@ -364,6 +361,9 @@ if TYPE_CHECKING:
     from d5ray.training.schedules import Polynomial as Polynomial
     from d5ray.training.schedules import Schedule as Schedule
     from d5ray.training.schedules import WarmUp as WarmUp
+    from d5ray.training.stragglers import ExponentialSlowdown as ExponentialSlowdown
+    from d5ray.training.stragglers import HeavyTailedSlowdown as HeavyTailedSlowdown
+    from d5ray.training.stragglers import Slowdown as Slowdown
     from d5ray.training.transformations import CentreCrop as CentreCrop
     from d5ray.training.transformations import Crop as Crop
     from d5ray.training.transformations import Cutout as Cutout
@@ -373,8 +373,8 @@ if TYPE_CHECKING:
     from d5ray.training.transformations import Resize as Resize
     from d5ray.training.transformations import Sampled as Sampled
     from d5ray.training.transformations import Transformation as Transformation
-    from d5ray.training.validation import check_optimizer as check_optimizer
-    from d5ray.training.validation import check_training as check_training
+    from d5ray.training.validation.validation import check_optimizer as check_optimizer
+    from d5ray.training.validation.validation import check_training as check_training
 
 _NAMES = {
     "Experiment": "d5ray.experiment",
@@ -437,10 +437,10 @@ _NAMES = {
     "ConstantTime": "d5ray.distributed.simulation.compute",
     "LogNormalTime": "d5ray.distributed.simulation.compute",
     "MeasuredTime": "d5ray.distributed.simulation.compute",
-    "Slowdown": "d5ray.training.pace",
+    "Slowdown": "d5ray.training.stragglers",
     "Late": "d5ray.distributed.group.late_agents",
-    "ExponentialSlowdown": "d5ray.training.pace",
-    "HeavyTailedSlowdown": "d5ray.training.pace",
+    "ExponentialSlowdown": "d5ray.training.stragglers",
+    "HeavyTailedSlowdown": "d5ray.training.stragglers",
     "shutdown": "d5ray.actors.session",
     "DistributedOptimizer": "d5ray.distributed.optimizers.optimizer",
     "AllreduceSGD": "d5ray.distributed.optimizers.allreduce",
@@ -450,8 +450,8 @@ _NAMES = {
     "Optimizer": "d5ray.training.optimizers.optimizer",
     "SGD": "d5ray.training.optimizers.gradient_descent",
     "Momentum": "d5ray.training.optimizers.gradient_descent",
-    "AdaGrad": "d5ray.training.optimizers.scaled",
-    "RMSProp": "d5ray.training.optimizers.scaled",
+    "AdaGrad": "d5ray.training.optimizers.adagrad",
+    "RMSProp": "d5ray.training.optimizers.adagrad",
     "Adam": "d5ray.training.optimizers.adam",
     "AdamW": "d5ray.training.optimizers.adam",
     "AMSGrad": "d5ray.training.optimizers.adam",
@@ -465,11 +465,11 @@ _NAMES = {
     "Muon": "d5ray.training.optimizers.muon",
     "Shampoo": "d5ray.training.optimizers.shampoo",
     "LBFGS": "d5ray.training.optimizers.lbfgs",
-    "WeightDecay": "d5ray.training.optimizers.wrapped",
-    "ClipNorm": "d5ray.training.optimizers.wrapped",
-    "ClipValue": "d5ray.training.optimizers.wrapped",
-    "ThreeStepOptimizer": "d5ray.training.optimizers.three_steps",
-    "UpdateRuleOptimizer": "d5ray.training.optimizers.three_steps",
+    "WeightDecay": "d5ray.training.optimizers.gradient_transformations",
+    "ClipNorm": "d5ray.training.optimizers.gradient_transformations",
+    "ClipValue": "d5ray.training.optimizers.gradient_transformations",
+    "ThreeStepOptimizer": "d5ray.training.optimizers.deep500_rules",
+    "UpdateRuleOptimizer": "d5ray.training.optimizers.deep500_rules",
     "NativeOptimizer": "d5ray.training.optimizers.native",
     "KerasOptimizer": "d5ray.frameworks.tensorflow.optimizer",
     "TorchOptimizer": "d5ray.frameworks.torch.optimizer",
@@ -493,12 +493,12 @@ _NAMES = {
     "LearningCurves": "d5ray.training.events.curves",
     "MeasureInference": "d5ray.training.events.inference",
     "SaveWrongSamples": "d5ray.training.events.wrong_samples",
-    "check_forward": "d5ray.operators.validation",
-    "check_gradient": "d5ray.operators.validation",
-    "check_repeatability": "d5ray.operators.validation",
-    "check_optimizer": "d5ray.training.validation",
-    "check_training": "d5ray.training.validation",
-    "Batch": "d5ray.training.batch",
+    "check_forward": "d5ray.operators.validation.validation",
+    "check_gradient": "d5ray.operators.validation.validation",
+    "check_repeatability": "d5ray.operators.validation.validation",
+    "check_optimizer": "d5ray.training.validation.validation",
+    "check_training": "d5ray.training.validation.validation",
+    "Batch": "d5ray.training.batches.batch",
     "Sampler": "d5ray.training.samplers",
     "OrderedSampler": "d5ray.training.samplers",
     "ShuffleSampler": "d5ray.training.samplers",
@@ -527,7 +527,7 @@ _NAMES = {
     "load_dataset": "d5ray.training.datasets",
     "BestDevice": "d5ray.networks.device",
     "Network": "d5ray.networks.network",
-    "Node": "d5ray.operators.node",
+    "Node": "d5ray.operators.nodes.node",
     "compare_values": "d5ray.networks.difference",
     "structural_difference": "d5ray.networks.difference",
     "CPUDevice": "d5ray.networks.device",
@@ -562,9 +562,9 @@ _NAMES = {
     "counted_costs": "d5ray.networks.stages.costs",
     "operator_costs": "d5ray.networks.stages.costs",
     "pieces": "d5ray.networks.stages.cutting",
-    "stage_table": "d5ray.networks.stages.table",
+    "stage_table": "d5ray.networks.stages.cut_table",
     "WorkspaceDivision": "d5ray.networks.microbatch.workspace_division",
-    "SoftmaxCrossEntropyLoss": "d5ray.ops.softmax_cross_entropy_loss",
+    "SoftmaxCrossEntropyLoss": "d5ray.ops.losses.softmax_cross_entropy_loss",
     "run_recipe": "d5ray.recipes.engine.recipe",
     "Metric": "d5ray.metrics.definitions.catalogue",
     "TestAccuracy": "d5ray.metrics.definitions.catalogue",
@@ -699,13 +699,13 @@ _NAMES = {
     "PeerLost": "d5ray.errors",
     "ValidationError": "d5ray.errors",
     "OperatorError": "d5ray.errors",
-    "TensorDescriptor": "d5ray.operators.tensor_descriptor",
-    "tensordesc": "d5ray.operators.tensordesc",
-    "CustomOp": "d5ray.operators.custom_operator",
-    "CustomPythonOp": "d5ray.operators.custom_python",
-    "CustomCppOp": "d5ray.operators.compiled.custom_cpp",
-    "compile_custom_cppop": "d5ray.operators.compiled.compiling",
-    "register_operator": "d5ray.operators.registry",
+    "TensorDescriptor": "d5ray.operators.tensors.tensor_descriptor",
+    "tensordesc": "d5ray.operators.tensors.tensordesc",
+    "CustomOp": "d5ray.operators.custom.custom_operator",
+    "CustomPythonOp": "d5ray.operators.custom.custom_python",
+    "CustomCppOp": "d5ray.operators.custom.cpp.custom_cpp",
+    "compile_custom_cppop": "d5ray.operators.custom.cpp.compiling",
+    "register_operator": "d5ray.operators.custom.registry",
     "float16": "numpy",
     "float32": "numpy",
     "float64": "numpy",
@@ -719,10 +719,10 @@ _NAMES = {
     "uint32": "numpy",
     "uint64": "numpy",
     "Loss": "d5ray.operators.loss",
-    "MeanSquaredErrorLoss": "d5ray.ops.mean_squared_error_loss",
-    "DefaultBoxes": "d5ray.ops.default_boxes",
-    "MultiBoxLoss": "d5ray.ops.multi_box_loss",
-    "ActorCriticLoss": "d5ray.ops.actor_critic_loss",
+    "MeanSquaredErrorLoss": "d5ray.ops.losses.mean_squared_error_loss",
+    "DefaultBoxes": "d5ray.ops.losses.default_boxes",
+    "MultiBoxLoss": "d5ray.ops.losses.multi_box_loss",
+    "ActorCriticLoss": "d5ray.ops.losses.actor_critic_loss",
     "Quality": "d5ray.training.events.quality",
     "RankingQuality": "d5ray.training.events.quality",
     "DetectionQuality": "d5ray.training.events.detection",

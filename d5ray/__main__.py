@@ -9,17 +9,14 @@ try:
 
     import typer
 
-    from d5ray import options
-    from d5ray.dashboards import command as dashboard
-    from d5ray.dashboards import sql_command
+    from d5ray.cli import bench, dashboard, options, sql
     from d5ray.failures import unforeseen
     from d5ray.recipes.engine import command, library
-    from d5ray.recipes.engine.operators import command as bench
     from d5ray.recipes.engine.recipe import ERROR_EXIT_CODE, EXIT_CODES, FAIL, INCONCLUSIVE
 except Exception as error:  # a package is broken, or a file of the user's has its name
     import sys
 
-    from d5ray.unloadable import say
+    from d5ray.failures.unloadable import say
 
     sys.exit(say(error))
 
@@ -45,7 +42,7 @@ def _reading(shown: Callable[..., None]) -> Callable[..., None]:
 
 
 app.command()(command.run)
-app.command()(_reading(sql_command.sql))
+app.command()(_reading(sql.sql))
 app.add_typer(bench.app, name="bench")
 app.add_typer(dashboard.app, name="dashboard")
 
@@ -65,30 +62,30 @@ def list_recipes(json: command.Json = False) -> None:
 
     From a checkout also its benchmarks, which measure d5ray itself.
     """
-    from d5ray.dashboards import listing, terminal  # noqa: PLC0415 - quick for those who only want help
+    from d5ray.dashboards.terminal import recipe_list, run_tables  # noqa: PLC0415 - quick for those who only want help
 
     found = library.shipped() | library.benchmarks()
     if json:
-        terminal.as_json({name: dataclasses.asdict(listed) for name, listed in found.items()})
+        run_tables.as_json({name: dataclasses.asdict(listed) for name, listed in found.items()})
     else:
-        listing.show(found)
+        recipe_list.show(found)
 
 
 @app.command()
 @_reading
 def runs(json: command.Json = False) -> None:
     """The runs kept under D5RAY_HOME, newest first, and the series that runs are parts of."""
-    from d5ray.console import err  # noqa: PLC0415
-    from d5ray.dashboards import series as series_shown  # noqa: PLC0415
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.dashboards.terminal import series_tables as series_shown  # noqa: PLC0415
+    from d5ray.display.console import err  # noqa: PLC0415
     from d5ray.metrics.judge.series import list_series  # noqa: PLC0415
     from d5ray.metrics.record.reader import looked_for  # noqa: PLC0415
 
     found, unread = looked_for()
     if json:
-        terminal.as_json([run.row for run in found])
+        run_tables.as_json([run.row for run in found])
     else:
-        terminal.runs(found)
+        run_tables.runs(found)
         if several := list_series():
             series_shown.listed(several)
     for reason in unread:
@@ -105,8 +102,8 @@ def show(
     json: command.Json = False,
 ) -> None:
     """A run's verdict, as it was given, and the parts of its steps; or what the runs of a series came to."""
-    from d5ray.dashboards import environments, terminal  # noqa: PLC0415
-    from d5ray.dashboards import series as series_shown  # noqa: PLC0415
+    from d5ray.dashboards.terminal import environments, run_tables  # noqa: PLC0415
+    from d5ray.dashboards.terminal import series_tables as series_shown  # noqa: PLC0415
     from d5ray.metrics.definitions.catalogue import Verdict  # noqa: PLC0415
     from d5ray.metrics.judge import series  # noqa: PLC0415
 
@@ -114,21 +111,21 @@ def show(
     if environment:
         facts = environments.of(series.runs_of(found))
         if json:
-            terminal.as_json(facts)
+            run_tables.as_json(facts)
         else:
             environments.show(facts)
         return
     if isinstance(found, series.Series):
         if json:
-            terminal.as_json(series_shown.as_data(found))
+            run_tables.as_json(series_shown.as_data(found))
         else:
             series_shown.show(found)
         return
     rows = found.tables()["verdicts"].to_pylist()
     if json:
-        terminal.as_json({**found.row, "folder": str(found.folder), "criteria": rows})
+        run_tables.as_json({**found.row, "folder": str(found.folder), "criteria": rows})
     else:
-        terminal.verdict(found, [Verdict(**row) for row in rows], found.row["verdict"])
+        run_tables.verdict(found, [Verdict(**row) for row in rows], found.row["verdict"])
 
 
 @app.command()
@@ -149,13 +146,14 @@ def compare(
     metrics together, however many they are. Exit code 2: they are incomparable, since what is FIXED or the
     data differ, or nothing is decided.
     """
-    from d5ray.dashboards import compared, terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import comparison as compared  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.judge import comparison  # noqa: PLC0415
 
     sides = comparison.runs_named(first), comparison.runs_named(second)
     found = comparison.compare(*sides, tolerance, metric or comparison.METRICS)
     if json:
-        terminal.as_json(dataclasses.asdict(found))
+        run_tables.as_json(dataclasses.asdict(found))
     else:
         compared.show(found)
     if found.together == "worse":
@@ -183,10 +181,13 @@ def check(
     Nothing in the folder is executed. Exit code 1: a rule is broken. It finds accidents and contradictions,
     not a careful liar.
     """
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.judge import series  # noqa: PLC0415
-    from d5ray.recipes.engine import signatures  # noqa: PLC0415
-    from d5ray.recipes.engine.checking import checker, series_checker  # noqa: PLC0415
+    from d5ray.recipes.engine.checking import (  # noqa: PLC0415
+        checker,
+        series_checker,
+        signatures,
+    )
 
     found = series.find(run)
     signed = signatures.violations(found, key)
@@ -196,9 +197,9 @@ def check(
         broken = signed + checker.violations(found)
     left = [checker.LIMIT] if isinstance(found, series.Series) else checker.unchecked(found)
     if json:
-        terminal.as_json({"run_id": found.name, "violations": broken, "unchecked": left})
+        run_tables.as_json({"run_id": found.name, "violations": broken, "unchecked": left})
     else:
-        terminal.checked(found, broken, left)
+        run_tables.checked(found, broken, left)
     if broken:
         raise typer.Exit(EXIT_CODES[FAIL])
 
@@ -211,15 +212,15 @@ def replay(run: Name, trust: Trust = False, json: command.Json = False) -> None:
     Nothing in the folder is executed, unless the experiment had code of its user's: then a folder that no
     run of yours made is refused without --trust, since its code could do all that you can.
     """
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.record.store import Run  # noqa: PLC0415
     from d5ray.replayer import replay as replay_run  # noqa: PLC0415
 
     result = replay_run(Run.find(run), trust=trust)
     if json:
-        terminal.as_json({**vars(result), "agrees": result.agrees})
+        run_tables.as_json({**vars(result), "agrees": result.agrees})
     else:
-        terminal.replay(result)
+        run_tables.replay(result)
     if not result.agrees:
         raise typer.Exit(EXIT_CODES[FAIL])
 
@@ -233,16 +234,16 @@ def rerun(
     Exit code 0: the same, 1: it differs, 2: nothing is decided. A folder with its user's own code that no
     run of yours made is refused without --trust.
     """
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.record.store import Run  # noqa: PLC0415
-    from d5ray.recipes.engine.reruns import DIFFERS, OPEN  # noqa: PLC0415
-    from d5ray.recipes.engine.reruns import rerun as rerun_it  # noqa: PLC0415
+    from d5ray.recipes.engine.repeats.reruns import DIFFERS, OPEN  # noqa: PLC0415
+    from d5ray.recipes.engine.repeats.reruns import rerun as rerun_it  # noqa: PLC0415
 
     result = rerun_it(Run.find(run), trust=trust, address=address, quiet=json)
     if json:
-        terminal.as_json(result.row)
+        run_tables.as_json(result.row)
     else:
-        terminal.rerun(result)
+        run_tables.rerun(result)
     if result.outcome == DIFFERS:
         raise typer.Exit(EXIT_CODES[FAIL])
     if result.outcome == OPEN:
@@ -260,11 +261,11 @@ def keygen(
     json: command.Json = False,
 ) -> None:
     """Make a pair of keys for `d5ray run --sign PATH` and `d5ray check --key PATH.pub` (Ed25519, OpenSSH)."""
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.record.signatures import make_keys  # noqa: PLC0415
 
     made = {"private": str(path), "public": str(make_keys(path))}
-    terminal.as_json(made) if json else terminal.pairs(made)
+    run_tables.as_json(made) if json else run_tables.pairs(made)
 
 
 @app.command()
@@ -281,15 +282,15 @@ def export(
 
     Of a series every run is written: into one MLflow store, otherwise into the folder PATH side by side.
     """
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.exports import catalogue  # noqa: PLC0415
     from d5ray.metrics.judge import series  # noqa: PLC0415
 
     written = catalogue.export_all(series.find(run), to, out)
     if json:
-        terminal.as_json({"to": to, "paths": {name: str(path) for name, path in written.items()}})
+        run_tables.as_json({"to": to, "paths": {name: str(path) for name, path in written.items()}})
     else:
-        terminal.pairs({name: str(path) for name, path in written.items()})
+        run_tables.pairs({name: str(path) for name, path in written.items()})
 
 
 @app.command()
@@ -313,14 +314,14 @@ def report(
 
     report.html needs nothing else, report.md has its figures beside it as PNG and SVG, and a folder gets all.
     """
-    from d5ray.dashboards import terminal  # noqa: PLC0415
     from d5ray.dashboards.report import writing  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
 
     written = writing.write(runs, output)
     if json:
-        terminal.as_json({"files": [str(path) for path in written]})
+        run_tables.as_json({"files": [str(path) for path in written]})
     else:
-        terminal.written(written)
+        run_tables.written(written)
 
 
 @app.command()
@@ -341,15 +342,15 @@ def timeline(
     json: command.Json = False,
 ) -> None:
     """What every agent and server did when, and who waited for whom: a trace for ui.perfetto.dev."""
-    from d5ray.dashboards import terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.timeline import writing  # noqa: PLC0415
     from d5ray.metrics.record.store import Run  # noqa: PLC0415
 
     written = writing.write(Run.find(run), output, first, last, steps)
     if json:
-        terminal.as_json({**vars(written), "file": str(output)})
+        run_tables.as_json({**vars(written), "file": str(output)})
     else:
-        terminal.traced(output, written)
+        run_tables.traced(output, written)
 
 
 @app.command()
@@ -384,25 +385,25 @@ def network(
     With --compare: the first node that differs, whatever nodes are called, and the largest differences of
     parameters. Exit code 1: they differ.
     """
-    from d5ray.dashboards import networks, terminal  # noqa: PLC0415
-    from d5ray.dashboards import stages as cuts  # noqa: PLC0415
+    from d5ray.dashboards.terminal import cut_tables as cuts  # noqa: PLC0415
+    from d5ray.dashboards.terminal import network_tables, run_tables  # noqa: PLC0415
     from d5ray.networks.network import Network  # noqa: PLC0415
 
     found = Network.from_onnx(file)
     if picture is not None:
         found.draw(picture)
     if compare is not None:
-        report = networks.compared(found, Network.from_onnx(compare))
-        terminal.as_json(report) if json else networks.show_compared(report)
+        report = network_tables.compared(found, Network.from_onnx(compare))
+        run_tables.as_json(report) if json else network_tables.show_compared(report)
         if report["differ"]:
             raise typer.Exit(EXIT_CODES[FAIL])
     elif stages is not None or cut:
         rows = cuts.rows_of(found, stages, cut)
-        terminal.as_json(rows) if json else cuts.show(rows)
+        run_tables.as_json(rows) if json else cuts.show(rows)
     elif json:
-        terminal.as_json(networks.as_data(found))
+        run_tables.as_json(network_tables.as_data(found))
     else:
-        networks.show(found)
+        network_tables.show(found)
 
 
 @app.command()
@@ -414,13 +415,13 @@ def doctor(
     json: command.Json = False,
 ) -> None:
     """What is installed, what is missing for which feature, this machine, and whether Ray answers."""
-    from d5ray.dashboards import doctor, terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import doctor, run_tables  # noqa: PLC0415
 
     report = doctor.examine(address)
     if network:
         report += doctor.network(address)
     if json:
-        terminal.as_json(doctor.as_data(report))
+        run_tables.as_json(doctor.as_data(report))
     else:
         doctor.show(report)
     if not doctor.healthy(report):

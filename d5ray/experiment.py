@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from d5ray.canonical import canonical, digest
 from d5ray.checks import LARGEST, check_choice, check_count, check_number
 from d5ray.distributed.communicators.backends import check_for_agents
 from d5ray.distributed.group.late_agents import Late, check_late
@@ -20,18 +19,19 @@ from d5ray.distributed.topologies.topology import Complete, Topology, check_agen
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model
-from d5ray.networks.catalogue import check_network_options
-from d5ray.networks.executor import Executor
+from d5ray.identity.canonical import canonical, digest
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
+from d5ray.networks.zoo.catalogue import check_network_options
 from d5ray.operators.loss import Loss
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.training.batches.epochs import BatchSize, check_batch_size, check_fits
 from d5ray.training.datasets import Dataset, check_dataset_options, load_dataset, training_samples
-from d5ray.training.epochs import BatchSize, check_batch_size, check_fits
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.pace import Pace, Slowness, check_slownesses
 from d5ray.training.samplers import Sampler, ShuffleSampler
+from d5ray.training.stragglers import Pace, Slowness, check_slownesses
 from d5ray.training.transformations import Transformation, check_transformations, shape_after
 
 ON_FAILURE = ("stop", "continue", "restart")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray import archive
+from d5ray.archive import experiments
 from d5ray.checks import check_path
 from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
@@ -97,7 +97,7 @@ def _kept(run: Run, trust: bool) -> tuple[Experiment, dict[int, np.ndarray[Any, 
             f"the run {run.name} is {row['status']}: only a completed run can be replayed"
         )
     expected = kept_parameters(run.folder)
-    archived = archive.read(run, trust=trust) if expected else None
+    archived = experiments.read(run, trust=trust) if expected else None
     if archived is None:
         raise ConfigurationError(
             f"the run {run.name} kept no schedule, since it was synchronous or simulated: only runs of "

@@ -16,7 +16,7 @@ from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.training import Training, found_for
 from d5ray.actors.training_agent import LateEntry, TrainingAgent
-from d5ray.archive import Archived, Kept, Simulated, kept
+from d5ray.archive.experiments import Archived, Kept, Simulated, kept
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.communicators.communicator import Group

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 
 @final

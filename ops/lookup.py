@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.operators.node import Node
-from d5ray.operators.registry import registered
-from d5ray.operators.site import Site
+from d5ray.operators.custom.registry import registered
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops import collective, custom
 from d5ray.ops.catalogue import DOMAIN
 

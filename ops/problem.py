@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 FORWARD, TRAINING = "forward", "training"  # passes: the outputs; and then the gradients of all inputs
 BACKWARD_FLOPS: Final = 2  # of a product's forward ones: a product for each of its two factors

@@ -6,9 +6,9 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.custom_operator import CustomOp
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.custom.custom_operator import CustomOp
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.arrays.narrow import NARROW, cast_to
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from d5ray.actors.coordinator import Coordinator, Place
+from d5ray.actors.mesh_agent import shares_of
 from d5ray.actors.parameter_server import ParameterServer
-from d5ray.actors.staged import shares_of
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.mesh.assignments import Share

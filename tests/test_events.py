@@ -386,7 +386,7 @@ def test_a_single_event_needs_no_tuple_and_events_are_data() -> None:
 
 
 def test_text_on_the_command_line_makes_events() -> None:
-    from d5ray.recipes.engine import settings  # noqa: PLC0415 - imports Ray
+    from d5ray.recipes.engine.parsing import settings  # noqa: PLC0415 - imports Ray
 
     made = settings.built({"events": "(StopAtAccuracy(0.9), Checkpoint(every_epochs=2))"})["events"]
     assert made == (d5.StopAtAccuracy(0.9), d5.Checkpoint(every_epochs=2))

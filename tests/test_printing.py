@@ -19,20 +19,20 @@ import typer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from d5ray import console
 from d5ray.__main__ import app
+from d5ray.display import console
+from d5ray.display.visible_text import HIDDEN, one_line, visible
 from d5ray.errors import D5Error
 from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
-from d5ray.visible import HIDDEN, one_line, visible
 from tests.metrics.small_runs import record, values_of
 from tests.test_layout import sources
 
 ALLOWED = (
-    "d5ray/console.py",
-    "d5ray/unloadable.py",  # one line, shown by `one_line`, where Rich itself may be what cannot be imported
+    "d5ray/display/console.py",
+    "d5ray/failures/unloadable.py",  # one line, where Rich itself may be what is missing
     "ops/tensorflow/library.py",  # what TensorFlow says when it is imported
 )
 PRODUCT = ("d5ray", "actors", "dashboards", "ops", "recipes")

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 import d5ray as d5
-from d5ray import checkout
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.initial import network_by_name
-from d5ray.operators import inference, registry
-from d5ray.operators.node import Node
+from d5ray.frameworks.initial_values import network_by_name
+from d5ray.identity import checkout
+from d5ray.operators.custom import registry
+from d5ray.operators.nodes import inference
+from d5ray.operators.nodes.node import Node
 from d5ray.recipes.engine import library
 from tests.conftest import d5ray
 from tests.distributed.forming import former, on_all

@@ -22,7 +22,7 @@ from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.schema import EVENTS, SAMPLES
 from d5ray.metrics.record.store import Run, list_runs
-from d5ray.networks.paced import PacedExecutor, Slowed, Virtual
+from d5ray.networks.executors.delayed import PacedExecutor, Slowed, Virtual
 from d5ray.simulator import SimulatedGroup
 from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY

@@ -21,8 +21,8 @@ from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import from_model
-from d5ray.networks.executor import Executor
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.networks.executors.executor import Executor
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide

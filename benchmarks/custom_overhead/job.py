@@ -8,7 +8,7 @@ from benchmarks.timed_in_turn import TimedInTurn
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
-from d5ray.operators.compiled import compilers
+from d5ray.operators.custom.cpp import compilers
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 

@@ -11,13 +11,13 @@ from benchmarks.executor_overhead.job import HandWrittenNetwork
 from benchmarks.executor_overhead.metrics import INFERENCE, NATIVE, OURS, TRAINING
 from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
-from d5ray.networks import catalogue
-from d5ray.networks.from_layers import network_from_layers
-from d5ray.networks.graph_executor import GraphExecutor
-from d5ray.networks.labelled import LabelledNetwork, labelled
-from d5ray.operators.error_norms import error_norms
+from d5ray.networks.executors.graph_executor import GraphExecutor
+from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
+from d5ray.networks.layers.from_layers import network_from_layers
+from d5ray.networks.zoo import catalogue
 from d5ray.operators.framework import class_named
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.operators.validation.error_norms import error_norms
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons.timing import Times
 
 Array = np.ndarray[Any, Any]

@@ -10,19 +10,19 @@ import torch
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw
 from d5ray.frameworks.torch import build
-from d5ray.networks import catalogue
-from d5ray.networks.from_layers import network_from_layers
-from d5ray.networks.labelled import labelled
+from d5ray.networks.executors.labelled_network import labelled
+from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.microbatch.executor import MicroBatched
 from d5ray.networks.microbatch.freezing import frozen_statistics
 from d5ray.networks.microbatch.measuring import StepCost, step_costs
 from d5ray.networks.microbatch.peak import HostPeak
 from d5ray.networks.network import Network
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.networks.zoo import catalogue
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 if TYPE_CHECKING:
     from benchmarks.microbatch_speed.job import MicrobatchSteps
-    from d5ray.networks.graph_executor import GraphExecutor
+    from d5ray.networks.executors.graph_executor import GraphExecutor
 
 CLASSES = 10
 CHECKED = 3  # samples, in micro-batches of 2 and 1

@@ -22,7 +22,7 @@ PROCESS_SECONDS: Final = 1800.0  # for one process to time all problems
 class OperatorOverheads(TimedInTurn):
     """Frameworks under which operators are timed. Wrong values raise `ConfigurationError`.
 
-    problems  products and convolutions of `d5ray.ops.deepbench`
+    problems  products and convolutions of `d5ray.ops.deepbench.problems`
     seconds   about so long every problem is timed in each process
     """
 

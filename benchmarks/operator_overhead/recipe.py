@@ -10,7 +10,7 @@ that is added to them, longer ones by the ratio.
 
 from benchmarks.operator_overhead.job import OperatorOverheads, UnderFramework
 from d5ray.metrics.definitions.operator_calls import AddedTime, OperatorTimeRatio
-from d5ray.ops.deepbench import convolution, gemm
+from d5ray.ops.deepbench.problems import convolution, gemm
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Built
+from d5ray.operators.nodes.kernel_factory import Built
 from d5ray.ops.problem import Problem
 
 

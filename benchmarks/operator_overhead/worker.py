@@ -10,8 +10,8 @@ from benchmarks.operator_overhead.rivals import native
 from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
 from d5ray.metrics.definitions.operator_calls import NATIVE, OURS
-from d5ray.operators.error_norms import error_norms
 from d5ray.operators.framework import Framework, class_named
+from d5ray.operators.validation.error_norms import error_norms
 from d5ray.ops.problem import Problem
 from d5ray.recipes.engine.comparisons.timing import Times
 

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from d5ray.frameworks import torch
 from d5ray.frameworks.torch import native_executor, piece_executor
-from d5ray.networks.executor import Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.microbatch.peak import HostPeak
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.piece_executor import PieceExecutor

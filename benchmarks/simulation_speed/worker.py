@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks.server_speed.service import alternately
 from d5ray.experiment import Experiment
-from d5ray.networks.executor import Executor
-from d5ray.networks.paced import PacedExecutor
+from d5ray.networks.executors.delayed import PacedExecutor
+from d5ray.networks.executors.executor import Executor
 from d5ray.recipes.engine.comparisons.timing import Times
 from d5ray.simulator import SimulatedGroup, simulate
 

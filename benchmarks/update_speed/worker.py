@@ -15,7 +15,7 @@ from benchmarks.update_speed.metrics import NATIVE, OURS
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build
 from d5ray.networks.device import CPUDevice
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons.timing import Times
 
 VARIANTS = ("foreach", "fused")  # of torch.optim, where it has them

@@ -16,9 +16,9 @@ from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
-from d5ray.networks.executor import Executor
-from d5ray.networks.paced import PacedExecutor, Slowed
-from d5ray.training.pace import Pace
+from d5ray.networks.executors.delayed import PacedExecutor, Slowed
+from d5ray.networks.executors.executor import Executor
+from d5ray.training.stragglers import Pace
 
 
 @dataclass(frozen=True)

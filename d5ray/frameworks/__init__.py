@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from d5ray.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
-    from d5ray.networks.executor import Executor
+    from d5ray.networks.executors.executor import Executor
     from d5ray.networks.stages.piece_executor import PieceExecutor
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy")

@@ -11,8 +11,8 @@ from d5ray.checks import check_kind, check_rate
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.networks.graph.fingerprints import fingerprints, same_attributes, tensor_fingerprints
 from d5ray.networks.network import Network
-from d5ray.operators.error_norms import ErrorNorms, error_norms
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.validation.error_norms import ErrorNorms, error_norms
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 

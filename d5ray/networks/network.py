@@ -12,18 +12,19 @@ import numpy as np
 
 from d5ray.checks import check_kind, check_text
 from d5ray.errors import ConfigurationError
-from d5ray.networks.frameworks import framework_of
-from d5ray.networks.graph import edits, inference, parts
+from d5ray.networks.executors.framework_of_model import framework_of
+from d5ray.networks.graph import edits, inference
+from d5ray.networks.graph import subgraph as parts
+from d5ray.networks.graph.available_memory import without_collection
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order, suggestion
 from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.kinds import check_state, state_of
 from d5ray.networks.graph.losses import with_loss
-from d5ray.networks.graph.memory import without_collection
 from d5ray.networks.graph.schemas import check_supported
 from d5ray.networks.graph.tensors import is_floating, read_only
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     import onnx

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 Array = Any  # of the array module
 Arrays = tuple[Array, ...]

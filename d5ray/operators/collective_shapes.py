@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators import collectives as types
-from d5ray.operators import inference
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import Dimension, TensorDescriptor
+from d5ray.operators.nodes import inference
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import Dimension, TensorDescriptor
 
 Described = tuple[TensorDescriptor | None]
 

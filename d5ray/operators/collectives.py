@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 DOMAIN = "d5ray.collective"  # of the nodes that exchange, and of those that compute one part of something
 # Forwards and backwards, for a tensor that every part holds whole, divided along an axis, or as a summand:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.operators.builder import Built
-from d5ray.operators.custom_operator import CustomOp
-from d5ray.operators.site import Site
+from d5ray.operators.custom.custom_operator import CustomOp
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 
 Numbers = np.ndarray[Any, Any]
 Tensor = Any  # of the framework
@@ -21,10 +21,10 @@ Pullback = Callable[[Sequence[Numbers | None]], list[Numbers | None]]
 Call = Callable[[], object]
 
 FRAMEWORKS = {  # imported when asked for
-    "numpy": ("d5ray.frameworks.arrays.operators", "NumPyFramework"),
-    "torch": ("d5ray.frameworks.torch.operators", "TorchFramework"),
-    "tensorflow": ("d5ray.frameworks.tensorflow.operators", "TensorFlowFramework"),
-    "cupy": ("d5ray.frameworks.arrays.operators", "CuPyFramework"),
+    "numpy": ("d5ray.frameworks.arrays.framework", "NumPyFramework"),
+    "torch": ("d5ray.frameworks.torch.framework", "TorchFramework"),
+    "tensorflow": ("d5ray.frameworks.tensorflow.framework", "TensorFlowFramework"),
+    "cupy": ("d5ray.frameworks.arrays.framework", "CuPyFramework"),
 }
 PACKAGES = {
     "numpy": "pip install numpy",

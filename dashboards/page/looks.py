@@ -4,7 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from d5ray.visible import one_line
+from d5ray.display.visible_text import one_line
 
 # Okabe and Ito; black and yellow are left out, which vanish on dark and on light ground
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from d5ray.console import err
 from d5ray.dashboards.page.guard import Guard
+from d5ray.display.console import err
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.tokens import kept_token, write_private
 from d5ray.metrics.record.folders import home

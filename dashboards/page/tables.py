@@ -9,8 +9,8 @@ import pyarrow as pa
 from dash import html
 
 from d5ray.dashboards.numbers import number, size
+from d5ray.display.visible_text import one_line
 from d5ray.metrics.definitions.catalogue import Verdict
-from d5ray.visible import one_line
 
 Component = Any
 MOST_TEXT = 300  # characters of a cell

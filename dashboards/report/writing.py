@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from d5ray.dashboards.output import replacing
-from d5ray.dashboards.report import style
+from d5ray.dashboards.output_files import replacing
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.document import Report
-from d5ray.dashboards.report.markdown import file_name, markdown
-from d5ray.dashboards.report.page import page
+from d5ray.dashboards.report.formats import figure_style
+from d5ray.dashboards.report.formats.html_page import page
+from d5ray.dashboards.report.formats.markdown import file_name, markdown
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import ConfigurationError
 
@@ -31,7 +31,7 @@ def write(names: Sequence[str], output: Path) -> list[Path]:
             f"--output {output}: give a name that ends in .html (one page) or .md (text with figures beside "
             "it), or the name of a folder, which gets both and every figure as SVG and PNG"
         )
-    style.check_installed()
+    figure_style.check_installed()
     subject = subject_of(names)
     try:
         report = built(subject)
@@ -55,8 +55,8 @@ def _figures(report: Report, folder: Path) -> list[Path]:
     made = []
     for figure in report.figures:
         drawn = figure.draw()
-        made.append(_written(folder / f"{file_name(figure)}.svg", style.svg(drawn)))
-        made.append(_written(folder / f"{file_name(figure)}.png", style.png(drawn)))
+        made.append(_written(folder / f"{file_name(figure)}.svg", figure_style.svg(drawn)))
+        made.append(_written(folder / f"{file_name(figure)}.png", figure_style.png(drawn)))
     return made
 
 

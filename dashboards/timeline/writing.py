@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Final, final
 
 from d5ray.checks import check_count
-from d5ray.dashboards.output import replacing
+from d5ray.dashboards.output_files import replacing
 from d5ray.dashboards.timeline import agents, operations, steps
 from d5ray.dashboards.timeline.clocks import Clocks, Recorder
 from d5ray.dashboards.timeline.messages import Messages

@@ -8,8 +8,8 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import element_type
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.arrays.attention_bias import attention_bias, of_mask
 from d5ray.ops.arrays.rotary import RotaryEmbedding
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from d5ray.operators.array_operator import Array
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.wide import optional
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.standardization import (
     EPSILON,
     affine_gradients,

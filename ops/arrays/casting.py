@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.narrow import cast_to

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 

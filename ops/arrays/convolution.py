@@ -6,10 +6,10 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.sliding import gathered, padded, seen, taps
 from d5ray.ops.arrays.wide import WideOperator, optional
-from d5ray.ops.windows import Windows, convolution, transposed
+from d5ray.ops.geometry.windows import Windows, convolution, transposed
 
 COLUMN_BYTES = 2**25  # of what is unfolded at a time: images are taken in blocks so that memory stays small
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import element_type
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import element_type
 
 _NAMES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",

@@ -7,8 +7,8 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.node import Attribute
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Attribute
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 

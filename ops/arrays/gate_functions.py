@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.array_operator import Array
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 
 @final

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.indexed import Index, along, combine_at, rows
 from d5ray.ops.arrays.known import checked_axis
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide

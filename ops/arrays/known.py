@@ -7,7 +7,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 
 def numbers(site: Site, inputs: Sequence[Array | None], index: int) -> list[Any] | None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.global_pooling import GlobalAveragePool, GlobalMaxPool
 from d5ray.ops.arrays.sliding import gathered, padded, taps
 from d5ray.ops.arrays.wide import WideOperator
-from d5ray.ops.windows import Windows, pooling
+from d5ray.ops.geometry.windows import Windows, pooling
 
 
 @final

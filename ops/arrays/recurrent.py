@@ -6,7 +6,7 @@ from typing import Any, ClassVar, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.cells import Cell, Passage, Through
 from d5ray.ops.arrays.gate_functions import GateFunction, gate_functions
 from d5ray.ops.arrays.gru_cell import GRUCell

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import along_axis
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.integers import truncated_quotient

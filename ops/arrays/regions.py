@@ -6,13 +6,13 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.grid_sample import GridSample
 from d5ray.ops.arrays.known import numbers, on_host, required_numbers
 from d5ray.ops.arrays.sampling import Sampling
 from d5ray.ops.arrays.sliding import gathered, padded, taps
 from d5ray.ops.arrays.wide import WideOperator, optional
-from d5ray.ops.windows import Windows, convolution
+from d5ray.ops.geometry.windows import Windows, convolution
 
 LINEAR = Sampling("linear")
 AT_EDGES = Sampling("linear", "border")

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.known import numbers
 from d5ray.ops.arrays.wide import WideOperator
-from d5ray.ops.interpolation import AxisPlan, axis_plans
+from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans
 
 
 @final

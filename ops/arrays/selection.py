@@ -5,7 +5,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import gathering, scattering
 from d5ray.ops.arrays.indexed import along
 from d5ray.ops.arrays.known import checked_axis, required_number

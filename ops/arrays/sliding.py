@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from d5ray.operators.array_operator import Array
-from d5ray.ops.windows import Windows
+from d5ray.ops.geometry.windows import Windows
 
 
 def padded(xp: Any, images: Array, windows: Windows, fill: Any = 0) -> Array:

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide

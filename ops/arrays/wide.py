@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.precision import is_floating, wide
 
 # As IEEE 754 has it, and every framework: what overflows or is not defined gives inf or nan, without a word.

@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any
 
 from d5ray.operators import collectives as types
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 
 MODULES = {
     "numpy": "arrays",

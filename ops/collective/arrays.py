@@ -8,7 +8,7 @@ import numpy as np
 from d5ray.operators import collectives as types
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.collectives import group_of
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays.dropout import ratio_of
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
 

@@ -8,7 +8,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators import collectives as types
 from d5ray.operators.collective_shapes import whole_size
 from d5ray.operators.collectives import group_of
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 Array = Any  # of the library
 Exchange = Callable[[Array], Array]

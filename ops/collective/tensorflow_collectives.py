@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from d5ray.operators import collectives as types
-from d5ray.operators.builder import Built
 from d5ray.operators.collectives import group_of
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.collective.arrays import ArrayExchanges
 from d5ray.ops.collective.exchanges import Exchange
 from d5ray.ops.tensorflow.library import tf

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from d5ray.operators import collectives as types
-from d5ray.operators.builder import Built
 from d5ray.operators.collectives import group_of
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
 from d5ray.ops.torch.builders import Value, number, with_values
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from d5ray.operators.builder import Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 
 if TYPE_CHECKING:
     from d5ray.ops.custom.arrays import CustomArrayOperator

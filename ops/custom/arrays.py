@@ -7,10 +7,10 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.custom_operator import CustomOp
-from d5ray.operators.node import Node
-from d5ray.operators.registry import operator_of
-from d5ray.operators.site import Site
+from d5ray.operators.custom.custom_operator import CustomOp
+from d5ray.operators.custom.registry import operator_of
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 
 
 @final

@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.operators.builder import Built
-from d5ray.operators.compiled.custom_cpp import CustomCppOp
-from d5ray.operators.custom_operator import CustomOp, twice
-from d5ray.operators.registry import operator_of
-from d5ray.operators.returned import is_real
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp
+from d5ray.operators.custom.custom_operator import CustomOp, twice
+from d5ray.operators.custom.registry import operator_of
+from d5ray.operators.custom.returned_values import is_real
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.custom.arrays import checked_number
 
 try:  # whether a tape looks on, which TensorFlow's public names do not tell

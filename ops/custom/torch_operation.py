@@ -9,11 +9,11 @@ from typing import Any, final
 import torch
 
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.operators.builder import Built
-from d5ray.operators.custom_operator import CustomOp, twice, without_gradient
-from d5ray.operators.registry import operator_of
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.custom.custom_operator import CustomOp, twice, without_gradient
+from d5ray.operators.custom.registry import operator_of
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.custom.arrays import checked_number
 from d5ray.ops.custom.torch_tensors import Runner, runner_of, torch_type
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.compiled.custom_cpp import CustomCppOp
-from d5ray.operators.compiled.library import Instance
-from d5ray.operators.custom_operator import CustomOp, without_gradient
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp
+from d5ray.operators.custom.cpp.library import Instance
+from d5ray.operators.custom.custom_operator import CustomOp, without_gradient
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.torch import types
 
 Tensors = tuple[torch.Tensor, ...]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.layout import Layout, current_layout, filters_of
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 Numbers = np.ndarray[Any, Any]
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, from_front, integers, known, rank, sizes
 

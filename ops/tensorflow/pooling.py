@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.layout import Layout, current_layout, over_space
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, root, sizes

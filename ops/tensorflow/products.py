@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import reduce
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.layout import held_filters
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, plain, sizes

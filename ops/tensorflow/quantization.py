@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.builder import Builder
+from d5ray.operators.nodes.kernel_factory import Builder
 from d5ray.ops.arrays import quantization as reference
 from d5ray.ops.tensorflow.reference import by_reference
 

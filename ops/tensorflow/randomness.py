@@ -2,7 +2,7 @@
 
 from typing import Any, final
 
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.library import tf
 
 

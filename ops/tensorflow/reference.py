@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.custom_operator import CustomOp
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.custom.custom_operator import CustomOp
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.referred import ReferredOp
 from d5ray.ops.tensorflow.held import as_held, holder
 from d5ray.ops.tensorflow.tensors import Tensor

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, axis_of, known, outputs, plain, rank, sizes
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, axis_of, sizes
 

@@ -7,9 +7,9 @@ import numpy as np
 from onnx import helper
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.builders import constant, directly, number
 from d5ray.ops.torch.types import UNSIGNED, is_floating, known_rank, known_sizes
 from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered

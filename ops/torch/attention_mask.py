@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 
 @final

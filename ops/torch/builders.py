@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 
 Value = Any  # what `tolist` gives: a number, or lists of numbers
 

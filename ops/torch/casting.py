@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import casting as reference
 from d5ray.ops.torch.reference import by_reference
 from d5ray.ops.torch.types import HELD_NUMBERS, HOLDERS, known_type, onnx_type

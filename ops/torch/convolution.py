@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, shared, windows, with_sizes
 
 

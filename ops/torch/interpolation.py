@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Places = np.ndarray[Any, np.dtype[np.int64]]

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.builder import Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.types import known_sizes
 

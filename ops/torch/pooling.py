@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, windows, with_sizes
 

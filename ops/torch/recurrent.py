@@ -7,8 +7,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.builders import asked
 from d5ray.ops.torch.recurrent_steps import GRU_STEP, LSTM_STEP, RNN_STEP, Step, activations, step_by_step
 from d5ray.ops.torch.types import known_sizes

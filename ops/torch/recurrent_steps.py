@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.operators.builder import Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 
 Function = Callable[[Tensor], Tensor]
 

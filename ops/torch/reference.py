@@ -3,8 +3,8 @@
 from typing import Any
 
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.referred import ReferredOp
 
 

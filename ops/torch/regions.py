@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import regions as reference
 from d5ray.ops.arrays.grid_sample import GridSample, sampling_of
 from d5ray.ops.torch.reference import by_reference

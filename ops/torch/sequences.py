@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.builder import Builder
+from d5ray.operators.nodes.kernel_factory import Builder
 from d5ray.ops.arrays import sequences as reference
 from d5ray.ops.torch.reference import by_reference
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 
 
 def softmax(site: Site) -> Built:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import element_type
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import element_type
 
 # By the numbers that ONNX's attributes have for types (onnx.TensorProto.DataType).
 ONNX_TYPES: Mapping[int, torch.dtype] = {

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.builder import Builder, Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.types import UNSIGNED, known_type
 

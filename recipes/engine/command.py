@@ -20,18 +20,18 @@ import psutil
 import pyarrow.compute as pc
 import typer
 
-from d5ray import unloadable
 from d5ray.checks import check_address, check_count, check_source, check_text
+from d5ray.display.visible_text import one_line
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.failures import unforeseen
+from d5ray.failures import unforeseen, unloadable
 from d5ray.metrics.judge.series import Series
 from d5ray.metrics.record.signatures import private_key
 from d5ray.metrics.record.store import Run
-from d5ray.recipes.engine import library, settings
+from d5ray.recipes.engine import library
+from d5ray.recipes.engine.checking.signatures import sign_all
+from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.recipe import ERROR_EXIT_CODE, INTERRUPTED, Recipe, Result
-from d5ray.recipes.engine.seeds import MOST_SEEDS
-from d5ray.recipes.engine.signatures import sign_all
-from d5ray.visible import one_line
+from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
 
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
 LONGEST_LINE, LONGEST_BEGIN = 1500, 1000  # characters of an error
@@ -213,7 +213,7 @@ def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
     except BaseException as error:
         return _failed(unforeseen.told(error))
     if code == INTERRUPTED:
-        from d5ray.console import err  # noqa: PLC0415
+        from d5ray.display.console import err  # noqa: PLC0415
 
         err().print("interrupted", style="red")
     return code
@@ -244,7 +244,7 @@ def _readable(text: str, words: Sequence[str]) -> str:
 
 
 def _failed(text: str) -> int:
-    from d5ray.console import err, lines  # noqa: PLC0415 - rich, only when something is shown
+    from d5ray.display.console import err, lines  # noqa: PLC0415 - rich, only when something is shown
 
     with contextlib.suppress(OSError):  # standard error is closed, or full: the exit code says it
         err().print(lines(f"error: {text}", "red"))
@@ -278,9 +278,10 @@ def _execute(
     recipe.made()  # everything that can be wrong with it is said before Ray is loaded
     way.check()
     key = None if way.sign is None else private_key(way.sign)
-    from d5ray.dashboards import terminal  # noqa: PLC0415
-    from d5ray.recipes.engine import determinism, runner  # noqa: PLC0415
-    from d5ray.recipes.engine import seeds as series  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.recipes.engine import runner  # noqa: PLC0415
+    from d5ray.recipes.engine.repeats import determinism  # noqa: PLC0415
+    from d5ray.recipes.engine.repeats import seeds as series  # noqa: PLC0415
 
     begin = float(psutil.Process().create_time())
     imports = time.time() - begin
@@ -294,27 +295,28 @@ def _execute(
         sign_all(result.folder, key)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
     if timings:
-        terminal.timings(startup)
+        run_tables.timings(startup)
     _show(result, json, startup)
     raise typer.Exit(result.exit_code)
 
 
 def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
-    from d5ray.dashboards import series, terminal  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.dashboards.terminal import series_tables as series  # noqa: PLC0415
 
     if Series.is_one(result.folder):
         kept = Series(result.folder)
         if json:
             told = {"exit_code": result.exit_code, "startup_seconds": startup}
-            terminal.as_json({**series.as_data(kept), **told})
+            run_tables.as_json({**series.as_data(kept), **told})
         else:
             series.show(kept)
         return
     run = Run(result.folder)
     if not json:
-        terminal.verdict(run, result.verdicts, result.verdict)
+        run_tables.verdict(run, result.verdicts, result.verdict)
         return
-    terminal.as_json(
+    run_tables.as_json(
         {
             "run": result.run_id,
             "folder": str(result.folder),
@@ -350,7 +352,7 @@ def _first_step(result: Result, begin: float) -> dict[str, float]:
 def _warn(message: Warning | str, *_: object) -> None:
     """A warning for people: what it says, not where in the program."""
 
-    from d5ray.console import err, lines  # noqa: PLC0415
+    from d5ray.display.console import err, lines  # noqa: PLC0415
 
     err().print(lines(f"warning: {message}", "yellow"))
 

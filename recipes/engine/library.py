@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, final
 
-from d5ray import checkout
 from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.failures.tracebacks import keep
-from d5ray.unloadable import named
+from d5ray.failures.unloadable import named
+from d5ray.identity import checkout
 
 PARTS = ("FIXED", "MUTABLE", "METRICS")
 LISTED: Final = "LISTED"  # what a recipe's file says of itself for `d5ray list`: its group, and what it takes

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from d5ray import markup
-from d5ray.canonical import canonical, digest
 from d5ray.checks import check_count, check_kind
+from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
+from d5ray.identity.canonical import canonical, digest
 from d5ray.metrics.definitions.catalogue import Criterion, RunTables, Verdict, as_criterion
 from d5ray.metrics.views import notebook
-from d5ray.recipes.engine import settings
-from d5ray.recipes.engine.fixed import Fixed
+from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.parsing.fixed import Fixed
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
@@ -108,7 +108,7 @@ class Recipe:
                 f"the recipe {self.name} lacks {', '.join(missing)}: set it in FIXED or MUTABLE"
             )
         made = self.job()(**values, name=self.name)
-        from d5ray.recipes.engine.measured import check_measured  # noqa: PLC0415 - imports the agents
+        from d5ray.recipes.engine.parsing.measured import check_measured  # noqa: PLC0415 - imports the agents
 
         check_measured(self.criteria, made)
         return made
@@ -197,12 +197,12 @@ class Result:
 
     def _repr_html_(self) -> str:
         reasons = dict.fromkeys(verdict.reason for verdict in self.verdicts if verdict.reason)
-        return markup.block(
-            markup.title(self.recipe.name, self.run_id, markup.word(self.verdict)),
-            markup.small(f"{self.status}: {self.reason}" if self.reason else ""),
+        return notebook_html.block(
+            notebook_html.title(self.recipe.name, self.run_id, notebook_html.word(self.verdict)),
+            notebook_html.small(f"{self.status}: {self.reason}" if self.reason else ""),
             notebook.criteria([verdict.row for verdict in self.verdicts]),
-            *map(markup.small, reasons),
-            markup.small(self.folder),
+            *map(notebook_html.small, reasons),
+            notebook_html.small(self.folder),
         )
 
 
@@ -239,7 +239,7 @@ def run_recipe(
     runs, with the recipe's seed and those that follow it, are judged together.
     """
     from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray
-    from d5ray.recipes.engine import seeds as several  # noqa: PLC0415
+    from d5ray.recipes.engine.repeats import seeds as several  # noqa: PLC0415
 
     check_count("seeds", seeds)
     check_kind("name", name, str | None, "a text")

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from d5ray.actors.launch import launch
 from d5ray.actors.run_row import RunOrigin
-from d5ray.dashboards import terminal
+from d5ray.dashboards.terminal import run_tables
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import table_of
@@ -62,7 +62,7 @@ def train(
         experiment, address=address, origin=origin, quiet=quiet, resume=resume, flight=flight
     ) as group:
         if not quiet:
-            terminal.announce(group)
+            run_tables.announce(group)
         with contextlib.suppress(KeyboardInterrupt):
             group.train(progress=not quiet)
         tables = group.tables()

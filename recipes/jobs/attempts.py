@@ -9,7 +9,7 @@ from typing import final
 
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge.criteria import Criterion
-from d5ray.networks.executor import Evaluation
+from d5ray.networks.executors.executor import Evaluation
 from d5ray.recipes.jobs.workloads import meets
 from d5ray.training.samplers import Shards
 

@@ -16,10 +16,10 @@ from d5ray.metrics.judge.performance_profiles import (
     TIME_TO_TARGET,
     TRAINED_TIME,
 )
-from d5ray.recipes.engine import settings
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
+from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.jobs.attempts import Attempt, Curve
 from d5ray.recipes.jobs.workloads import Workload
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -88,7 +88,7 @@ class Contest(SideBySide):
                     yield pair, Tries(optimizer, workload, self.seed + pair)
 
     def pictures(self, tables: RunTables) -> dict[str, str]:
-        from d5ray.dashboards.profile_picture import picture  # noqa: PLC0415 - when all is measured
+        from d5ray.dashboards.pictures.profile_picture import picture  # noqa: PLC0415 - when all is measured
 
         return {"performance_profile.svg": picture(tables)}
 

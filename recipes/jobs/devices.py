@@ -7,8 +7,8 @@ from typing import Any, final
 from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.torch import from_model as on_processor
-from d5ray.networks.executor import Executor
-from d5ray.networks.paced import PacedExecutor, Virtual
+from d5ray.networks.executors.delayed import PacedExecutor, Virtual
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.collectives import Collectives
 

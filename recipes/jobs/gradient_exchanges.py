@@ -12,13 +12,13 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.definitions.catalogue import BytesSent
 from d5ray.metrics.definitions.exchanges import GRADIENT_TIME
-from d5ray.networks.catalogue import NETWORKS, check_network_name
-from d5ray.networks.executor import Slot
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.networks.executors.executor import Slot
+from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.jobs import network
+from d5ray.recipes.jobs import slow_network
 from d5ray.recipes.jobs.averaging import Averaging, Exchanged, Slots
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ class Averaged(Contender[GradientExchanges]):
         return f"{self.word}[{self.processes}]"
 
     def missing(self) -> str:
-        return network.missing()
+        return slow_network.missing()
 
     def measure(self, job: GradientExchanges, folder: Path) -> list[Series]:
         reduction = None if self.compression is None else reduction_of(self.compression)
-        with network.limited(self.processes, job.megabits) as hosts:
+        with slow_network.limited(self.processes, job.megabits) as hosts:
             work = Averaging(reduction, tuple(hosts), folder, job.slots, job.seconds, job.seed)
 
             def commands(folder: Path, ranks: int) -> list[processes.Command]:

@@ -15,7 +15,7 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.jobs.predictions import AllreduceExchange, Exchange, ServerExchange
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.simulator import simulate
-from d5ray.training.pace import Slowdown
+from d5ray.training.stragglers import Slowdown
 
 if TYPE_CHECKING:
     from d5ray.recipes.jobs.scaling import ScaleStudy

@@ -153,7 +153,7 @@ class ScaleStudy(SideBySide):
     @cached_property
     def measured_networks(self) -> "dict[str, Network]":
         """Latency and bandwidth between agents of this machine, by backend: as once measured, or now."""
-        from d5ray.actors.network import measure_network  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.network_probe import measure_network  # noqa: PLC0415 - imports Ray
 
         known = network_cost.known([platform.node()])
         if not {backend for backends in BACKENDS.values() for backend in backends} <= known.keys():

@@ -18,7 +18,7 @@ from d5ray.recipes.jobs.agent_rates import on_agents, rates
 from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.pace import Slowdown
+from d5ray.training.stragglers import Slowdown
 
 
 @final

@@ -14,7 +14,7 @@ from d5ray.metrics.definitions.simulations import TRAINING_TIME
 from d5ray.metrics.definitions.trainings import UPDATES
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.training.epochs import BatchSize
+from d5ray.training.batches.epochs import BatchSize
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.catalogue import TestAccuracy, TestLoss
 from d5ray.metrics.judge.criteria import Criterion
-from d5ray.networks.executor import Evaluation
+from d5ray.networks.executors.executor import Evaluation
 from d5ray.training.optimizers.optimizer import Optimizer
 
 

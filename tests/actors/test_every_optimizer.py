@@ -8,7 +8,7 @@ import pytest
 import d5ray as d5
 from d5ray.distributed.communicators import backends
 from d5ray.experiment import Experiment
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY, Entry
 from tests.together import together

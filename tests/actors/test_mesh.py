@@ -11,15 +11,15 @@ import pytest
 from torch import nn
 
 import d5ray as d5
+from d5ray.actors.mesh_agent import shares_of
 from d5ray.actors.outcome import Outcome
-from d5ray.actors.staged import shares_of
 from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.frameworks.initial import labelled_network
+from d5ray.frameworks.initial_values import labelled_network
 from d5ray.frameworks.torch import build
-from d5ray.networks import catalogue
-from d5ray.networks.from_layers import network_from_layers
+from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
+from d5ray.networks.zoo import catalogue
 from d5ray.training.datasets import Dataset, Split, load_dataset
 from tests.agents import Rows, agents_in_threads
 from tests.together import together

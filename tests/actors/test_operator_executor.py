@@ -13,13 +13,13 @@ from d5ray.actors.calls import get
 from d5ray.actors.launch import spawned
 from d5ray.actors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, Outcome
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.arrays import operators as arrays
-from d5ray.frameworks.torch import operators as of_torch
+from d5ray.frameworks.arrays import framework as arrays
+from d5ray.frameworks.torch import framework as of_torch
 from d5ray.metrics.record.schema import SAMPLES
-from d5ray.ops import deepbench
+from d5ray.ops.deepbench import problems
 from tests.operators import stand_ins
 
-SMALL = deepbench.gemm(64, 8, 32, "TN")
+SMALL = problems.gemm(64, 8, 32, "TN")
 
 
 @pytest.fixture(autouse=True)
@@ -70,14 +70,12 @@ def test_every_call_is_a_row_and_the_warm_up_is_apart(framework: str) -> None:
 def test_two_problems_number_their_rows_on() -> None:
     """As the run's tables want them: from 0 without a gap."""
     made = executor("numpy")
-    found = rows(made.measure(SMALL, 0.0, 10.0)) + rows(
-        made.measure(deepbench.gemm(8, 8, 8, "NN"), 0.0, 10.0)
-    )
+    found = rows(made.measure(SMALL, 0.0, 10.0)) + rows(made.measure(problems.gemm(8, 8, 8, "NN"), 0.0, 10.0))
     assert [row["seq"] for row in found] == list(range(len(found)))
 
 
 def test_more_time_gives_more_values_up_to_the_most() -> None:
-    many = rows(executor("numpy").measure(deepbench.gemm(512, 512, 512, "NN"), 30.0, 60.0))
+    many = rows(executor("numpy").measure(problems.gemm(512, 512, 512, "NN"), 30.0, 60.0))
     assert len([row for row in many if row["metric"] == "operator_time" and row["phase"] == "run"]) == MOST
 
 
@@ -98,9 +96,9 @@ def test_a_failure_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the framework, of a type that the catalogue has not; the next problem is measured all the same."""
     monkeypatch.setattr(of_torch, "BUILDERS", {"Conv": stand_ins.broken, "Gemm": stand_ins.product})
     made = executor("torch")
-    conv = deepbench.convolution(1, (8, 8, 3, 4, 3, 3, 1, 1))
+    conv = problems.convolution(1, (8, 8, 3, 4, 3, 3, 1, 1))
     assert made.measure(conv, 0.0, 1.0).reason == "MemoryError: no room for 1 TB"
-    (row,) = rows(made.measure(deepbench.recurrent("GRU", 4, 2, 3), 0.0, 1.0))
+    (row,) = rows(made.measure(problems.recurrent("GRU", 4, 2, 3), 0.0, 1.0))
     assert "the catalogue has no GRU for torch" in row["status"]
     assert made.measure(SMALL, 0.0, 1.0).seconds is not None
 

@@ -24,7 +24,7 @@ from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets import Dataset, Split, load_dataset
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from d5ray.metrics.record.reader import Run
-from d5ray.ops import deepbench
+from d5ray.ops.deepbench import problems as deepbench
 from tests.commands.test_bad_input import check_refused
 from tests.conftest import Finished, d5ray, started, wait_until
 from tests.patience import patience
@@ -140,9 +140,9 @@ def test_benchmarkers_documents_say_what_was_measured(home: Path, bench: Finishe
 
 def test_a_table_is_shown_for_people(home: Path, run: Run) -> None:
     """In a pipe without colours: a line an operator, the peaks, what is missing."""
-    from d5ray.dashboards import operators  # noqa: PLC0415
+    from d5ray.dashboards.terminal import operator_tables  # noqa: PLC0415
 
-    lines = operators.left_out(run.tables())
+    lines = operator_tables.left_out(run.tables())
     assert any("not reached within 8 s" in line for line in lines)
     assert lines[-1].startswith("all, with the reasons: d5ray sql last")
 

@@ -22,14 +22,14 @@ import d5ray as d5
 from d5ray.actors import session
 from d5ray.actors.calls import get
 from d5ray.actors.launch import spawned
-from d5ray.actors.mirror import Mirror
+from d5ray.actors.metrics_exporter import Mirror
 from d5ray.actors.operator_executor import OperatorExecutor
-from d5ray.dashboards import grafana
-from d5ray.dashboards.grafana_boards import BOARDS
+from d5ray.dashboards.grafana import grafana
+from d5ray.dashboards.grafana.boards import BOARDS
 from d5ray.distributed import network_cost
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.ops import deepbench
+from d5ray.ops.deepbench import problems
 from tests.conftest import Head, d5ray, free_port, wait_until
 from tests.patience import patience
 
@@ -187,7 +187,7 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
     )
     session.connect(head.address, cpus=1, metadata={}, quiet=True)
     given = ("numpy", "cpu", 1, "bench-1", 0, 0, 1, Mirror("bench-1", "bench", m.EXECUTOR, "numpy", 0.5))
-    product = deepbench.gemm(64, 64, 64, "NN", "float32")
+    product = problems.gemm(64, 64, 64, "NN", "float32")
     with (
         spawned(OperatorExecutor, [given], cpus=0.0) as (executor,),
         d5.launch(experiment(), address=head.address, quiet=True) as group,

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.conftest import d5ray
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from d5ray import markup
+from d5ray.display import notebook_html
 from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.metrics.judge.comparison import Comparison
 from d5ray.metrics.judge.differences import Difference
@@ -143,6 +143,6 @@ def test_colours_can_be_read_on_light_and_dark_pages() -> None:
         linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for colour in markup.COLOURS.values():
+    for colour in notebook_html.COLOURS.values():
         assert 1.05 / (luminance(colour) + 0.05) > 4
         assert (luminance(colour) + 0.05) / (luminance("#111111") + 0.05) > 4

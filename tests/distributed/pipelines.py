@@ -18,9 +18,9 @@ from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.piece_executor import PieceExecutor
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 FromPieces = Callable[..., PieceExecutor]

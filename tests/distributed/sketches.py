@@ -8,8 +8,8 @@ import numpy as np
 
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import ByColumns, ByOutputChannels, ByRows, Division
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Array = np.ndarray[Any, Any]
 Drawn = Callable[["Sketch", str], str]  # from what is divided to what the loss reads

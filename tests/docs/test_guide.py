@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d5ray.__main__ import app
-from d5ray.dashboards.command import PAGE
+from d5ray.cli.dashboard import PAGE
 from tests.docs.page import REPOSITORY
 
 GUIDE = sorted((REPOSITORY / "docs" / "guide").glob("*.md"))

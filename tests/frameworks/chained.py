@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from d5ray.frameworks import piece_executor_by_name
-from d5ray.networks.labelled import labelled
+from d5ray.networks.executors.labelled_network import labelled
 from d5ray.networks.network import Network
 from d5ray.networks.stages.cut import Cut, Cutting
 from d5ray.networks.stages.cutting import pieces
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.piece_executor import PieceExecutor
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import LOSS, Array, error, executor, gradients_of
 
 Batch = dict[str, Array]

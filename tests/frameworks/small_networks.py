@@ -14,15 +14,15 @@ import torch
 from torch import nn
 
 from d5ray.frameworks.torch import build
-from d5ray.networks import catalogue
-from d5ray.networks.from_layers import network_from_layers
-from d5ray.networks.graph_executor import GraphExecutor
-from d5ray.networks.labelled import LabelledNetwork, labelled
-from d5ray.networks.layers import chain_shape
+from d5ray.networks.executors.graph_executor import GraphExecutor
+from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
+from d5ray.networks.layers.from_layers import network_from_layers
+from d5ray.networks.layers.layers import chain_shape
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.networks.zoo import catalogue
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 LOSS = SoftmaxCrossEntropyLoss()

@@ -7,8 +7,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.frameworks import executor_by_name
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import FRAMEWORKS, executor, network_of
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.networks.execution.fusion import fused
-from d5ray.networks.execution.plan import plan
-from d5ray.networks.execution.times import OperatorTimes
+from d5ray.networks.events.operator_times import OperatorTimes
+from d5ray.networks.executors.fusion import fused
+from d5ray.networks.executors.plan import plan
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import FRAMEWORKS, case, error, executor, gradients_of, network_of
 
 frameworks = pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -11,9 +11,9 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.device import GPUDevice
-from d5ray.networks.execution.event import GraphEvent, NetworkMoment
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.networks.events.event import GraphEvent, NetworkMoment
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import check_supported
 from tests.frameworks.small_networks import FRAMEWORKS, case, executor, network_of
 

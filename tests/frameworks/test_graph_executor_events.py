@@ -12,15 +12,15 @@ from d5ray.errors import ValidationError
 from d5ray.frameworks.arrays import array_pass
 from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.networks.execution.allocated import allocated_bytes
-from d5ray.networks.execution.event import BACKWARD, FORWARD, GraphEvent, NetworkMoment, OperatorMoment
-from d5ray.networks.execution.memory import OperatorMemory
-from d5ray.networks.execution.not_a_number import StopAtNaN
-from d5ray.networks.execution.times import OperatorTimes
-from d5ray.networks.execution.values import CollectValues
+from d5ray.networks.events.allocated_bytes import allocated_bytes
+from d5ray.networks.events.collect_values import CollectValues
+from d5ray.networks.events.event import BACKWARD, FORWARD, GraphEvent, NetworkMoment, OperatorMoment
+from d5ray.networks.events.not_a_number import StopAtNaN
+from d5ray.networks.events.operator_memory import OperatorMemory
+from d5ray.networks.events.operator_times import OperatorTimes
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import FRAMEWORKS, case, error, executor, gradients_of, network_of
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -255,7 +255,7 @@ def test_the_code_that_pytorch_writes_lets_every_value_go() -> None:
     under_test = executor("torch", chain(3))
     assert isinstance(under_test, TorchGraphExecutor)
     from d5ray.frameworks.torch.graph import graph  # noqa: PLC0415 - to look at what it writes
-    from d5ray.networks.execution.plan import plan  # noqa: PLC0415
+    from d5ray.networks.executors.plan import plan  # noqa: PLC0415
 
     made = plan(under_test.network, ["loss"])
     places = under_test._tensors().places

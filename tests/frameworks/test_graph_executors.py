@@ -9,8 +9,8 @@ from torch import nn
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import (
     BATCH,
     CASES,

@@ -9,7 +9,7 @@ import pytest
 import d5ray.frameworks.tensorflow as d5fw
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 keras = pytest.importorskip("keras", reason="TensorFlow is not installed: pip install 'd5ray[tensorflow]'")
 layers = keras.layers

@@ -10,9 +10,9 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import executor_by_name
-from d5ray.frameworks.initial import network_by_name
-from d5ray.frameworks.labelled import LabelledExecutor
-from d5ray.networks.executor import Executor
+from d5ray.frameworks.initial_values import network_by_name
+from d5ray.frameworks.labelled_executor import LabelledExecutor
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.network import Network
 from tests.frameworks.small_networks import FRAMEWORKS, LOSS, Array
 

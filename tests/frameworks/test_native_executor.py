@@ -9,7 +9,7 @@ from torch import nn
 
 import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError
-from d5ray.networks.execution.event import GraphEvent, NetworkMoment
+from d5ray.networks.events.event import GraphEvent, NetworkMoment
 from tests.frameworks.small_networks import LOSS, autograd, case, error
 
 

@@ -10,10 +10,10 @@ import torch
 
 import d5ray.frameworks.torch as d5fw
 from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
-from d5ray.networks.from_layers import network_from_layers
+from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import CASES, Case, case, error, network_of
 
 
@@ -194,7 +194,7 @@ def test_frozen_parameters_require_no_gradient() -> None:
 def test_layers_without_a_value_are_refused() -> None:
     """With the parameter's name."""
     from d5ray.errors import ConfigurationError  # noqa: PLC0415 - only here
-    from d5ray.networks.catalogue import mlp  # noqa: PLC0415
+    from d5ray.networks.zoo.catalogue import mlp  # noqa: PLC0415
 
     with pytest.raises(ConfigurationError, match=r"no value for the parameter '1\.weight'"):
         network_from_layers(mlp(10), (1, 8, 8), {})

@@ -19,7 +19,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.schemas import is_defined_by_others
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 from tests.frameworks.small_networks import FRAMEWORKS, Array, executor
 from tests.ops import exceptions
 from tests.ops.onnx_cases import _array, _collected

@@ -7,7 +7,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.chained import ONE, Chain, chain, check_same, divided, place, tied_network, uncut
 from tests.frameworks.small_networks import FRAMEWORKS, Array, case
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.initial import network_by_name, trainable_network
-from d5ray.networks.labelled import labelled
+from d5ray.frameworks.initial_values import network_by_name, trainable_network
+from d5ray.networks.executors.labelled_network import labelled
 from d5ray.networks.network import Network
 from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cut import Cut, Cutting

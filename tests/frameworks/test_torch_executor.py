@@ -14,7 +14,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import EVALUATION_BATCH, TorchExecutor
 from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.networks.buckets import Range
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.networks.executors.gradient_buckets import Range
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 

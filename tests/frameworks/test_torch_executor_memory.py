@@ -14,7 +14,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.device import CPUDevice, GPUDevice
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 KINDS = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}

@@ -12,7 +12,7 @@ from torch import nn
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
 

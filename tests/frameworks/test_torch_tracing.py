@@ -11,8 +11,8 @@ from torch import nn
 
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.tracing import Traced, TracedExecutor
-from d5ray.networks.traces import first_parting, meaning
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.networks.executors.traces import first_parting, meaning
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 
 def noise() -> float:

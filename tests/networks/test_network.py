@@ -5,9 +5,9 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
-from d5ray.operators import inference
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes import inference
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 
 def line() -> Network:

@@ -10,8 +10,8 @@ import pytest
 from d5ray.errors import ConfigurationError
 from d5ray.networks.difference import compare_values, same_structure, structural_difference
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Array = np.ndarray[Any, Any]
 

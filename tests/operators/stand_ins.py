@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.operators.builder import Built
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node_context import Site
 
 
 class Product(ArrayOperator):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import OPERATORS
 
 Array = np.ndarray[Any, Any]

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.catalogue import TYPES
 
 CHANGED = {"DFT": 20}  # the operator set in which the axis became an input

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from tests.ops import shared_rows
 
 Array = np.ndarray[Any, Any]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import OPERATORS
 
 UNIFORM = {"low": -2.0, "high": 3.0}

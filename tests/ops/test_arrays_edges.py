@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import OPERATORS
 
 Array = np.ndarray[Any, Any]

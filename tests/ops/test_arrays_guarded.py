@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.arrays.special import _functions
 from tests.ops.guarded_arrays import GuardedArray, array_module, special

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.catalogue import DOMAIN, GROUPS
 from tests.ops.exceptions import parameters, passing

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from tests.ops.gradients import Array, backward, check, check_against_torch, forward, normal, on_host, site
 
 SHAPES = [(4, 3), (2, 3, 4), (2, 3, 2, 2)]
@@ -55,7 +55,7 @@ def test_a_loss_of_labels(
 
 
 def test_the_loss_of_training_is_the_same() -> None:
-    """`d5ray.ops.softmax_cross_entropy_loss` has the classes at the end."""
+    """`d5ray.ops.losses.softmax_cross_entropy_loss` has the classes at the end."""
     scores, labels = loss_inputs((5, 4, 3), weighted=False, ignored=None)
     loss, last = SoftmaxCrossEntropyLoss(), scores.swapaxes(1, 2)
     place = site("SoftmaxCrossEntropyLoss", [scores, labels])

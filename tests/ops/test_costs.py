@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import GROUPS, TYPES
-from d5ray.ops.costs import Cost, backward_cost, forward_cost
-from d5ray.ops.flops import _BACKWARD, _FORWARD
+from d5ray.ops.counting.flops import _BACKWARD, _FORWARD
+from d5ray.ops.counting.node_costs import Cost, backward_cost, forward_cost
 from tests.ops.shared_rows import WITHOUT_GRADIENT
 
 Shape = tuple[int, ...]
@@ -134,7 +134,7 @@ BY_HAND: list[tuple[Site, int]] = [
 
 @pytest.mark.parametrize(("site", "flops"), BY_HAND, ids=[str(site.node) for site, _ in BY_HAND])
 def test_operations_counted_by_hand(site: Site, flops: int) -> None:
-    """The conventions that `d5ray.ops.flops` states; the bytes are those of all tensors."""
+    """The conventions that `d5ray.ops.counting.flops` states; the bytes are those of all tensors."""
     tensors = [each for each in (*site.inputs, *site.outputs) if each is not None]
     assert forward_cost(site) == Cost(flops, sum(4 * math.prod(each.sizes) for each in tensors))
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from d5ray.errors import ConfigurationError
-from d5ray.ops import deepbench
+from d5ray.ops.deepbench import problems
 from d5ray.ops.problem import TRAINING, Problem
 
 # SHA-256 of the sorted rows of code/kernels/*_problems.h, as JSON, each row once, and how many they are.
@@ -32,7 +32,7 @@ def as_published(problem: Problem) -> list[int | str]:
 @pytest.mark.parametrize(("mode", "group"), PUBLISHED)
 def test_the_sizes_are_the_published_ones(mode: str, group: str) -> None:
     """Row for row, each once, under names of their own."""
-    found = deepbench.problems(mode, [group])
+    found = problems.problems(mode, [group])
     rows = sorted(as_published(problem) for problem in found)
     digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     assert (digest[:16], len(rows)) == PUBLISHED[mode, group]
@@ -57,32 +57,32 @@ def counted(problem: Problem) -> int:
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize("mode", deepbench.MODES)
+@pytest.mark.parametrize("mode", problems.MODES)
 def test_operations_are_those_that_pytorch_counts(mode: str) -> None:
     """Every GEMM and convolution; recurrent layers of at most 50 steps."""
-    for problem in deepbench.problems(mode):
+    for problem in problems.problems(mode):
         if problem.group != "rnn" or problem.inputs[0].sizes[0] <= 50:  # type: ignore[union-attr]
             assert problem.forward_flops == counted(problem), problem.name
 
 
 def test_a_backward_pass_is_two_products_more() -> None:
     """Of a convolution in the training set; a GEMM is one product in either."""
-    conv = deepbench.convolution(8, (14, 14, 128, 256, 3, 3, 1, 1), TRAINING)
+    conv = problems.convolution(8, (14, 14, 128, 256, 3, 3, 1, 1), TRAINING)
     x = torch.randn(8, 128, 14, 14, requires_grad=True)
     w = torch.randn(256, 128, 3, 3, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         torch.autograd.grad(torch.conv2d(x, w, padding=1).sum(), (x, w))
     assert conv.flops == counter.get_total_flops()
-    gemm = deepbench.gemm(512, 8, 500000, "NN")
+    gemm = problems.gemm(512, 8, 500000, "NN")
     assert gemm.flops == 2 * 512 * 8 * 500000
 
 
 def test_bytes_are_every_tensor_once_a_pass() -> None:
     """Forward each once, A transposed, in float64; training the inputs thrice, the output twice."""
-    gemm = deepbench.gemm(3, 5, 7, "TN", "float64")
+    gemm = problems.gemm(3, 5, 7, "TN", "float64")
     assert [each.shape for each in gemm.inputs if each] == [(7, 3), (7, 5)]
     assert gemm.moved_bytes == 8 * (3 * 7 + 7 * 5 + 3 * 5)
-    conv = deepbench.convolution(2, (9, 8, 3, 4, 3, 2, 0, 1), TRAINING)
+    conv = problems.convolution(2, (9, 8, 3, 4, 3, 2, 0, 1), TRAINING)
     x, w, y = 2 * 3 * 8 * 9, 4 * 3 * 2 * 3, 2 * 4 * 7 * 7
     assert conv.output.sizes == (2, 4, 7, 7)
     assert conv.moved_bytes == 4 * (3 * (x + w) + 2 * y)
@@ -91,7 +91,7 @@ def test_bytes_are_every_tensor_once_a_pass() -> None:
 
 def test_the_roofline_is_the_larger_of_two_times() -> None:
     """Of the operations at their peak and of the bytes at theirs."""
-    gemm = deepbench.gemm(100, 100, 100, "NN")
+    gemm = problems.gemm(100, 100, 100, "NN")
     assert gemm.bound_seconds(1e6, 1e12) == pytest.approx(2.0)
     assert gemm.bound_seconds(1e12, 1e3) == pytest.approx(120.0)
     assert gemm.intensity == pytest.approx(2e6 / 120e3)
@@ -99,7 +99,7 @@ def test_the_roofline_is_the_larger_of_two_times() -> None:
 
 def test_unknown_sets_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'training'"):
-        deepbench.problems("train")
+        problems.problems("train")
     with pytest.raises(ConfigurationError, match="did you mean 'gemm'"):
-        deepbench.problems("training", ["gem"])
-    assert np.dtype("float16") == deepbench.problems("training", ["gemm"], "float16")[0].output.dtype
+        problems.problems("training", ["gem"])
+    assert np.dtype("float16") == problems.problems("training", ["gemm"], "float16")[0].output.dtype

@@ -10,8 +10,8 @@ import torch
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.average_precision import overlap
-from d5ray.ops.default_boxes import CENTRE, SIZE, DefaultBoxes
-from d5ray.ops.multi_box_loss import matched
+from d5ray.ops.losses.default_boxes import CENTRE, SIZE, DefaultBoxes
+from d5ray.ops.losses.multi_box_loss import matched
 
 BOXES = DefaultBoxes(grids=(4, 2), sizes=((0.3,), (0.6, 0.8)), ratios=(1.0, 2.0))
 

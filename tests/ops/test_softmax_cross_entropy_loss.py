@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
-from d5ray.ops.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 LOSS = SoftmaxCrossEntropyLoss()
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**32 - 1))

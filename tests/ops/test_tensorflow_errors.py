@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 
 IMAGE = np.ones((1, 4, 5, 5), np.float32)
 

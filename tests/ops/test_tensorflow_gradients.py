@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.builder import Built
+from d5ray.operators.nodes.kernel_factory import Built
 from d5ray.ops.catalogue import TYPES
 from tests.ops.shared_rows import STEERING
 from tests.ops.tensorflow_rows import ROWS, WITHOUT_GRADIENT, Array, Row

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.builder import Built
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from tests.ops.tensorflow_rows import CONVOLUTION, NORMALIZATION, Row
 
 IMAGES = [*CONVOLUTION, *(row for row in NORMALIZATION if row.type in ("BatchNormalization", "LRN"))]

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.builder import Built
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import TYPES
 from tests.ops.exceptions import listed, parameters, passing
 from tests.ops.onnx_cases import Case, check, of_halves, one_node

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.catalogue import TYPES
 from d5ray.ops.torch import BUILDERS
 from d5ray.ops.torch.types import tensor_of

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.torch import BUILDERS
 from d5ray.ops.torch.interpolation import Along, Interpolation
 from d5ray.ops.torch.resizing import _by_interpolate, _by_matrices

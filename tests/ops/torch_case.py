@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.torch import BUILDERS
 from d5ray.ops.torch.types import array_of, tensor_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from d5ray.errors import ConfigurationError
-from d5ray.ops import deepbench
+from d5ray.ops.deepbench import problems as deepbench
 from d5ray.recipes.engine.operators.measurement import OperatorBench, seconds_of
 from d5ray.recipes.engine.operators.plan import Plan
 

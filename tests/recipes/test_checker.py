@@ -18,8 +18,8 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.signatures import make_keys, private_key
 from d5ray.recipes.engine.checking.checker import violations
+from d5ray.recipes.engine.checking.signatures import sign_all
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
-from d5ray.recipes.engine.signatures import sign_all
 from tests.conftest import d5ray
 
 FIXED: dict[str, Any] = {

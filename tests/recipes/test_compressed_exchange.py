@@ -15,8 +15,8 @@ from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.networks.executor import Slot
-from d5ray.recipes.jobs import network
+from d5ray.networks.executors.executor import Slot
+from d5ray.recipes.jobs import slow_network as network
 from d5ray.recipes.jobs.averaging import Averaging
 from d5ray.recipes.jobs.gradient_exchanges import Averaged, GradientExchanges
 from d5ray.training.optimizers.optimizer import State

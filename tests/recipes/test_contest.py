@@ -15,7 +15,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
-from d5ray.networks.executor import Evaluation
+from d5ray.networks.executors.executor import Evaluation
 from d5ray.recipes import optimizer_comparison
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.comparisons import rounds

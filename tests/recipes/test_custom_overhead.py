@@ -12,7 +12,7 @@ from benchmarks.custom_overhead.job import BOTH, FORWARD, CustomOperator, Custom
 from benchmarks.custom_overhead.worker import CustomTimes
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
-from d5ray.operators.compiled import compilers
+from d5ray.operators.custom.cpp import compilers
 from d5ray.recipes.engine.recipe import Recipe
 
 languages = pytest.mark.parametrize("language", ["Python", "C++"])

@@ -9,9 +9,9 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.recipes.engine import determinism
-from d5ray.recipes.engine.determinism import Difference, Tried, first_difference
 from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.engine.repeats import determinism
+from d5ray.recipes.engine.repeats.determinism import Difference, Tried, first_difference
 from tests.conftest import d5ray
 
 RECIPE = """

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.checkpoint_speed import recipe as checkpoint_speed
-from d5ray import checkout
-from d5ray.dashboards.listing import TITLES
+from d5ray.dashboards.terminal.recipe_list import TITLES
 from d5ray.errors import ConfigurationError
+from d5ray.identity import checkout
 from d5ray.recipes import command as of_users
 from d5ray.recipes.engine import command, library
 from d5ray.recipes.engine.recipe import Recipe

@@ -7,8 +7,8 @@ import pytest
 
 import d5ray as d5
 from benchmarks.overhead_lenet import recipe as overhead_lenet
-from d5ray import checkout
 from d5ray.errors import ConfigurationError
+from d5ray.identity import checkout
 from d5ray.metrics.definitions.asynchrony import Pushes, ServerQueue, WindowWaitTime
 from d5ray.metrics.definitions.side_by_side import StepTimeRatio
 from d5ray.metrics.statistics.sequential_stopping import Looks

@@ -15,7 +15,7 @@ from benchmarks.microbatch_speed.worker import check, network_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.catalogue import StepTime
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.networks.graph_executor import GraphExecutor
+from d5ray.networks.executors.graph_executor import GraphExecutor
 from d5ray.networks.microbatch.measuring import StepCost
 from d5ray.recipes.engine.recipe import Recipe
 

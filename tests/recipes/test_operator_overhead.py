@@ -15,11 +15,11 @@ from benchmarks.operator_overhead.rivals import NATIVES, native
 from benchmarks.operator_overhead.worker import OperatorTimes
 from benchmarks.operator_overhead_tensorflow import recipe as operator_overhead_tensorflow
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.frameworks.torch import operators as of_torch
+from d5ray.frameworks.torch import framework as of_torch
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, AddedTime, OperatorTimeRatio
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.operators.framework import class_named
-from d5ray.ops import deepbench
+from d5ray.ops.deepbench import problems as deepbench
 from d5ray.ops.problem import Problem
 from d5ray.recipes.engine.comparisons.timing import Times
 from d5ray.recipes.engine.recipe import Recipe

@@ -24,7 +24,7 @@ from benchmarks.pipeline_memory.metrics import OUT_OF_MEMORY, LossDeviation, Out
 from benchmarks.pipeline_speed import recipe as pipeline_speed
 from benchmarks.trainers import Stages
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.initial import network_by_name
+from d5ray.frameworks.initial_values import network_by_name
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes import hybrid_lenet
 from d5ray.recipes.engine.comparisons.contenders import Series

@@ -19,9 +19,10 @@ from d5ray.frameworks.torch import from_model
 from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.metrics.record.schema import TABLES, table_of
 from d5ray.recipes import digits_lenet
-from d5ray.recipes.engine import library, settings
+from d5ray.recipes.engine import library
+from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 REPOSITORY = Path(__file__).parents[2]
 FIXED: dict[str, Any] = {"model": "lenet", "dataset": "digits", "epochs": 20}

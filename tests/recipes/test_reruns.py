@@ -16,7 +16,7 @@ from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.checking.checker import violations
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
-from d5ray.recipes.engine.reruns import rerun
+from d5ray.recipes.engine.repeats.reruns import rerun
 from tests.conftest import d5ray
 
 METRICS = [d5.TestAccuracy() >= 0.3, d5.BytesSent() <= 1e9]

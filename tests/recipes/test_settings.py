@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import d5ray as d5
-from d5ray.canonical import digest
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
-from d5ray.recipes.engine import settings
+from d5ray.identity.canonical import digest
+from d5ray.recipes.engine.parsing import settings
 from d5ray.training.transformations import Transformation
 
 

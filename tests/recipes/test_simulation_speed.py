@@ -18,7 +18,7 @@ from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run, list_runs
-from d5ray.networks.executor import Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.simulator import simulate
 from tests.conftest import d5ray

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
-from d5ray.training import chance
+from d5ray.training.batches import sample_randomness
 from d5ray.training.transformations import (
     CentreCrop,
     Crop,
@@ -47,7 +47,7 @@ def made(
 
 
 def sampled(inputs: Array, seed: int = 0) -> Sampled:
-    keys = chance.mixed(np.arange(len(inputs), dtype=np.uint64), seed)
+    keys = sample_randomness.mixed(np.arange(len(inputs), dtype=np.uint64), seed)
     return Sampled(inputs, np.arange(len(inputs)), keys)
 
 
@@ -183,7 +183,7 @@ def test_seed_epoch_and_place_change_what_is_drawn() -> None:
 
 def test_the_numbers_of_a_key_are_uniform_and_independent() -> None:
     """Of 50,000 consecutive keys: mean, 64 cells by χ², and correlations with neighbours within 5 σ."""
-    numbers = chance.uniform(chance.mixed(np.arange(50_000, dtype=np.uint64), 7, 3), 2)
+    numbers = sample_randomness.uniform(sample_randomness.mixed(np.arange(50_000, dtype=np.uint64), 7, 3), 2)
     n = numbers.size
     assert numbers.min() >= 0 and numbers.max() < 1
     assert abs(numbers.mean() - 0.5) < 5 / np.sqrt(12 * n)

@@ -8,8 +8,8 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
-from d5ray.training.problems import PROBLEMS, Problem, Quadratic
-from d5ray.training.validation import trajectory
+from d5ray.training.validation.problems import PROBLEMS, Problem, Quadratic
+from d5ray.training.validation.validation import trajectory
 
 Vector = np.ndarray[Any, Any]
 

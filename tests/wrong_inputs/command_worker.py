@@ -18,8 +18,8 @@ import psutil
 import typer
 
 from d5ray.__main__ import app
+from d5ray.display.visible_text import one_line
 from d5ray.recipes.engine import command
-from d5ray.visible import one_line
 from tests.patience import patience
 from tests.wrong_inputs.commands import Parameter, commands, texts, words
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.canonical import canonical
 from d5ray.errors import ConfigurationError, D5Error
+from d5ray.identity.canonical import canonical
 from tests.wrong_inputs.calls import NOT_CALLED, experiment, valid_calls
 from tests.wrong_inputs.trying import all_cases, tried
 

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 import d5ray as d5
-from d5ray.canonical import canonical
 from d5ray.errors import D5Error
+from d5ray.identity.canonical import canonical
 from tests.wrong_inputs import calls
 from tests.wrong_inputs.trying import ACCEPTED, AT_THE_START, BY_THE_EXPERIMENT, IN_TRAINING
 from tests.wrong_inputs.values import MISSING, UNEXPECTED, wrong_values

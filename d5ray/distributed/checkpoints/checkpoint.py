@@ -11,7 +11,6 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.canonical import canonical
 from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import Folder, step_name
 from d5ray.distributed.checkpoints.state import Packed, native, pack, unpack_into
@@ -21,8 +20,9 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.identity.canonical import canonical
 from d5ray.metrics.record.folders import runs_root
-from d5ray.networks.executor import Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import zeros_like
 from d5ray.training.events.event import Event
 

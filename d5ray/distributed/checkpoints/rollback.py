@@ -18,7 +18,7 @@ from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError
-from d5ray.networks.executor import Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import copy_of
 
 NOTHING = -1  # steps of an agent that has just been started

@@ -18,7 +18,7 @@ from d5ray.errors import ConfigurationError, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.training.arrays import library_of
 from d5ray.training.events.event import Event
-from d5ray.training.optimizers.three_steps import ThreeStepOptimizer
+from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer
 
 Array = np.ndarray[Any, Any]
 

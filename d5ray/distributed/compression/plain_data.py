@@ -5,9 +5,9 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
-from d5ray.canonical import digest
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import digest
 
 PACKAGE = "d5ray.distributed.compression"
 MODULES = ("chain", "precision", "random_k", "rows", "signs", "stochastic", "threshold", "top_k")

@@ -9,7 +9,7 @@ import numpy as np
 from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.distributed.pipeline.negotiation import Ends
 from d5ray.errors import ConfigurationError
-from d5ray.networks.labelled import LabelledNetwork
+from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.splitting import Splitting
 from d5ray.networks.stages.balanced import Balanced

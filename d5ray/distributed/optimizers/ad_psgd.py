@@ -4,7 +4,7 @@ from typing import final
 
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, Undirected
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 @final

@@ -7,7 +7,7 @@ from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.parameter_server.server_rules import DelayedNesterov, Descend, ServerRule
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.gradient_descent import SGD, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer
 

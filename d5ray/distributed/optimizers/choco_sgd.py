@@ -11,7 +11,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 @final

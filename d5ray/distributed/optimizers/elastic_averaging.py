@@ -7,7 +7,7 @@ from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
 from d5ray.distributed.parameter_server.server_rules import Elastic, ServerRule
 from d5ray.training.arrays import zeros_like
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 class ElasticAveraging(Exploring):

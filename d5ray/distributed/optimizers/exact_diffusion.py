@@ -6,7 +6,7 @@ from d5ray.distributed.buffers import Kept
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.training.arrays import copy_of
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 @final

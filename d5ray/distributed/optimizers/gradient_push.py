@@ -10,7 +10,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
 from d5ray.frameworks.host import host_view
 from d5ray.training.arrays import copy_of
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 SMALLEST_WEIGHT = 2.0**-20  # w that an agent keeps while nothing comes in
 

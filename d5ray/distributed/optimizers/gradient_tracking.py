@@ -6,7 +6,7 @@ from d5ray.distributed.buffers import Kept
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
 from d5ray.training.arrays import zeros_like
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 @final

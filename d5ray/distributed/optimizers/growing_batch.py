@@ -9,7 +9,7 @@ from d5ray.distributed.buffers import Averaged
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 @final

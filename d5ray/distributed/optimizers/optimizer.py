@@ -13,8 +13,8 @@ from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executor import Executor
-from d5ray.training.batch import Batch
+from d5ray.networks.executors.executor import Executor
+from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
 if TYPE_CHECKING:

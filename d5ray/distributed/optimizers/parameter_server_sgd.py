@@ -10,7 +10,7 @@ from d5ray.distributed.parameter_server.consistency import Consistency, StaleSyn
 from d5ray.distributed.parameter_server.server_rules import DelayCompensated, ServerRule, StalenessAware
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 class ServerSGD(DistributedOptimizer):

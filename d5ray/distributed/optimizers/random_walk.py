@@ -7,7 +7,7 @@ import numpy as np
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected
 from d5ray.frameworks.host import host_view
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 
 
 @final

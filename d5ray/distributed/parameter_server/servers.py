@@ -11,7 +11,7 @@ from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.errors import ConfigurationError
-from d5ray.training.epochs import Epochs
+from d5ray.training.batches.epochs import Epochs
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:

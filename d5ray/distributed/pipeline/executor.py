@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.canonical import digest
 from d5ray.checks import check_count
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
@@ -21,10 +20,11 @@ from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.tensor_encoding import Kind, Wire
 from d5ray.distributed.pipeline.transport import Carrier, Channels, Ordered
 from d5ray.errors import ConfigurationError, PeerLost
-from d5ray.frameworks.labelled import samples_at_once
-from d5ray.networks.buckets import OnReady
-from d5ray.networks.executor import Allocate, Evaluation, Executor
-from d5ray.networks.labelled import LabelledNetwork
+from d5ray.frameworks.labelled_executor import samples_at_once
+from d5ray.identity.canonical import digest
+from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.stages.piece_executor import PieceExecutor
 from d5ray.operators.loss import Loss
 

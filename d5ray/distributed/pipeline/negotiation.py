@@ -10,11 +10,11 @@ import numpy as np
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.tensor_encoding import Wire
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.execution.inputs import open_sizes
-from d5ray.networks.execution.plan import needs_of
-from d5ray.networks.labelled import LabelledNetwork
+from d5ray.networks.executors.inputs import open_sizes
+from d5ray.networks.executors.labelled_network import LabelledNetwork
+from d5ray.networks.executors.plan import needs_of
 from d5ray.networks.stages.piece import Piece
-from d5ray.operators.tensor_descriptor import Dimension, TensorDescriptor
+from d5ray.operators.tensors.tensor_descriptor import Dimension, TensorDescriptor
 
 Shape = tuple[int, ...]
 

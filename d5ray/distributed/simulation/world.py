@@ -21,9 +21,9 @@ from d5ray.distributed.simulation.server import SimulatedServer, SimulatedServer
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.world import Directory, World
 from d5ray.frameworks.host import host_view
-from d5ray.networks.executor import Executor
-from d5ray.networks.paced import PacedExecutor, Virtual
-from d5ray.training.pace import Pace
+from d5ray.networks.executors.delayed import PacedExecutor, Virtual
+from d5ray.networks.executors.executor import Executor
+from d5ray.training.stragglers import Pace
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from d5ray import markup
+from d5ray.display import notebook_html
 from d5ray.errors import D5Error
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ def described(topology: "Topology", picture: str | None) -> str:
         ("spectral gap", _gap(topology) if few else f"not computed beyond {MOST_AGENTS} agents"),
     ]
     drawn = f'<div style="max-width:480px;border-radius:6px;overflow:auto">{picture}</div>' if picture else ""
-    return markup.block(markup.title(repr(topology)), markup.Html(drawn), markup.table(("", ""), facts))
+    return notebook_html.block(
+        notebook_html.title(repr(topology)), notebook_html.Html(drawn), notebook_html.table(("", ""), facts)
+    )
 
 
 def _between(degrees: list[int]) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from d5ray.frameworks.arrays.steps import LEFT_OUT, Step
-from d5ray.networks.execution.event import BACKWARD, FORWARD
-from d5ray.networks.execution.observer import Observer
+from d5ray.networks.events.event import BACKWARD, FORWARD
+from d5ray.networks.events.observer import Observer
 
 Array = Any
 Call = Callable[..., Any]

@@ -11,10 +11,10 @@ from d5ray.frameworks.arrays.library import ArrayLibrary
 from d5ray.frameworks.arrays.random import Draws
 from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.execution.event import GraphEvent
-from d5ray.networks.execution.observer import Observer
-from d5ray.networks.execution.plan import Plan
-from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.events.event import GraphEvent
+from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.executors.plan import Plan
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
 

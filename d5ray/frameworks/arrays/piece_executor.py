@@ -11,11 +11,11 @@ from d5ray.frameworks.arrays.library import ArrayLibrary
 from d5ray.frameworks.arrays.random import NodeDraws
 from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.frameworks.flat_arrays import FlatArrays
-from d5ray.networks.execution.plan import computable, plan
-from d5ray.networks.executor import Allocate
-from d5ray.networks.stages.kept import kept_size, region_of
+from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.plan import computable, plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.networks.stages.piece_executor import Array, Arrays, HostArray, Kept, PieceExecutor
+from d5ray.networks.stages.saved_bytes import kept_size, region_of
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
 

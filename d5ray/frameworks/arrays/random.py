@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from d5ray.networks.stages.draws import Draws as Seeds
+from d5ray.networks.stages.random_seeds import Draws as Seeds
 
 
 @final

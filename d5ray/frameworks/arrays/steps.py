@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.networks.execution.plan import Plan, depending, needed
+from d5ray.networks.executors.plan import Plan, depending, needed
 from d5ray.networks.network import Network
 from d5ray.operators.array_operator import ArrayOperator, WithoutGradient
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.lookup import implementation
 
 LEFT_OUT = 0  # the place that always holds None

@@ -5,14 +5,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.networks.device import Device, GPUDevice
-from d5ray.networks.shapes import Shape
+from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.arrays.executor import ArrayExecutor
     from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
-    from d5ray.frameworks.labelled import LabelledExecutor
-    from d5ray.networks.execution.event import GraphEvent
+    from d5ray.frameworks.labelled_executor import LabelledExecutor
+    from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
@@ -93,8 +93,8 @@ def from_model(
     parameters of a network by name are those that PyTorch gives it with the same seed.
     """
     from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.initial import labelled_network  # noqa: PLC0415
-    from d5ray.frameworks.labelled import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.initial_values import labelled_network  # noqa: PLC0415
+    from d5ray.frameworks.labelled_executor import LabelledExecutor, checked  # noqa: PLC0415
 
     library = CuPy(device)
     made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)

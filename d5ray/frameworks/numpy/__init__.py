@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.device import BestDevice, CPUDevice, Device
-from d5ray.networks.shapes import Shape
+from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.arrays.executor import ArrayExecutor
     from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
-    from d5ray.frameworks.labelled import LabelledExecutor
-    from d5ray.networks.execution.event import GraphEvent
+    from d5ray.frameworks.labelled_executor import LabelledExecutor
+    from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
@@ -96,8 +96,8 @@ def from_model(
     """
     import threadpoolctl  # noqa: PLC0415 - when it is asked for
 
-    from d5ray.frameworks.initial import labelled_network  # noqa: PLC0415
-    from d5ray.frameworks.labelled import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.initial_values import labelled_network  # noqa: PLC0415
+    from d5ray.frameworks.labelled_executor import LabelledExecutor, checked  # noqa: PLC0415
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
 
     _check_device(device)

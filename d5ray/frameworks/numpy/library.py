@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.frameworks.arrays.library import ArrayLibrary
-from d5ray.networks.execution.allocated import allocated_bytes
+from d5ray.networks.events.allocated_bytes import allocated_bytes
 
 Array = np.ndarray[Any, Any]
 

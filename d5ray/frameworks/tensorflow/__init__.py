@@ -5,15 +5,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.shapes import Shape
+from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
-    from d5ray.frameworks.labelled import LabelledExecutor
+    from d5ray.frameworks.labelled_executor import LabelledExecutor
     from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
     from d5ray.frameworks.tensorflow.native_executor import KerasNativeExecutor
     from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor
-    from d5ray.networks.execution.event import GraphEvent
+    from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
@@ -123,8 +123,8 @@ def from_model(
     The first parameters of a network by name are those that PyTorch gives it with the same seed. Flat
     parameters and gradients are NumPy's, in host memory, and copied in every pass.
     """
-    from d5ray.frameworks.initial import labelled_network  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.labelled import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.initial_values import labelled_network  # noqa: PLC0415 - when it is asked for
+    from d5ray.frameworks.labelled_executor import LabelledExecutor, checked  # noqa: PLC0415
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
     from d5ray.frameworks.tensorflow.devices import use_threads  # noqa: PLC0415
 

@@ -4,7 +4,7 @@ from functools import cache
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.device import BestDevice, Device, GPUDevice
-from d5ray.networks.execution.allocated import allocated_bytes
+from d5ray.networks.events.allocated_bytes import allocated_bytes
 from d5ray.ops.tensorflow.library import tf
 
 

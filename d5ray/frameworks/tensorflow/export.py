@@ -7,7 +7,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.tensorflow.keras_layers import LAYERS, Convert, Value, Writer, plain
 from d5ray.frameworks.tensorflow.keras_recurrent import RECURRENT
 from d5ray.networks.network import Network
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 CONVERSIONS: Mapping[str, Convert] = {**LAYERS, **RECURRENT}
 

@@ -10,11 +10,11 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.tensorflow.devices import allocated, chosen
 from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters, specification
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.execution.event import GraphEvent
-from d5ray.networks.execution.fusion import fused
-from d5ray.networks.execution.observer import Observer
-from d5ray.networks.execution.plan import Plan
-from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.events.event import GraphEvent
+from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.fusion import fused
+from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.executors.plan import Plan
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.tensorflow.held import HOLDERS, as_held, holder

@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 
 @dataclass

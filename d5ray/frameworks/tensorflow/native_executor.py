@@ -8,12 +8,19 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.tensorflow.devices import allocated, chosen
 from d5ray.networks.device import Device
-from d5ray.networks.execution.event import GraphEvent
-from d5ray.networks.graph_executor import check_one_number
-from d5ray.networks.native_executor import LABELS, Array, Arrays, NativeExecutor, named_outputs, the_loss
+from d5ray.networks.events.event import GraphEvent
+from d5ray.networks.executors.graph_executor import check_one_number
+from d5ray.networks.executors.native_executor import (
+    LABELS,
+    Array,
+    Arrays,
+    NativeExecutor,
+    named_outputs,
+    the_loss,
+)
 from d5ray.operators.loss import Loss
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.library import tf
 

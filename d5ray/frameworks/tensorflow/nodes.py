@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from d5ray.networks.execution.event import BACKWARD, FORWARD
-from d5ray.networks.execution.fusion import LINEAR
-from d5ray.networks.execution.observer import Observer
-from d5ray.networks.execution.plan import Plan, depending
+from d5ray.networks.events.event import BACKWARD, FORWARD
+from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.fusion import LINEAR
+from d5ray.networks.executors.plan import Plan, depending
 from d5ray.networks.network import Network
-from d5ray.operators.builder import Built
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.held import holder
 from d5ray.ops.tensorflow.library import tf

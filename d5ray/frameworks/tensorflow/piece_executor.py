@@ -9,15 +9,15 @@ import numpy as np
 from d5ray.frameworks.flat_arrays import FlatArrays
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.tensorflow.devices import chosen
-from d5ray.frameworks.tensorflow.halves import Halves
+from d5ray.frameworks.tensorflow.forward_backward import Halves
 from d5ray.frameworks.tensorflow.nodes import calls, specification
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.execution.fusion import fused
-from d5ray.networks.execution.plan import computable, plan
-from d5ray.networks.executor import Allocate
-from d5ray.networks.stages.kept import Region, kept_size
+from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.fusion import fused
+from d5ray.networks.executors.plan import computable, plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
+from d5ray.networks.stages.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
 from d5ray.ops.tensorflow.library import tf

@@ -5,7 +5,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.layers import Shape
+from d5ray.networks.layers.layers import Shape
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from d5ray.frameworks.torch.native_executor import TorchNativeExecutor
     from d5ray.frameworks.torch.network_module import NetworkModule
     from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor
-    from d5ray.networks.execution.event import GraphEvent
+    from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives

@@ -22,10 +22,9 @@ from d5ray.frameworks.torch.modules import (
     embedding,
 )
 from d5ray.frameworks.torch.network_module import NetworkModule
-from d5ray.networks import catalogue
 from d5ray.networks.device import Device
-from d5ray.networks.labelled import check_one_of_each
-from d5ray.networks.layers import (
+from d5ray.networks.executors.labelled_network import check_one_of_each
+from d5ray.networks.layers.layers import (
     BatchNorm,
     Beside,
     CausalSelfAttention,
@@ -51,6 +50,7 @@ from d5ray.networks.layers import (
 )
 from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
+from d5ray.networks.zoo import catalogue
 from d5ray.operators.loss import Loss
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import flat
-from d5ray.networks.buckets import OnReady
-from d5ray.networks.executor import Allocate, Evaluation, Executor
+from d5ray.frameworks.torch import flat_tensors
+from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.operators.loss import Loss
 
 EVALUATION_BATCH = 1024  # labels at a time, so that a large test split fits the memory
@@ -36,12 +36,12 @@ class TorchExecutor(Executor):
         self.loss = loss
         self.device = device
         self._on_cpu = device.type == "cpu"
-        named = flat.trained(module)
+        named = flat_tensors.trained(module)
         self._tensors = tuple(named.values())
-        self._buffers = flat.Buffers(named, like=self._tensors[0])
+        self._buffers = flat_tensors.Buffers(named, like=self._tensors[0])
         self.slots = self._buffers.slots
         self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
-        self._state = flat.State(module, like=self.parameters)
+        self._state = flat_tensors.State(module, like=self.parameters)
         self.untrained, self.counters = self._state.floating, self._state.counters
         self._generator = generator_of(device)
         self._first_seed = 0  # of what the network draws in training,
@@ -58,7 +58,7 @@ class TorchExecutor(Executor):
             raise ConfigurationError(
                 f"the model returned a {type(scores).__name__}, the loss needs one tensor of scores"
             )
-        return flat.numbers(scores)
+        return flat_tensors.numbers(scores)
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
@@ -116,7 +116,7 @@ class TorchExecutor(Executor):
         return Evaluation(loss=total / len(labels), accuracy=accuracy)
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
-        return flat.numbers(self.parameters).copy()
+        return flat_tensors.numbers(self.parameters).copy()
 
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         return self._state.named()

@@ -9,13 +9,13 @@ from torch import fx, nn
 from torch.nn.functional import linear
 
 from d5ray.frameworks.torch.watching import Watch
-from d5ray.networks.execution.fusion import LINEAR, fused
-from d5ray.networks.execution.observer import Observer
-from d5ray.networks.execution.plan import Plan
+from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.fusion import LINEAR, fused
+from d5ray.networks.executors.plan import Plan
 from d5ray.networks.network import Network
-from d5ray.operators.builder import Built
 from d5ray.operators.collectives import Collectives
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node import Node
 from d5ray.ops.lookup import implementation
 
 Code = Callable[..., tuple[torch.Tensor, ...]]  # of the module and the inputs

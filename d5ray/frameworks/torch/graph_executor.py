@@ -14,11 +14,11 @@ from d5ray.frameworks.torch.graph import Code, code_of, graph
 from d5ray.frameworks.torch.network_module import NetworkTensors
 from d5ray.frameworks.torch.tensors import array_of, plain_tensor_of, tensor_of
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.execution.allocated import allocated_bytes
-from d5ray.networks.execution.event import GraphEvent
-from d5ray.networks.execution.observer import Observer
-from d5ray.networks.execution.plan import Plan
-from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.events.allocated_bytes import allocated_bytes
+from d5ray.networks.events.event import GraphEvent
+from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
+from d5ray.networks.executors.plan import Plan
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.torch.types import is_plain

@@ -12,10 +12,10 @@ from torch import nn
 from d5ray.frameworks.torch.devices import chosen
 from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import Device
-from d5ray.networks.execution.allocated import allocated_bytes
-from d5ray.networks.execution.event import GraphEvent
-from d5ray.networks.graph_executor import check_one_number
-from d5ray.networks.native_executor import (
+from d5ray.networks.events.allocated_bytes import allocated_bytes
+from d5ray.networks.events.event import GraphEvent
+from d5ray.networks.executors.graph_executor import check_one_number
+from d5ray.networks.executors.native_executor import (
     LABELS,
     Array,
     Arrays,

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from d5ray.frameworks.torch.graph import code_of, graph
 from d5ray.frameworks.torch.tensors import array_of, tensor_of
-from d5ray.networks.execution.plan import plan
+from d5ray.networks.executors.plan import plan
 from d5ray.networks.network import Network
 
 TAKEN = frozenset(dir(nn.Module()))  # what a module's parts cannot be called

@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
-from d5ray.frameworks.torch import flat
+from d5ray.frameworks.torch import flat_tensors
 from d5ray.frameworks.torch.devices import chosen
 from d5ray.frameworks.torch.executor import generator_of
 from d5ray.frameworks.torch.graph import Code, code_of, graph
 from d5ray.frameworks.torch.network_module import NetworkTensors
 from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.execution.plan import computable, plan
-from d5ray.networks.executor import Allocate
-from d5ray.networks.graph_executor import draws
-from d5ray.networks.stages.kept import Region, kept_size
+from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.graph_executor import draws
+from d5ray.networks.executors.plan import computable, plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of
 from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
-from d5ray.operators.builder import Built
+from d5ray.networks.stages.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.node import Node
 from d5ray.ops.lookup import check_supported
 
 Tensors = dict[str, torch.Tensor]
@@ -80,10 +80,12 @@ class TorchPieceExecutor(PieceExecutor):
         self._tensors.to(self._device)
         tensor = self._tensors.tensor
         like = self.put(np.empty(0, element_type_of(self.pieces)))
-        self._buffers = flat.Buffers({name: tensor(name) for name in parameters_of(self.pieces)}, like)
+        self._buffers = flat_tensors.Buffers(
+            {name: tensor(name) for name in parameters_of(self.pieces)}, like
+        )
         self.slots = self._buffers.slots
         self._state = {name: tensor(name) for piece in self.pieces for name in piece.network.state_values}
-        self.untrained = flat.laid_together("state", self._state, like)
+        self.untrained = flat_tensors.laid_together("state", self._state, like)
         self._adopt_buffers()
         self._training: dict[tuple[int, bool], _Built] = {}
         self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
@@ -109,10 +111,10 @@ class TorchPieceExecutor(PieceExecutor):
         self._own_memory = frozenset(each.untyped_storage().data_ptr() for each in held)
 
     def numpy_parameters(self) -> HostArray:
-        return flat.numbers(self.parameters).copy()
+        return flat_tensors.numbers(self.parameters).copy()
 
     def named_state(self) -> dict[str, HostArray]:
-        return {name: flat.numbers(tensor).copy() for name, tensor in self._state.items()}
+        return {name: flat_tensors.numbers(tensor).copy() for name, tensor in self._state.items()}
 
     def _begin_pass(self) -> None:
         self.gradients.zero_()

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from d5ray.networks import traces
-from d5ray.networks.buckets import OnReady
-from d5ray.networks.executor import Allocate, Evaluation, Executor
-from d5ray.networks.traces import Entry
+from d5ray.networks.executors import traces
+from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.traces import Entry
 
 _NOT_DETERMINISTIC = "deterministic"  # stands in every warning of PyTorch about it
 

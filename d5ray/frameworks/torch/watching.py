@@ -5,9 +5,9 @@ from typing import Any, final
 
 import torch
 
-from d5ray.networks.execution.event import BACKWARD, FORWARD
-from d5ray.networks.execution.observer import Observer
-from d5ray.operators.node import Node
+from d5ray.networks.events.event import BACKWARD, FORWARD
+from d5ray.networks.events.observer import Observer
+from d5ray.operators.nodes.node import Node
 
 Tensors = tuple[torch.Tensor | None, ...]
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray import markup
-from d5ray.canonical import canonical
-from d5ray.checkout import is_benchmark
+from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import canonical
+from d5ray.identity.checkout import is_benchmark
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.views import notebook
 
@@ -178,7 +178,7 @@ class Verdict:
         return asdict(self)
 
     def _repr_html_(self) -> str:
-        return markup.block(notebook.criteria([self.row]), markup.small(self.reason))
+        return notebook_html.block(notebook.criteria([self.row]), notebook_html.small(self.reason))
 
 
 def as_criterion(item: object) -> Criterion:

@@ -7,8 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from d5ray import checkout
 from d5ray.errors import StorageError
+from d5ray.identity import checkout
 from d5ray.metrics import definitions
 from d5ray.metrics.judge.criteria import Criterion, Metric
 

@@ -4,8 +4,8 @@ from typing import Any, final
 
 import pyarrow as pa
 
-from d5ray import markup
 from d5ray.checks import check_kind
+from d5ray.display import notebook_html
 
 MOST_SHOWN = 20  # rows
 
@@ -48,4 +48,6 @@ class Table:
         numeric = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in self.arrow.schema]
         left = len(self) - len(rows)
         under = f"{len(self):,} rows, the first {len(rows)} are shown" if left else ""
-        return markup.block(markup.table(self.arrow.column_names, rows, numeric), markup.small(under))
+        return notebook_html.block(
+            notebook_html.table(self.arrow.column_names, rows, numeric), notebook_html.small(under)
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 
-from d5ray import markup
+from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries.notebook_table import Table
@@ -129,7 +129,7 @@ class Asked(ABC):
         try:
             return self._shown()
         except D5Error as error:
-            return markup.block(markup.title(repr(self)), markup.small(error))
+            return notebook_html.block(notebook_html.title(repr(self)), notebook_html.small(error))
 
     def _shown(self) -> str:
         columns = ", ".join(_RUNS)
@@ -139,20 +139,22 @@ class Asked(ABC):
         (counts,) = self.sql("SELECT count(*) AS samples FROM samples").to_pylist()
         (many,) = self.sql("SELECT count(*) AS n FROM runs").to_pylist()
         for row in runs:
-            row |= {"verdict": markup.word(row["verdict"]), "status": self._status(row)}
+            row |= {"verdict": notebook_html.word(row["verdict"]), "status": self._status(row)}
             row["started"] = f"{row['started']:%Y-%m-%d %H:%M:%S}" if row["started"] else "–"
-        parts = [markup.table(_RUNS, [[row[name] for name in _RUNS] for row in runs])]
+        parts = [notebook_html.table(_RUNS, [[row[name] for name in _RUNS] for row in runs])]
         if many["n"] == 1:
-            parts.insert(0, markup.title(runs[0]["run_id"], runs[0]["verdict"]))
+            parts.insert(0, notebook_html.title(runs[0]["run_id"], runs[0]["verdict"]))
         else:
-            parts.insert(0, markup.title(f"{many['n']} runs"))
+            parts.insert(0, notebook_html.title(f"{many['n']} runs"))
             if many["n"] > len(runs):
-                parts.append(markup.small(f"the latest {len(runs)} of {many['n']} runs are shown"))
+                parts.append(notebook_html.small(f"the latest {len(runs)} of {many['n']} runs are shown"))
         joint = "" if many["n"] == 1 else " WHERE run_id = ''"
         if verdicts := self.sql(f"SELECT * FROM verdicts{joint}").to_pylist():
             parts.append(criteria(verdicts))
-        parts.append(markup.small(f"{counts['samples']:,} samples · .sql(query) .samples() .summary()"))
-        return markup.block(*parts)
+        parts.append(
+            notebook_html.small(f"{counts['samples']:,} samples · .sql(query) .samples() .summary()")
+        )
+        return notebook_html.block(*parts)
 
     def _status(self, row: dict[str, Any]) -> str:
         return str(row["status"])

@@ -78,7 +78,9 @@ RUNS = pa.schema(
             "graph", pa.utf8()
         ),  # JSON: who sends to whom, see `d5ray.distributed.topologies.plain_data`
         pa.field("schema_version", pa.int32()),  # of the tables; null: before it was recorded
-        pa.field("experiment_sha256", pa.utf8()),  # of the file that keeps it, see `d5ray.archive`
+        pa.field(
+            "experiment_sha256", pa.utf8()
+        ),  # of the file that keeps it, see `d5ray.archive.experiments`
     ]
 )
 

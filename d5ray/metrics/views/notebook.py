@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from d5ray import markup
+from d5ray.display import notebook_html
 
 if TYPE_CHECKING:
     from d5ray.metrics.judge.comparison import Comparison
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _GOOD, _BAD = ("better", "faster"), ("worse", "slower")
 
 
-def criteria(rows: Iterable[Mapping[str, Any]]) -> markup.Html:
+def criteria(rows: Iterable[Mapping[str, Any]]) -> notebook_html.Html:
     """Rows of `verdicts`: each criterion with what was measured, its interval, and what follows."""
     names = ("criterion", "", "target", "measured", "95% interval", "n", "verdict")
     lines = []
@@ -27,18 +27,22 @@ def criteria(rows: Iterable[Mapping[str, Any]]) -> markup.Html:
                 "–" if row["value"] is None else f"{row['value']:.4g}",
                 interval,
                 f"{row['n']} {row['sample_unit'] or ''}" if row["n"] else "",
-                markup.word(row["verdict"]),
+                notebook_html.word(row["verdict"]),
             ]
         )
-    return markup.table(names, lines, (False, False, True, True, True))
+    return notebook_html.table(names, lines, (False, False, True, True, True))
 
 
 def comparison(found: "Comparison") -> str:
     """A line for every metric, or in what the runs cannot be compared."""
-    sides = markup.table(("", "runs"), [("first", _named(found.first)), ("second", _named(found.second))])
+    sides = notebook_html.table(
+        ("", "runs"), [("first", _named(found.first)), ("second", _named(found.second))]
+    )
     if found.incomparable:
-        lines = [markup.small(line) for line in found.incomparable]
-        return markup.block(sides, markup.title("incomparable: what is FIXED differs, or the data"), *lines)
+        lines = [notebook_html.small(line) for line in found.incomparable]
+        return notebook_html.block(
+            sides, notebook_html.title("incomparable: what is FIXED differs, or the data"), *lines
+        )
     names = ("metric", "first", "second", "second / first", "95% interval", "pairs", "the second is")
     rows = [
         [
@@ -57,14 +61,14 @@ def comparison(found: "Comparison") -> str:
         *found.notes,
         *sorted({each.reason for each in found.differences if each.reason}),
     ]
-    table = markup.table(names, rows, (False, True, True, True, True, True))
-    return markup.block(sides, table, *map(markup.small, notes))
+    table = notebook_html.table(names, rows, (False, True, True, True, True, True))
+    return notebook_html.block(sides, table, *map(notebook_html.small, notes))
 
 
 def _named(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} runs: {names[0]} to {names[-1]}"
 
 
-def _judged(word: str) -> markup.Html:
+def _judged(word: str) -> notebook_html.Html:
     alike = "PASS" if word in _GOOD else "FAIL" if word in _BAD else "INCONCLUSIVE"
-    return markup.word(alike, word) if word != "same" else markup.text(word)
+    return notebook_html.word(alike, word) if word != "same" else notebook_html.text(word)

@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.protos import node_from
 from d5ray.networks.graph.schemas import CONTROL_FLOW
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.arrays import OPERATORS
 
 MOST_NODES = 100_000  # that loops are written out to

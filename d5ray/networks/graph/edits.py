@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph
 from d5ray.networks.graph.protos import OPSET, attribute_types
 from d5ray.networks.graph.tensors import read_only
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 FLOATS = (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS)
 Options = onnx.defs.OpSchema.FormalParameterOption

@@ -13,8 +13,8 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.graph.memory import check_room
-from d5ray.networks.graph.wire import check_wire
+from d5ray.networks.graph.available_memory import check_room
+from d5ray.networks.graph.protobuf_wire import check_wire
 
 LARGEST = 2**31 - 1  # bytes of a message, which is protobuf's own limit; large values stand in data files
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.networks.graph.graph import Graph
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 OUTSIDE = "what comes from outside"
 

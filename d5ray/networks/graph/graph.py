@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Array = np.ndarray[Any, Any]
 Values = Mapping[str, Array]

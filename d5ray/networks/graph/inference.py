@@ -11,14 +11,14 @@ from onnx import helper, numpy_helper, shape_inference
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph, Values
+from d5ray.networks.graph.open_sizes import counted, part_of, simplified, unscaled
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_to, value_info
 from d5ray.networks.graph.schemas import check_node
-from d5ray.networks.graph.sizes import counted, part_of, simplified, unscaled
 from d5ray.operators import collective_shapes  # noqa: F401 - registers its rules
-from d5ray.operators import inference as rules
-from d5ray.operators.node import Node
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes import inference as rules
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
 Alike = dict[Hashable, tuple[TensorDescriptor | None, ...]]  # what nodes make, by all that decides on it

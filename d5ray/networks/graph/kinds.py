@@ -9,7 +9,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Array, Graph
 from d5ray.networks.graph.protos import OPSET
 from d5ray.networks.graph.tensors import is_floating
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 # A BatchNormalization in training reads its running mean and variance here, and makes the next ones there.
 RUNNING = {3: 1, 4: 2}

@@ -6,8 +6,8 @@ from types import MappingProxyType
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.graph.edits import free
 from d5ray.networks.graph.graph import Graph
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import DOMAIN
 
 DOMAINS = {"MeanSquaredError": DOMAIN, "NegativeLogLikelihoodLoss": "", "SoftmaxCrossEntropyLoss": ""}

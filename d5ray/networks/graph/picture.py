@@ -7,9 +7,9 @@ from pathlib import Path
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph
-from d5ray.networks.graph.layout import BOX_HEIGHT, BOX_WIDTH, GUTTER, Item, Layout, layout
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.networks.graph.picture_layout import BOX_HEIGHT, BOX_WIDTH, GUTTER, Item, Layout, layout
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import GROUPS
 
 Descriptors = Mapping[str, TensorDescriptor]

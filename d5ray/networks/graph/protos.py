@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.tensors import dtype_from, value_of
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 OPSET = 28  # ONNX's operator set whose meaning nodes have
 IR_VERSION = 13

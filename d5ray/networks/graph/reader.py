@@ -11,13 +11,13 @@ import onnx
 from onnx import checker, helper, inliner, numpy_helper, shape_inference, version_converter
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.graph.available_memory import check_room
 from d5ray.networks.graph.control_flow import decided
 from d5ray.networks.graph.files import open_model
 from d5ray.networks.graph.functions import check_functions
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
 from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.kinds import sorted_out
-from d5ray.networks.graph.memory import check_room
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_from
 from d5ray.networks.graph.schemas import (
     CONTROL_FLOW,
@@ -29,8 +29,8 @@ from d5ray.networks.graph.schemas import (
 )
 from d5ray.networks.graph.tensors import is_external, read_only, size_of, value_of
 from d5ray.networks.graph.writer import KIND
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 # What the conversion of older operator sets makes something else of.
 WRITTEN_OUT = "d5ray.written_out"  # of the functions that stand for nodes, until they are inlined

@@ -7,9 +7,9 @@ import onnx
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.graph.protos import OPSET
-from d5ray.operators import inference as rules
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes import inference as rules
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import TYPES
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

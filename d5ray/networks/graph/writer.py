@@ -11,8 +11,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.graph import Graph
 from d5ray.networks.graph.protos import OPSET, node_to, value_info
 from d5ray.networks.graph.schemas import mean_the_same
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 KIND = "d5ray.kind"  # in an initializer's metadata: what it is, which ONNX itself cannot say
 OLDEST_OPSET = 21  # that is written

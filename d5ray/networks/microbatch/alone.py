@@ -7,11 +7,11 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.edits import free
 from d5ray.networks.graph.tensors import is_floating
+from d5ray.networks.microbatch.sample_axes import whereabouts
 from d5ray.networks.microbatch.samples import SHARED, Samples
-from d5ray.networks.microbatch.where import whereabouts
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import Dimension, TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import Dimension, TensorDescriptor
 
 
 def alone(network: Network, node: Node, size: int) -> Network:

@@ -7,11 +7,11 @@ import numpy as np
 
 from d5ray.checks import check_count, check_items, check_kind
 from d5ray.errors import ConfigurationError
-from d5ray.networks.execution.observer import Observer
-from d5ray.networks.execution.plan import Plan
-from d5ray.networks.graph_executor import Array, Arrays, GraphExecutor, Run
+from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run
+from d5ray.networks.executors.plan import Plan
+from d5ray.networks.microbatch.sample_axes import sample_inputs, whereabouts
 from d5ray.networks.microbatch.samples import AVERAGE, SHARED, SUM, Kind, Samples
-from d5ray.networks.microbatch.where import sample_inputs, whereabouts
 
 
 @final

@@ -10,15 +10,15 @@ import numpy as np
 
 from d5ray.checks import check_count, check_items, check_kind, check_number, shown
 from d5ray.errors import ConfigurationError
-from d5ray.networks.graph_executor import Arrays, GraphExecutor
+from d5ray.networks.executors.graph_executor import Arrays, GraphExecutor
 from d5ray.networks.microbatch.alone import alone, bytes_of_tensors
 from d5ray.networks.microbatch.executor import MicroBatched
-from d5ray.networks.microbatch.fresh import in_fresh_process
+from d5ray.networks.microbatch.fresh_process import in_fresh_process
 from d5ray.networks.microbatch.kernels import Kernel, LayerKernels
 from d5ray.networks.microbatch.peak import HostPeak, PeakMemory
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Factory = Callable[[Network], GraphExecutor]
 FEWEST, MOST = 3, 50  # passes that are timed

@@ -13,7 +13,7 @@ from d5ray.networks.microbatch.samples import (
     shape_of,
     the_axis,
 )
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 
 def by_sample(site: Site, kinds: Kinds) -> Kind:

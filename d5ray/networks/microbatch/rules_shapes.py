@@ -18,8 +18,8 @@ from d5ray.networks.microbatch.samples import (
     shape_of,
     the_axis,
 )
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import Dimension
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 FAR = 2**31 - 1  # the end of a slice, from there on the end of the axis
 

@@ -15,7 +15,7 @@ from d5ray.networks.microbatch.samples import (
     shape_of,
     the_axis,
 )
-from d5ray.operators.site import Site
+from d5ray.operators.nodes.node_context import Site
 
 RESHAPING = ("Identity", "Neg", "Squeeze", "Unsqueeze", "Reshape", "Cast", "ReduceMean", "ReduceSum")
 ADDING = ("Add", "Sub", "Sum", "Mean", "Concat")

@@ -7,8 +7,8 @@ from typing import final
 
 import numpy as np
 
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import Dimension
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 
 @final

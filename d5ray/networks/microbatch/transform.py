@@ -7,11 +7,11 @@ import numpy as np
 from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.edits import free
+from d5ray.networks.microbatch.sample_axes import sample_inputs, whereabouts
 from d5ray.networks.microbatch.samples import SHARED, Kind, Samples
-from d5ray.networks.microbatch.where import sample_inputs, whereabouts
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 DRAWING = frozenset({"Dropout", "RandomNormalLike", "RandomUniformLike"})
 

@@ -21,7 +21,7 @@ from d5ray.networks.splitting.layouts import (
 )
 from d5ray.networks.splitting.rearranging import REARRANGING, before
 from d5ray.operators import collectives as types
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 SUFFIXES = {
     types.ALL_REDUCE: "sum",

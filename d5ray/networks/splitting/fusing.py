@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from d5ray.operators import collectives as types
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 
 def fused(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.operators.tensor_descriptor import Dimension
+from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 Array = np.ndarray[Any, Any]
 

@@ -7,8 +7,8 @@ from typing import Any, final
 from d5ray.networks.splitting.draft import Draft
 from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided, Layout, NeedsWhole
 from d5ray.networks.splitting.rearranging import shape_of
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import Dimension
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 
 @final

@@ -21,7 +21,7 @@ from d5ray.networks.splitting.layouts import Divided, NeedsWhole
 from d5ray.networks.splitting.place import Place
 from d5ray.networks.splitting.rearranging import output_shape
 from d5ray.networks.splitting.rules import POINTWISE, RULES
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 MOST_NAMES = 8  # of divisors in an error
 

@@ -8,7 +8,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import ByColumns, ByHeads, ByRows, BySamples, Division
 from d5ray.networks.splitting.rules import POINTWISE
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 ALONG = (*POINTWISE, "Dropout")
 REARRANGING = ("Split", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "RotaryEmbedding")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from d5ray.networks.splitting.layouts import WHOLE, Divided, Layout, NeedsWhole, divides
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import Dimension
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 # What a parameter may go through, and still be divided as it is read behind it.
 REARRANGING = frozenset({"Cast", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})

@@ -7,7 +7,7 @@ from typing import Protocol, final, overload
 
 from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.labelled import LabelledNetwork
+from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.network import Network
 from d5ray.networks.splitting import planned
 from d5ray.networks.splitting.divisions import Division
@@ -25,7 +25,7 @@ from d5ray.networks.splitting.layouts import (
 )
 from d5ray.networks.splitting.place import Place
 from d5ray.networks.splitting.rules import RULES
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 
 class ReadyMade(Protocol):

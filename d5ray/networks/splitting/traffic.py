@@ -8,8 +8,8 @@ from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.splitting.draft import Draft
 from d5ray.operators import collectives as types
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,15 +7,15 @@ from typing import final
 
 from d5ray.checks import check_count, check_kind, check_number, shown
 from d5ray.errors import ConfigurationError
-from d5ray.networks.execution.event import FORWARD, GraphEvent, OperatorMoment
-from d5ray.networks.execution.memory import OperatorMemory
-from d5ray.networks.execution.times import OperatorTimes
+from d5ray.networks.events.event import FORWARD, GraphEvent, OperatorMoment
+from d5ray.networks.events.operator_memory import OperatorMemory
+from d5ray.networks.events.operator_times import OperatorTimes
+from d5ray.networks.executors.graph_executor import Arrays, GraphExecutor
 from d5ray.networks.graph.tensors import is_floating
-from d5ray.networks.graph_executor import Arrays, GraphExecutor
 from d5ray.networks.network import Network
-from d5ray.operators.site import Site
-from d5ray.operators.tensor_descriptor import TensorDescriptor
-from d5ray.ops.costs import Cost, backward_cost, forward_cost
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.ops.counting.node_costs import Cost, backward_cost, forward_cost
 
 FEWEST, MOST = 5, 200  # passes that are timed
 FLOPS, BANDWIDTH = 2e10, 1e10  # of the processor core that counted costs suppose, in one second

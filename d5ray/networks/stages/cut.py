@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import final
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.execution.plan import depending
+from d5ray.networks.executors.plan import depending
 from d5ray.networks.network import Network
 from d5ray.networks.stages.order import groups
 

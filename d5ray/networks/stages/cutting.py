@@ -4,20 +4,21 @@ from collections.abc import Mapping
 
 from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError
-from d5ray.networks.execution.plan import depending
+from d5ray.networks.executors.plan import depending
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.network import Network
 from d5ray.networks.stages.cut import Cutting
 from d5ray.networks.stages.order import order
 from d5ray.networks.stages.piece import Piece
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 
 def pieces(network: Network, cut: Cutting) -> tuple[Piece, ...]:
     """The pieces of a network, in the order of their stages; together they compute what it computes.
 
     The network stays as it is, and shares its values with the pieces. What is trained has labels among its
-    inputs and a loss among its outputs: see `d5ray.networks.labelled`, or `Network.add_loss`.
+    inputs and a loss among its outputs: see `d5ray.networks.executors.labelled_network`, or
+    `Network.add_loss`.
 
     Raises `ConfigurationError` for a node that is unknown, a stage without operators, a cycle of stages (a
     later one feeds an earlier one), a state that several stages read, and a tensor of an unknown type

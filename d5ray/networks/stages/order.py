@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from d5ray.networks.execution.plan import depending
+from d5ray.networks.executors.plan import depending
 from d5ray.networks.network import Network
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 
 def groups(network: Network) -> tuple[tuple[Node, ...], ...]:

@@ -5,12 +5,12 @@ from typing import final
 
 import numpy as np
 
-from d5ray.networks.execution.plan import depending
+from d5ray.networks.executors.plan import depending
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.network import Network
 from d5ray.networks.stages.costs import NetworkCosts
 from d5ray.networks.stages.partition import Table, parts_feeding, parts_reading, parts_sum
-from d5ray.operators.node import Node
+from d5ray.operators.nodes.node import Node
 
 
 @final

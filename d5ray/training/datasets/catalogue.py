@@ -12,13 +12,13 @@ from d5ray.training.datasets.coco import load_coco
 from d5ray.training.datasets.criteo import load_criteo
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.digits import DIGITS, load_digits
+from d5ray.training.datasets.drawn_shapes import load_shapes
 from d5ray.training.datasets.environment import load_environment
-from d5ray.training.datasets.files import default_root
 from d5ray.training.datasets.image_folder import load_image_folder, load_imagenet
 from d5ray.training.datasets.keywords import load_keywords
 from d5ray.training.datasets.mnist import load_fashion_mnist, load_mnist
 from d5ray.training.datasets.parquet import load_parquet
-from d5ray.training.datasets.shapes import load_shapes
+from d5ray.training.datasets.published_files import default_root
 from d5ray.training.datasets.speech_commands import load_speech_commands
 from d5ray.training.datasets.synthetic import load_synthetic
 from d5ray.training.datasets.text import load_stdlib, load_text, load_wikitext

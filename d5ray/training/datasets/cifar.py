@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.training.datasets.archive import read_members
 from d5ray.training.datasets.cifar_classes import CIFAR10, CIFAR100_COARSE, CIFAR100_FINE
 from d5ray.training.datasets.cifar_records import Records, read_binary, read_pickled
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.download import fetch
-from d5ray.training.datasets.files import (
+from d5ray.training.datasets.pixels import checked_labels, scaled
+from d5ray.training.datasets.published_files import (
     check_flag,
     check_published,
     find,
@@ -23,7 +23,7 @@ from d5ray.training.datasets.files import (
     unfit,
     unreadable,
 )
-from d5ray.training.datasets.pixels import checked_labels, scaled
+from d5ray.training.datasets.tar_archive import read_members
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.training.datasets.files import unfit
 from d5ray.training.datasets.plain_pickle import read_plain_pickle
+from d5ray.training.datasets.published_files import unfit
 
 IMAGE_SHAPE = (3, 32, 32)  # red, green, blue; rows; columns
 IMAGE_BYTES = 3 * 32 * 32

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count
 from d5ray.training.datasets.dataset import Dataset, Split
-from d5ray.training.datasets.hashed import Integers, hashed
+from d5ray.training.datasets.hashing_trick import Integers, hashed
 
 VALUES: Final = (2000, 1000, 200, 100, 50, 20, 10, 5)  # of each field: user, item, and what surrounds them
 FACTORS: Final = 4

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from d5ray.checks import check_count
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.files import by_hand, folders_of, unfit, unreadable
-from d5ray.training.datasets.images import image_shape, squeezed
+from d5ray.training.datasets.drawn_shapes import NO_BOX
+from d5ray.training.datasets.image_files import image_shape, squeezed
+from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
 from d5ray.training.datasets.samples import Array, Labels, OnDemand
-from d5ray.training.datasets.shapes import NO_BOX
 
 ADDRESS = "https://cocodataset.org"
 

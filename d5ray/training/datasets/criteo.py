@@ -10,8 +10,8 @@ import numpy as np
 from d5ray.checks import check_count, check_number
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset, Split
-from d5ray.training.datasets.files import by_hand, folders_of, unfit, unreadable
-from d5ray.training.datasets.hashed import Integers, hashed
+from d5ray.training.datasets.hashing_trick import Integers, hashed
+from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
 
 ADDRESS = "https://ailab.criteo.com/ressources/"
 NAMES = ("train.txt", "train.txt.gz", "day_0", "day_0.gz")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from d5ray.errors import DataError
 from d5ray.metrics.record.folders import make_folder
-from d5ray.training.datasets.files import md5_of
 from d5ray.training.datasets.published import ADDRESSES, CHECKSUMS
+from d5ray.training.datasets.published_files import md5_of
 
 TIMEOUT_SECONDS = 30.0  # without a byte from the other side
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.training.datasets.files import unfit, unreadable
+from d5ray.training.datasets.published_files import unfit, unreadable
 
 UNSIGNED_BYTE = 0x08
 TYPE_NAMES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}

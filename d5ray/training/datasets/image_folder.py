@@ -11,8 +11,8 @@ import numpy.typing as npt
 from d5ray.checks import check_count, check_names, check_path, check_share
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.files import by_hand, folders_of, unreadable
-from d5ray.training.datasets.images import decoded, image_shape
+from d5ray.training.datasets.image_files import decoded, image_shape
+from d5ray.training.datasets.published_files import by_hand, folders_of, unreadable
 from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Subset, divided
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.download import fetch
-from d5ray.training.datasets.files import (
+from d5ray.training.datasets.idx import read_idx
+from d5ray.training.datasets.pixels import checked_labels, scaled
+from d5ray.training.datasets.published_files import (
     check_flag,
     check_published,
     find,
@@ -13,8 +15,6 @@ from d5ray.training.datasets.files import (
     missing_error,
     unfit,
 )
-from d5ray.training.datasets.idx import read_idx
-from d5ray.training.datasets.pixels import checked_labels, scaled
 
 STEMS = (
     "train-images-idx3-ubyte",

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count, check_items, check_names, check_share
 from d5ray.errors import ConfigurationError, D5Error, DataError, first_line
-from d5ray.training.datasets.columns import content_of, labels_of
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.row_groups import RowGroups
 from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Shape, Subset, divided
+from d5ray.training.datasets.table_columns import content_of, labels_of
 
 CACHE_BYTES = 1 << 28
 

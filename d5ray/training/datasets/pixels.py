@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.training.datasets.files import unfit
+from d5ray.training.datasets.published_files import unfit
 
 
 def scaled(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.training.datasets.files import unfit
+from d5ray.training.datasets.published_files import unfit
 
 NUMERIC = re.compile(r"[<>|=]?[uif][1248]")
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from d5ray.checks import check_count
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.files import by_hand, folders_of, unfit, unreadable
 from d5ray.training.datasets.log_mel import LogMel
+from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
 from d5ray.training.datasets.samples import Array, Labels, OnDemand
 
 ADDRESS = "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
-from d5ray.training.chance import mixed, uniform
+from d5ray.training.batches.sample_randomness import mixed, uniform
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.samples import Array, Labels, OnDemand
 

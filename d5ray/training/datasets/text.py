@@ -12,7 +12,7 @@ import numpy.typing as npt
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets.dataset import Dataset, Split
-from d5ray.training.datasets.files import by_hand, find
+from d5ray.training.datasets.published_files import by_hand, find
 
 BYTES = tuple(repr(bytes([byte])) for byte in range(256))  # the names of the classes
 Paths = str | Path | Sequence[str | Path]

@@ -8,10 +8,10 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import check_count
+from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.datasets.samples import Subset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
-from d5ray.training.loader import pieces_to_test
 
 NAME = "learning_curves.svg"
 WIDTH, HEIGHT, MARGIN, TOP = 400.0, 240.0, 52.0, 56.0  # of one panel, in pixels

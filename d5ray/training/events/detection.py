@@ -9,7 +9,7 @@ from d5ray.checks import check_count, check_kind, check_share
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.average_precision import Boxes, average_precision, overlap
 from d5ray.metrics.definitions.qualities import PRECISION, PRECISION_50
-from d5ray.ops.default_boxes import DefaultBoxes
+from d5ray.ops.losses.default_boxes import DefaultBoxes
 from d5ray.training.events.quality import Pieces, Quality
 from d5ray.training.transformations import CentreCrop, Crop, RandomFlip
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executor import Evaluation, Executor
-from d5ray.training.batch import Batch
+from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets import Dataset
 from d5ray.training.transformations import Transformation
 

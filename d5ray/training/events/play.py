@@ -9,7 +9,7 @@ import numpy.typing as npt
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.qualities import RETURN
-from d5ray.networks.executor import Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.training.environments import environment
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment

@@ -8,9 +8,9 @@ import numpy as np
 
 from d5ray.metrics.definitions.qualities import AREA
 from d5ray.metrics.definitions.ranking import area_under_curve
+from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.events.event import Event, check_evaluates
 from d5ray.training.events.moment import Moment
-from d5ray.training.loader import pieces_to_test
 
 Array = np.ndarray[Any, Any]
 Pieces = Iterator[tuple[Array, Array]]  # outputs (n, ...) of the network, and the targets (n, ...)

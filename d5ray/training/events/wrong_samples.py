@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.checks import check_count
+from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.events.event import Event, check_classifies
 from d5ray.training.events.moment import Moment
-from d5ray.training.loader import pieces_to_test
 
 NAME = "wrong_samples.parquet"
 Mistake = tuple[float, int, int, int, float, list[int]]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self, final
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.training.epochs import Epochs
+from d5ray.training.batches.epochs import Epochs
+from d5ray.training.optimizers.gradient_transformations import Around
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
-from d5ray.training.optimizers.wrapped import Around
 from d5ray.training.schedules import Schedule
 
 NOTHING = sys.float_info.min  # for a 0, which rules refuse as a mistake: it is 0 in float32

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.training.epochs import BatchSize, Epochs, size_at
+from d5ray.training.batches.epochs import BatchSize, Epochs, size_at
 from d5ray.training.samplers.sampler import Indices, Sampler
 
 

@@ -6,7 +6,7 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import check_count
-from d5ray.training import chance
+from d5ray.training.batches import sample_randomness
 from d5ray.training.transformations.transformation import Sampled, Shape, Transformation
 
 MOST_COPIES = 1000  # of one sample in a batch
@@ -33,7 +33,7 @@ class ReplicateBatch(Transformation):
         def repeated(array: np.ndarray) -> np.ndarray:
             return np.concatenate([array] * self.copies)
 
-        keys = [chance.mixed(samples.keys, copy) for copy in range(self.copies)]
+        keys = [sample_randomness.mixed(samples.keys, copy) for copy in range(self.copies)]
         return Sampled(repeated(samples.inputs), repeated(samples.labels), np.concatenate(keys))
 
     def at_test(self) -> None:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.training import chance
-from d5ray.training.chance import Keys
+from d5ray.training.batches import sample_randomness
+from d5ray.training.batches.sample_randomness import Keys
 
 MOST_PIXELS = 65_536  # of a side
 
@@ -31,7 +31,7 @@ class Sampled:
 
     def uniform(self, draws: int) -> npt.NDArray[np.float64]:
         """(n, draws) random numbers, evenly from [0, 1); asked again, the same ones."""
-        return chance.uniform(self.keys, draws)
+        return sample_randomness.uniform(self.keys, draws)
 
     def with_inputs(self, inputs: np.ndarray[Any, Any]) -> "Sampled":
         """The same samples with other inputs (n, ...)."""

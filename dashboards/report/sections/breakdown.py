@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Section, Table
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import Unit, unit_of
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.definitions.catalogue import StepTime
@@ -78,20 +78,22 @@ def _figure(name: str, title: str, bars: Sequence[Bar]) -> Figure:
 def _drawn(bars: Sequence[Bar]) -> "Drawing":
     unit = unit_of("s", [sum(bar.parts.values()) for bar in bars])
     shown = _worth_showing(bars)
-    with style.drawing(1.25 + 0.5 * len(bars)) as (figure, axes):
+    with figure_style.drawing(1.25 + 0.5 * len(bars)) as (figure, axes):
         for row, bar in enumerate(reversed(bars)):
             begin = 0.0
             for part in shown:
                 length, at = bar.parts[part] / unit.scale, PARTS.index(part)
-                colour = OTHER_COLOUR if part == "other" else style.COLOURS[at % len(style.COLOURS)]
+                colour = (
+                    OTHER_COLOUR if part == "other" else figure_style.COLOURS[at % len(figure_style.COLOURS)]
+                )
                 axes.barh(
-                    row, length, left=begin, height=0.5, color=colour, hatch=style.HATCHES[at],
-                    edgecolor=style.PAPER, linewidth=0.4, label=part if row == 0 else None,
+                    row, length, left=begin, height=0.5, color=colour, hatch=figure_style.HATCHES[at],
+                    edgecolor=figure_style.PAPER, linewidth=0.4, label=part if row == 0 else None,
                 )  # fmt: skip
                 begin += length
             _whole(axes, row, bar, unit)
             axes.annotate(
-                style.short(bar.label), (0, row + 0.29), fontsize=9, va="bottom", xytext=(1, 0),
+                figure_style.short(bar.label), (0, row + 0.29), fontsize=9, va="bottom", xytext=(1, 0),
                 textcoords="offset points",
             )  # fmt: skip
         axes.set_ylim(-0.45, len(bars) - 0.25)
@@ -110,8 +112,8 @@ def _whole(axes: object, row: int, bar: Bar, unit: Unit) -> None:
     value = bar.whole.value / unit.scale
     low, high = (value if bound is None else bound / unit.scale for bound in (bar.whole.low, bar.whole.high))
     axes.errorbar(  # type: ignore[attr-defined]
-        value, row, xerr=[[value - low], [high - value]], fmt="D", color=style.INK, markersize=4.5,
-        markerfacecolor=style.PAPER, zorder=5,
+        value, row, xerr=[[value - low], [high - value]], fmt="D", color=figure_style.INK, markersize=4.5,
+        markerfacecolor=figure_style.PAPER, zorder=5,
     )  # fmt: skip
 
 

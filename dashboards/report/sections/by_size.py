@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Table
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Member, Subject
-from d5ray.dashboards.studies import Scope
+from d5ray.dashboards.terminal.studies import Scope
 from d5ray.distributed.network_cost import fit
 from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME
 from d5ray.metrics.definitions.side_by_side import contenders, time_of
@@ -80,23 +80,23 @@ def _figure(member: Member, found: Sequence[BySize]) -> Figure:
 
 
 def _drawn(found: Sequence[BySize]) -> "Drawing":
-    names = [style.short(each.name, 30) for each in found]
-    with style.drawing(3.5 + style.legend_height(names)) as (figure, axes):
+    names = [figure_style.short(each.name, 30) for each in found]
+    with figure_style.drawing(3.5 + figure_style.legend_height(names)) as (figure, axes):
         for index, each in enumerate(found):
-            looks = style.look(index)
+            looks = figure_style.look(index)
             sizes = np.array(list(each.times))
             values, around = spread(list(each.times.values()), 1e-3)
             axes.errorbar(sizes, values, around, fmt=looks.marker, color=looks.colour, label=names[index])
             x = np.geomspace(sizes[0], sizes[-1], 60)
             axes.plot(x, (each.latency + each.seconds_per_byte * x) * 1e3, color=looks.colour, linewidth=0.9,
                       linestyle=looks.dashes)  # fmt: skip
-        style.logarithmic(axes, "x", *_ends(length for each in found for length in each.times))
+        figure_style.logarithmic(axes, "x", *_ends(length for each in found for length in each.times))
         taken = (time.value for each in found for time in each.times.values())
-        style.logarithmic(axes, "y", *_ends(1e3 * value for value in taken if value))
+        figure_style.logarithmic(axes, "y", *_ends(1e3 * value for value in taken if value))
         axes.xaxis.set_major_formatter(lambda value, _: size(value))
         axes.set_xlabel("size of the array (B)")
         axes.set_ylabel("time of an allreduce (ms)")
-        style.legend(figure, axes, names)
+        figure_style.legend(figure, axes, names)
         return figure
 
 

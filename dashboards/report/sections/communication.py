@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Note, Section, Table
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.sections import by_size
 from d5ray.dashboards.report.subject import Setting, Subject
@@ -97,26 +97,26 @@ def of_studies(subject: Subject) -> list[Exchange]:
 def _drawn(found: Sequence[Exchange]) -> "Drawing":
     unit = unit_of("s", [each.median for each in found])
     names = list(dict.fromkeys(each.label for each in found))
-    shown = [style.short(name, 34) for name in names[:MOST_NAMED]]
-    with style.drawing(3.6 + style.legend_height(shown)) as (figure, axes):
+    shown = [figure_style.short(name, 34) for name in names[:MOST_NAMED]]
+    with figure_style.drawing(3.6 + figure_style.legend_height(shown)) as (figure, axes):
         bounds = [value / unit.scale for each in found for value in each[1:] if value > 0]
         low, high = min(bounds) / 1.6, max(bounds) * 1.6
-        axes.plot([low, high], [low, high], color=style.FAINT, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.plot([low, high], [low, high], color=figure_style.FAINT, linestyle=(0, (4, 2)), linewidth=1.2)
         for index, name in enumerate(names):
             own = [each for each in found if each.label == name]
-            looks = style.look(index)
+            looks = figure_style.look(index)
             x, lower, y, upper = (np.array([each[at] for each in own]) / unit.scale for at in (1, 2, 3, 4))
             axes.errorbar(
                 x, y, yerr=[y - lower, upper - y], fmt=looks.marker, color=looks.colour,
                 label=shown[index] if index < MOST_NAMED else None,
             )  # fmt: skip
-        style.logarithmic(axes, "x", low, high)
-        style.logarithmic(axes, "y", low, high)
+        figure_style.logarithmic(axes, "x", low, high)
+        figure_style.logarithmic(axes, "y", low, high)
         axes.set_xlim(low, high)
         axes.set_ylim(low, high)
         axes.set_xlabel(f"predicted time of an exchange{unit.axis}")
         axes.set_ylabel(f"measured{unit.axis}")
-        style.legend(figure, axes, shown)
+        figure_style.legend(figure, axes, shown)
         return figure
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from d5ray.dashboards.numbers import count
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Section, Table
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
@@ -16,7 +16,7 @@ from d5ray.metrics.judge.differences import BAD, GOOD, TOLERANCE, Difference
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-COLOURS: Final = dict.fromkeys(GOOD, style.GOOD) | dict.fromkeys(BAD, style.BAD)
+COLOURS: Final = dict.fromkeys(GOOD, figure_style.GOOD) | dict.fromkeys(BAD, figure_style.BAD)
 FORMS: Final = dict.fromkeys(GOOD, "o") | dict.fromkeys(BAD, "X") | {"inconclusive": "D"}
 MOST_COMPARED: Final = 6  # settings
 MOST_NAMED: Final = 6  # keys of FIXED
@@ -109,20 +109,20 @@ def _mark(found: Difference) -> Mark:
 
 
 def _drawn(found: Sequence[Difference]) -> "Drawing":
-    with style.drawing(0.8 + 0.3 * len(found)) as (figure, axes):
-        axes.axvspan(1 / (1 + TOLERANCE), 1 + TOLERANCE, color=style.GRID, zorder=0)
-        axes.axvline(1, color=style.INK, linewidth=1, linestyle=(0, (4, 2)))
+    with figure_style.drawing(0.8 + 0.3 * len(found)) as (figure, axes):
+        axes.axvspan(1 / (1 + TOLERANCE), 1 + TOLERANCE, color=figure_style.GRID, zorder=0)
+        axes.axvline(1, color=figure_style.INK, linewidth=1, linestyle=(0, (4, 2)))
         for row, each in enumerate(reversed(found)):
             assert each.ratio is not None
             low, high = (each.ratio if bound is None else bound for bound in (each.low, each.high))
             axes.errorbar(
                 each.ratio, row, xerr=[[each.ratio - low], [high - each.ratio]],
-                fmt=FORMS.get(each.verdict, "s"), color=COLOURS.get(each.verdict, style.FAINT),
+                fmt=FORMS.get(each.verdict, "s"), color=COLOURS.get(each.verdict, figure_style.FAINT),
             )  # fmt: skip
-        axes.set_yticks(range(len(found)), [style.short(each.metric, 30) for each in reversed(found)])
+        axes.set_yticks(range(len(found)), [figure_style.short(each.metric, 30) for each in reversed(found)])
         axes.set_ylim(-0.6, len(found) - 0.4)
         bounds = [b for e in found for b in (e.ratio, e.low, e.high) if b is not None and math.isfinite(b)]
         if max(bounds) / min(bounds) > 5:
-            style.logarithmic(axes, "x", min(bounds), max(bounds))
+            figure_style.logarithmic(axes, "x", min(bounds), max(bounds))
         axes.set_xlabel("second / first (1)")
         return figure

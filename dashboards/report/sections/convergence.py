@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Section
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject
 from d5ray.metrics.views.time_series import Over, course
@@ -101,12 +101,12 @@ def _figure(found: Curves, metric: str, over: Over) -> Figure:
 
 
 def _drawn(found: Curves, metric: str, over: Over) -> "Drawing":
-    names = [style.short(label) for label in found]
-    with style.drawing(3.1 + style.legend_height(names)) as (figure, axes):
+    names = [figure_style.short(label) for label in found]
+    with figure_style.drawing(3.1 + figure_style.legend_height(names)) as (figure, axes):
         latest = max(float(curve.x[-1]) for of in found.values() for curve in of if len(curve.x))
         unit = unit_of("s", [latest / 2]) if over == "seconds" else unit_of("1", [])
         for index, (name, of) in enumerate(zip(names, found.values(), strict=True)):
-            looks, whole = style.look(index), together(of)
+            looks, whole = figure_style.look(index), together(of)
             x = whole.x / unit.scale
             if len(of) > 1:
                 axes.fill_between(x, whole.low, whole.high, color=looks.colour, alpha=0.18, linewidth=0)
@@ -119,10 +119,10 @@ def _drawn(found: Curves, metric: str, over: Over) -> "Drawing":
             )  # fmt: skip
         low, high = _extremes(found.values())
         if metric != "test_accuracy" and 0 < low < high / LARGE_RANGE:
-            style.logarithmic(axes, "y", low, high)
+            figure_style.logarithmic(axes, "y", low, high)
         axes.set_xlabel("step" if over == "step" else f"time since the first row{unit.axis}")
         axes.set_ylabel(f"{SHOWN[metric].lower()} (1)")
-        style.legend(figure, axes, names)
+        figure_style.legend(figure, axes, names)
         return figure
 
 

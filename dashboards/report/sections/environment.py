@@ -1,8 +1,8 @@
 """The section of the environment: what differs between the runs' machines and versions, then the rest"""
 
-from d5ray.dashboards.environments import of, sorted_out
 from d5ray.dashboards.report.document import Block, Cell, Note, Section, Table
 from d5ray.dashboards.report.subject import Subject
+from d5ray.dashboards.terminal.environments import of, sorted_out
 
 
 def section(subject: Subject) -> Section | None:

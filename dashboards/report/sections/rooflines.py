@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from d5ray.dashboards.operators import Measured, explained, left_out, measured, sections
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Note, Section
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Member, Subject
+from d5ray.dashboards.terminal.operator_tables import Measured, explained, left_out, measured, sections
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, PEAK_BYTE_RATE, PEAK_FLOP_RATE, peak
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _drawn(found: Sequence[Measured], flops: float, moved: float) -> "Drawing":
     frameworks = list(dict.fromkeys(each.framework for each in found))
     groups = list(dict.fromkeys(each.group for each in found))
     names = [f"{each.framework}, {each.group}" for each in found]
-    with style.drawing(3.6 + style.legend_height(list(dict.fromkeys(names)))) as (figure, axes):
+    with figure_style.drawing(3.6 + figure_style.legend_height(list(dict.fromkeys(names)))) as (figure, axes):
         for framework in frameworks:
             for group in groups:
                 own = [each for each in found if (each.framework, each.group) == (framework, group)]
@@ -67,15 +67,15 @@ def _drawn(found: Sequence[Measured], flops: float, moved: float) -> "Drawing":
         low = min(each.intensity for each in found) / 2
         high = max(*(each.intensity for each in found), flops / moved) * 3
         x = np.array([low, flops / moved, high])
-        axes.plot(x, np.minimum(flops, x * moved), color=style.INK, linewidth=1.6, zorder=1)
-        style.logarithmic(axes, "x", low, high)
+        axes.plot(x, np.minimum(flops, x * moved), color=figure_style.INK, linewidth=1.6, zorder=1)
+        figure_style.logarithmic(axes, "x", low, high)
         slowest = min(each.flops_per_second for each in found)
-        style.logarithmic(axes, "y", slowest, flops)
+        figure_style.logarithmic(axes, "y", slowest, flops)
         axes.set_ylim(slowest / 2, flops * 2.2)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e9:,.6g}"))
         axes.set_xlabel("operations a byte that must be moved (FLOP/B)")
         axes.set_ylabel("operations a second (GFLOP/s)")
-        style.legend(figure, axes, list(dict.fromkeys(names)))
+        figure_style.legend(figure, axes, list(dict.fromkeys(names)))
         return figure
 
 
@@ -86,7 +86,7 @@ def _marks(axes: object, own: Sequence[Measured], framework: int, group: int) ->
     quick = np.array([each.seconds if each.low is None else each.low for each in own])
     axes.errorbar(  # type: ignore[attr-defined]
         [each.intensity for each in own], rates, yerr=[rates - work / slow, work / quick - rates],
-        fmt=style.MARKERS[group % len(style.MARKERS)], color=style.COLOURS[framework % len(style.COLOURS)],
-        markersize=5, alpha=0.85, elinewidth=0.9, capsize=2,
+        fmt=figure_style.MARKERS[group % len(figure_style.MARKERS)], color=figure_style.COLOURS[framework %
+        len(figure_style.COLOURS)], markersize=5, alpha=0.85, elinewidth=0.9, capsize=2,
         label=f"{own[0].framework}, {own[0].group}",
     )  # fmt: skip

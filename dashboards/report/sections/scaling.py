@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Figure, Note, Section, Table
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.definitions.scaling import (
@@ -117,12 +117,12 @@ def _base(found: Series) -> str:
 
 def _drawn(found: Series) -> "Drawing":
     agents = np.array([point.agents for point in found.points], float)
-    with style.drawing(5.0, nrows=2, sharex=True, height_ratios=[3, 2]) as (figure, (above, below)):
-        above.plot(agents, agents / agents[0], color=style.FAINT, linestyle=IDEAL, label="ideal")
-        below.axhline(1, color=style.FAINT, linestyle=IDEAL)
+    with figure_style.drawing(5.0, nrows=2, sharex=True, height_ratios=[3, 2]) as (figure, (above, below)):
+        above.plot(agents, agents / agents[0], color=figure_style.FAINT, linestyle=IDEAL, label="ideal")
+        below.axhline(1, color=figure_style.FAINT, linestyle=IDEAL)
         sides = [point.speedup for point in found.points], [point.efficiency for point in found.points]
         for index, (axes, of) in enumerate(zip((above, below), sides, strict=True)):
-            looks, (values, around) = style.look(index), spread(of)
+            looks, (values, around) = figure_style.look(index), spread(of)
             axes.errorbar(
                 agents, values, around, color=looks.colour, marker=looks.marker, linestyle=looks.dashes,
                 label="measured, 95 % interval",

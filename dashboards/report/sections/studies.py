@@ -1,10 +1,10 @@
 """The section of contenders side by side: the tables that a terminal shows of them"""
 
-from d5ray.console import Group, Text
-from d5ray.console import Table as RichTable
-from d5ray.dashboards import contenders
 from d5ray.dashboards.report.document import Block, Section, Table
 from d5ray.dashboards.report.subject import Subject
+from d5ray.dashboards.terminal import contenders
+from d5ray.display.console import Group, Text
+from d5ray.display.console import Table as RichTable
 
 
 def section(subject: Subject) -> Section | None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from d5ray.dashboards.report import style
 from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Section, Table
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject, listed
-from d5ray.dashboards.terminal import notes
+from d5ray.dashboards.terminal.run_tables import notes
 from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput
 from d5ray.metrics.definitions.catalogue import CATALOGUE, Throughput, Verdict
 from d5ray.metrics.judge.criteria import Criterion, Metric
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 MARKS: Final[dict[str, Mark]] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open"}
-COLOURS: Final = {"PASS": style.GOOD, "FAIL": style.BAD, "INCONCLUSIVE": style.OPEN}
+COLOURS: Final = {"PASS": figure_style.GOOD, "FAIL": figure_style.BAD, "INCONCLUSIVE": figure_style.OPEN}
 FORMS: Final = {"PASS": "o", "FAIL": "X", "INCONCLUSIVE": "D"}
 MOST_DRAWN: Final = 30  # criteria in one picture
 KEY_FIGURES: Final = (
@@ -173,7 +173,7 @@ def _figure(judged: Sequence[Judged], several: bool) -> Figure:
 
 def _drawn(judged: Sequence[Judged], several: bool) -> "Drawing":
     """A line for each criterion: its name above, the interval below it, the target at 1."""
-    with style.drawing(0.85 + 0.44 * len(judged)) as (figure, axes):
+    with figure_style.drawing(0.85 + 0.44 * len(judged)) as (figure, axes):
         for row, (whose, verdict) in enumerate(judged):
             found = position(verdict)
             assert found is not None
@@ -182,13 +182,20 @@ def _drawn(judged: Sequence[Judged], several: bool) -> "Drawing":
             axes.plot([low, high], [y, y], color=colour, linewidth=2.6, solid_capstyle="butt")
             axes.plot([low, low, high, high], [y] * 4, "|", color=colour, markersize=8, markeredgewidth=1.6)
             axes.plot(
-                value, y, FORMS[verdict.verdict], color=colour, markersize=7, markeredgecolor=style.PAPER
+                value,
+                y,
+                FORMS[verdict.verdict],
+                color=colour,
+                markersize=7,
+                markeredgecolor=figure_style.PAPER,
             )
-            name = style.short(f"{whose}: {verdict.metric}" if several else verdict.metric, 40)
-            _above(axes, y, 0.0, name, style.INK)
-            _above(axes, y, 1.0, _in_short(verdict), style.FAINT)
+            name = figure_style.short(f"{whose}: {verdict.metric}" if several else verdict.metric, 40)
+            _above(axes, y, 0.0, name, figure_style.INK)
+            _above(axes, y, 1.0, _in_short(verdict), figure_style.FAINT)
         rows = np.arange(len(judged))
-        axes.vlines(np.ones(len(judged)), rows - 0.24, rows + 0.17, color=style.INK, linewidth=1.3, zorder=1)
+        axes.vlines(
+            np.ones(len(judged)), rows - 0.24, rows + 0.17, color=figure_style.INK, linewidth=1.3, zorder=1
+        )
         _around_one(axes, [ratio for _, verdict in judged for ratio in position(verdict) or ()])
         axes.set_ylim(-0.55, len(judged) - 0.3)
         axes.set_yticks([])
@@ -200,9 +207,9 @@ def _drawn(judged: Sequence[Judged], several: bool) -> "Drawing":
 def _above(axes: "Axes", y: float, x: float, text: str, colour: str) -> None:
     """A text above an interval, on paper of its own: the lines behind it do not cross it."""
     axes.annotate(
-        style.plain(text), (x, y + 0.33), xycoords=("axes fraction", "data"), fontsize=9, va="center",
+        figure_style.plain(text), (x, y + 0.33), xycoords=("axes fraction", "data"), fontsize=9, va="center",
         ha="right" if x else "left", color=colour,
-        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
+        bbox={"facecolor": figure_style.PAPER, "edgecolor": "none", "pad": 0.8},
     )  # fmt: skip
 
 
@@ -219,7 +226,7 @@ def _around_one(axes: "Axes", ratios: Sequence[float]) -> None:
 
     low, high = min(1.0, *ratios), max(1.0, *ratios)
     margin = max((high / low) ** 0.06, 1.02)
-    style.logarithmic(axes, "x", low, high)
+    figure_style.logarithmic(axes, "x", low, high)
     if high / low < 5:
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axes.set_xlim(low / margin, high * margin)

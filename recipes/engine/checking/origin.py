@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray import archive
+from d5ray.archive import experiments
 from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
@@ -112,7 +112,7 @@ def kept(folder: Folder) -> Iterator[str]:
 def _plain(folder: Folder) -> Iterator[str]:
     """The kept experiment can be read, and its graph is the run's."""
     try:
-        archived = archive.read(folder.run)
+        archived = experiments.read(folder.run)
     except D5Error as error:
         yield str(error)
         return

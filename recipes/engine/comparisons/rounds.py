@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
-from d5ray.dashboards import terminal
+from d5ray.dashboards.terminal import run_tables
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.definitions.side_by_side import UNAVAILABLE, scope_of
 from d5ray.metrics.judge.comparable import DATA
@@ -103,7 +103,7 @@ def _measure(
     # Within the run's folder, so that even a killed driver leaves nothing elsewhere.
     kept = tempfile.TemporaryDirectory(prefix="measured-", dir=writer.folder, ignore_cleanup_errors=True)
     try:
-        with kept as folder, terminal.rounds(job.name, len(turns), show=not quiet) as begin:
+        with kept as folder, run_tables.rounds(job.name, len(turns), show=not quiet) as begin:
             for number, (pair, contender) in enumerate(turns):
                 if (
                     number

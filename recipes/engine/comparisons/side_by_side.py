@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from d5ray.canonical import canonical
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import canonical
 from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.statistics.sequential_stopping import Looks
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender

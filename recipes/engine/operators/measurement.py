@@ -10,8 +10,8 @@ from typing import Any, Final, final
 from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.framework import FRAMEWORKS, PACKAGES
-from d5ray.operators.tensor_descriptor import element_type
-from d5ray.ops import deepbench
+from d5ray.operators.tensors.tensor_descriptor import element_type
+from d5ray.ops.deepbench import problems as deepbench
 from d5ray.ops.problem import Problem
 
 SUITES: Final = {"deepbench": deepbench.problems}

@@ -15,10 +15,11 @@ import pyarrow as pa
 from d5ray.actors import session
 from d5ray.actors.calls import get
 from d5ray.actors.launch import SETUP_SECONDS, spawned
-from d5ray.actors.mirror import Mirror
+from d5ray.actors.metrics_exporter import Mirror
 from d5ray.actors.operator_executor import OperatorExecutor, Outcome
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
-from d5ray.dashboards import operators, roofline_picture, terminal
+from d5ray.dashboards.pictures import roofline_picture
+from d5ray.dashboards.terminal import operator_tables, run_tables
 from d5ray.errors import AgentError, first_line
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.definitions.operator_calls import (
@@ -152,7 +153,7 @@ class Measuring:
         run = store.Run(self._writer.folder)
         tables, bench = run.tables(), self._bench
         flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
-        found = operators.measured(run)
+        found = operator_tables.measured(run)
         if flops is None or moved is None or not found:
             return
         title = f"{bench.suite}, {bench.mode}, {bench.dtype} on {bench.device}"
@@ -172,7 +173,7 @@ class Measuring:
 
     def _rounds(self, end: float) -> None:
         title, number = f"bench {self._bench.suite}", 0
-        with terminal.rounds(title, self._bench.processes, show=not self._quiet) as show:
+        with run_tables.rounds(title, self._bench.processes, show=not self._quiet) as show:
             while number < self._processes and time.monotonic() < end:
                 show(f"round {number + 1} of {self._processes}")
                 left = (end - time.monotonic()) / (self._processes - number)

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from d5ray.console import Group, Text
-from d5ray.console import Table as RichTable
-from d5ray.dashboards.operators import Measured
-from d5ray.dashboards.report import style
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told, unit_of
 from d5ray.dashboards.report.sections import by_size, rooflines, verdict
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Subject, subject_of
+from d5ray.dashboards.terminal.operator_tables import Measured
+from d5ray.display.console import Group, Text
+from d5ray.display.console import Table as RichTable
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.store import RunWriter
@@ -133,5 +133,5 @@ def test_a_table_of_the_terminal_keeps_its_title_its_cells_and_its_sides() -> No
 
 
 def test_legends_with_long_names_stand_below() -> None:
-    assert style.legend_height(["a", "b"]) == 0
-    assert style.legend_height(["a" * 40, "b"]) > style.legend_height(["a" * 25, "b"]) > 0
+    assert figure_style.legend_height(["a", "b"]) == 0
+    assert figure_style.legend_height(["a" * 40, "b"]) > figure_style.legend_height(["a" * 25, "b"]) > 0

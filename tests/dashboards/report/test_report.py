@@ -20,11 +20,12 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
-from d5ray.dashboards.report import style, writing
+from d5ray.dashboards.report import writing
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.document import Cell, Report, Table
-from d5ray.dashboards.report.markdown import markdown
-from d5ray.dashboards.report.page import page
+from d5ray.dashboards.report.formats import figure_style
+from d5ray.dashboards.report.formats.html_page import page
+from d5ray.dashboards.report.formats.markdown import markdown
 from d5ray.dashboards.report.sections import breakdown, communication, convergence, scaling, verdict
 from d5ray.dashboards.report.sections.convergence import Curve, together
 from d5ray.dashboards.report.subject import Subject, subject_of
@@ -339,17 +340,17 @@ def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: Report) ->
         "loss-over-time",
     }
     for figure in report.figures:
-        drawn = style.svg(figure.draw())
+        drawn = figure_style.svg(figure.draw())
         root = ElementTree.fromstring(drawn)
         texts = ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
         assert any(re.search(r"\((1|s|ms|µs)\)$|^step$", each) for each in texts), (figure.name, texts)
         assert "<dc:date>" not in drawn
-    assert style.svg(figure.draw()) == drawn
+    assert figure_style.svg(figure.draw()) == drawn
 
 
 def test_settings_are_told_apart_without_colour() -> None:
     """No two of the first 49 looks have colour, mark and dashes in common, and neighbours share none."""
-    looks = [style.look(index) for index in range(49)]
+    looks = [figure_style.look(index) for index in range(49)]
     assert len({(look.colour, look.marker, str(look.dashes)) for look in looks}) == 49
     for one, other in itertools.pairwise(looks[:7]):
         assert one.colour != other.colour and one.marker != other.marker and one.dashes != other.dashes

@@ -20,7 +20,7 @@ from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.record.recorder import Recorder as RowRecorder
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.simulator import simulate
-from d5ray.training.pace import Slowdown
+from d5ray.training.stragglers import Slowdown
 
 Events = list[dict[str, Any]]
 BASE: dict[str, Any] = {

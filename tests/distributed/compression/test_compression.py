@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from d5ray.canonical import digest
 from d5ray.distributed.compression.bit_packing import pack, packed_bytes, unpack
 from d5ray.distributed.compression.chain import Chain
 from d5ray.distributed.compression.compressor import Compressor
@@ -23,6 +22,7 @@ from d5ray.distributed.compression.stochastic import QSGD, TernGrad
 from d5ray.distributed.compression.threshold import Threshold
 from d5ray.distributed.compression.top_k import TopK
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import digest
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Compressor
 from d5ray.distributed.compression.plain_data import described, found
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from tests.distributed.shards import clients, settled, shards
 
 OWN = [

@@ -15,10 +15,10 @@ from d5ray.distributed.communicators.communicator import Communicator, Group, St
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.labelled import LabelledExecutor
+from d5ray.frameworks.labelled_executor import LabelledExecutor
 from d5ray.frameworks.numpy.library import NumPy
-from d5ray.networks.from_layers import network_from_layers
-from d5ray.networks.layers import Dropout, Flatten, Linear, Relu
+from d5ray.networks.layers.from_layers import network_from_layers
+from d5ray.networks.layers.layers import Dropout, Flatten, Linear, Relu
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import (
     ByColumns,

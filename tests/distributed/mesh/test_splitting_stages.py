@@ -7,14 +7,14 @@ import pytest
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.frameworks import piece_executor_by_name
-from d5ray.networks import catalogue
-from d5ray.networks.from_layers import network_from_layers
-from d5ray.networks.labelled import labelled
+from d5ray.networks.executors.labelled_network import labelled
+from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.plans import TransformerSplit
 from d5ray.networks.splitting.splitting import Splitting
 from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
+from d5ray.networks.zoo import catalogue
 from d5ray.operators.collectives import Collectives
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.splits import close

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import d5ray
-from d5ray.canonical import digest
 from d5ray.distributed.compression.chain import Chain
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.feedback import ErrorFeedback
@@ -28,7 +27,8 @@ from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.training.batch import Batch
+from d5ray.identity.canonical import digest
+from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.quadratic import (

@@ -17,7 +17,7 @@ from d5ray.distributed.communicators.communicator import Traffic
 from d5ray.distributed.one_sided.peers import reachable
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
 from d5ray.distributed.simulation.world import Simulation
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from tests.distributed.in_numpy import (
     IDEAL,
     UNEVEN,

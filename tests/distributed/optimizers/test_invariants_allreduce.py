@@ -14,7 +14,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD
 from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD
 from d5ray.distributed.topologies.topology import Complete
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer, State
 from tests.distributed.quadratic import SIZE, Array, batch_of, batches_of, course, noise, quadratics

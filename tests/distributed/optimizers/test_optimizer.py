@@ -18,7 +18,7 @@ from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.operators.loss import Loss
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.quadratic import batches_of, course, noise, quadratics, train

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from d5ray.canonical import digest
 from d5ray.distributed.buffers import Averaged, Kept
 from d5ray.distributed.compression.precision import Identity
 from d5ray.distributed.compression.stochastic import QSGD
@@ -36,6 +35,7 @@ from d5ray.distributed.optimizers.slowmo import SlowMo
 from d5ray.distributed.optimizers.stochastic_gradient_push import StochasticGradientPush
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import digest
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from tests.distributed.quadratic import batches_of, course, noise, quadratics, train
 

@@ -14,7 +14,7 @@ from d5ray.distributed.communicators.background import Handle
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from tests.distributed.in_numpy import (
     IDEAL,
     SIZE,

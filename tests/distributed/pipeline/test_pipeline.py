@@ -24,13 +24,13 @@ from d5ray.distributed.pipeline.schedules import (
     SequentialStages,
 )
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
-from d5ray.frameworks.initial import network_by_name
-from d5ray.networks.labelled import labelled
+from d5ray.frameworks.initial_values import network_by_name
+from d5ray.networks.executors.labelled_network import labelled
 from d5ray.networks.network import Network
 from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
-from d5ray.operators.node import Node
-from d5ray.operators.tensor_descriptor import TensorDescriptor
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.pipelines import (
     ENDS,

@@ -17,7 +17,7 @@ from d5ray.distributed.communicators.communicator import Communicator, Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
 from d5ray.networks.network import Network
-from d5ray.training.batch import Batch
+from d5ray.training.batches.batch import Batch
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.pipelines import batch, cut, named, network, one_pass, pipeline
 from tests.distributed.stage_process import train_until_a_stage_is_lost

@@ -17,7 +17,7 @@ from d5ray.distributed.simulation.links import Links, Wires
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES
-from d5ray.training.pace import Pace, Slowness
+from d5ray.training.stragglers import Pace, Slowness
 from tests.agents import Rows
 
 ALPHA, RATE = 0.25, 64.0  # s and bytes/s: sums of such costs are exact in float64

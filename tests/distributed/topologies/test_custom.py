@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d5ray.canonical import canonical, digest
 from d5ray.distributed.topologies.custom import Custom
 from d5ray.distributed.topologies.mixing import MetropolisHastings, Uniform
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import canonical, digest
 
 
 def weighted(kind: Any, *edges: tuple[int, int, Any], own: tuple[Any, ...] = ()) -> Any:

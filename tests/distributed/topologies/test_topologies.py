@@ -11,7 +11,6 @@ import networkx
 import numpy as np
 import pytest
 
-from d5ray.canonical import digest
 from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
 from d5ray.distributed.topologies.custom import Custom
 from d5ray.distributed.topologies.mixing import MetropolisHastings, Uniform
@@ -20,6 +19,7 @@ from d5ray.distributed.topologies.time_varying import TimeVarying
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.distributed.topologies.undirected import Bipartite, Hypercube, Star, Torus, Tree
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import digest
 
 SIZES = range(1, 34)
 SHAPES = [(1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (3, 3), (4, 8), (3, 11)]
@@ -271,7 +271,7 @@ def test_what_cannot_be_is_refused(make: Callable[[], object], expected: str) ->
 
 IN_ANOTHER_PROCESS = """
 import json, networkx
-from d5ray.canonical import digest
+from d5ray.identity.canonical import digest
 from d5ray.distributed.topologies.topology import *
 from d5ray.distributed.topologies.circulant import *
 from d5ray.distributed.topologies.custom import *

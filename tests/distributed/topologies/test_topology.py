@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.canonical import canonical, digest
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, Uniform
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import canonical, digest
 
 SIZES = range(1, 10)
 

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray import checkout
 from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.errors import ConfigurationError
+from d5ray.identity import checkout
 from d5ray.metrics.judge.comparable import DATA, data_of, incomparable
 from d5ray.metrics.judge.comparison import compare
 from d5ray.metrics.record.store import Run
-from d5ray.recipes.engine import library, seeds
+from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking.series_checker import violations
 from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.engine.repeats import seeds
 from tests.conftest import d5ray
 from tests.recipes.test_seeds import Simulated, only_series
 

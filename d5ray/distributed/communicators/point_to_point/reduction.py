@@ -20,7 +20,7 @@ def reduction(operation: str, dtype: np.dtype[Any]) -> Reduce:
     Sums of halves are rounded to halves. A NaN in either array is a NaN in the result.
     """
     if dtype.name in _HALVES:
-        from d5ray.frameworks.torch.halves import reduce_halves  # noqa: PLC0415 - imports torch
+        from d5ray.frameworks.torch.half_precision import reduce_halves  # noqa: PLC0415 - imports torch
 
         return reduce_halves(operation)
     ufunc = _UFUNCS[operation]

@@ -1,0 +1,1 @@
+"""How text reaches people: on a terminal, in a notebook, with nothing hidden in it"""

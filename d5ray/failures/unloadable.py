@@ -1,0 +1,28 @@
+"""The end of a command whose modules cannot be imported: one line, the traceback in a file, exit code 3"""
+
+import sys
+import traceback
+
+from d5ray.display.visible_text import one_line
+from d5ray.errors import first_line
+from d5ray.failures.tracebacks import keep
+
+ERROR_EXIT_CODE = 3  # that of the recipes, which cannot be asked here
+
+
+def say(error: Exception) -> int:
+    """Say what failed and where its traceback is, with the standard library alone; gives the exit code."""
+    kept = keep(error)
+    where = "the traceback cannot be written anywhere" if kept is None else f"the traceback is in {kept}"
+    text = (
+        f"d5ray cannot be loaded: {named(error)}: install d5ray anew, or rename a file of your own; {where}"
+    )
+    print(f"error: {one_line(text)}", file=sys.stderr)  # noqa: T201 - Rich may be what is broken
+    return ERROR_EXIT_CODE
+
+
+def named(error: BaseException) -> str:
+    """The error on one line, with the file and line in which it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{'' if isinstance(error, SyntaxError) else place}"

@@ -1,0 +1,157 @@
+"""The executor that agents train with, over any executor of a Network whose tensors can be bound to arrays"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.flat_arrays import FlatArrays
+from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.labelled_network import LabelledNetwork
+from d5ray.networks.layers.layer_shapes import Shape
+from d5ray.networks.network import Network
+from d5ray.operators.loss import Loss
+
+Array = np.ndarray[Any, Any]
+EVALUATION_BATCH = 1024  # labels at a time, so that a large test split fits the memory
+EVALUATION_BYTES = 1 << 24  # of inputs at a time: what the network makes of them is a multiple
+
+
+class Bindable(Protocol):
+    """An executor of a Network that takes its values from arrays, and leaves gradients in others."""
+
+    network: Network
+    forward_ns: int
+    backward_ns: int
+    on_gradient: Callable[[str], None] | None
+
+    @property
+    def trained(self) -> tuple[str, ...]: ...
+    def fetch(self, name: str) -> Array | None: ...
+    def inference(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+    def inference_and_backprop(self, inputs: Mapping[str, Array], loss: str = ...) -> dict[str, Array]: ...
+    def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None: ...
+    def bind_state(self, state: Mapping[str, Any]) -> None: ...
+    def draw_from(self, seed: int) -> None: ...
+    def passes(self) -> int: ...
+    def go_on_from(self, passes: int) -> None: ...
+
+
+@final
+class LabelledExecutor(Executor):
+    """Flat parameters, gradients and state of the array library; the network's tensors are bound to views."""
+
+    def __init__(
+        self, executor: Bindable, labelled: LabelledNetwork, loss: Loss, library: ArrayLibrary
+    ) -> None:
+        self.inner, self.labelled, self.loss = executor, labelled, loss
+        network = labelled.network
+        trained = {name: network.parameters[name] for name in executor.trained}
+        if not trained:
+            raise ConfigurationError(
+                "the network has no parameters to train: give it at least one node with weights"
+            )
+        self._type = network.inputs[labelled.inputs].dtype
+        self._label_type = network.inputs[labelled.labels].dtype
+        self._arrays = FlatArrays(trained, network.state_values, library, self._type)
+        self.slots, self.untrained = self._arrays.slots, self._arrays.untrained
+        self.counters = ()
+        self._bind()
+        executor.bind_state(self._arrays.state_views)
+
+    def inference(self, inputs: Array) -> Array:
+        found = self.inner.inference({self.labelled.inputs: self._input(inputs)})
+        return found[self.labelled.scores]
+
+    def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
+        own = self.labelled
+        given = {own.inputs: self._input(inputs), own.labels: _of_type(labels, self._label_type)}
+        forward, backward = self.inner.forward_ns, self.inner.backward_ns
+        if on_ready is None:
+            outputs = self.inner.inference_and_backprop(given, own.loss)
+            elsewhere = 0
+        else:
+            outputs, elsewhere = self._announcing(given, on_ready)
+        self.forward_ns += self.inner.forward_ns - forward
+        self.backward_ns += self.inner.backward_ns - backward - elsewhere
+        return float(outputs[own.loss].reshape(()))
+
+    def _announcing(self, given: Mapping[str, Array], on_ready: OnReady) -> tuple[dict[str, Array], int]:
+        """The same pass, each gradient being reported when it is there; with the time spent in on_ready."""
+        announcer = self._announcer(on_ready)
+        places = {slot.name: place for place, slot in enumerate(self.slots)}
+        self.inner.on_gradient = lambda name: announcer.arrived(places[name])
+        try:
+            outputs = self.inner.inference_and_backprop(given, self.labelled.loss)
+        finally:
+            self.inner.on_gradient = None
+        within = announcer.nanoseconds
+        announcer.finish()
+        return outputs, within
+
+    def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
+        total, right = 0.0, 0
+        batch = samples_at_once(inputs, labels)
+        for start in range(0, len(labels), batch):
+            truth = labels[start : start + batch]
+            scores = self.inference(inputs[start : start + batch])
+            total += self.loss.numpy(scores, truth) * len(truth)
+            if self.loss.classifies:
+                right += int((scores.argmax(axis=-1) == truth).sum())
+        accuracy = right / labels.size if self.loss.classifies else math.nan
+        return Evaluation(loss=total / len(labels), accuracy=accuracy)
+
+    def numpy_parameters(self) -> Array:
+        return self._arrays.numpy_parameters()
+
+    def named_state(self) -> dict[str, Array]:
+        return self._arrays.named_state()
+
+    def random_state(self) -> Array:
+        return np.array([self.inner.passes()], np.int64).view(np.uint8)
+
+    def set_random_state(self, state: Array) -> None:
+        self.inner.go_on_from(int(np.array(state).view(np.int64)[0]))
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        if self._arrays.use(allocate):
+            self._bind()
+
+    def draw_from(self, seed: int, rank: int) -> None:
+        first = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
+        self.inner.draw_from(first)
+
+    def _bind(self) -> None:
+        self.parameters, self.gradients = self._arrays.parameters, self._arrays.gradients
+        self.inner.bind(self._arrays.parameter_views, self._arrays.gradient_views)
+
+    def _input(self, inputs: Array) -> Array:
+        return _of_type(inputs, self._type)
+
+
+def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> LabelledExecutor:
+    """The executor, after a trial of two samples whose output must fit the loss."""
+    probe = np.zeros((2, *sample_shape), np.float32)
+    try:
+        output = made.inference(probe)
+    except (ValueError, TypeError, IndexError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"the network does not take samples of shape {sample_shape}: {error}"
+        ) from error
+    made.loss.check(output.shape, classes)
+    return made
+
+
+def samples_at_once(inputs: Array, labels: Array) -> int:
+    """How many samples are evaluated at a time, so that what is made of them fits the memory."""
+    by_labels = EVALUATION_BATCH * len(labels) // max(1, labels.size)
+    by_bytes = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
+    return max(1, min(by_labels, by_bytes))
+
+
+def _of_type(array: Array, kind: Any) -> Array:
+    return array if array.dtype == kind else array.astype(kind)

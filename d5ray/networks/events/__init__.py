@@ -1,0 +1,1 @@
+"""Events of a network's execution, before and after each operator, and what they measure"""

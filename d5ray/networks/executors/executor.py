@@ -1,0 +1,153 @@
+"""What executes a network: the interface that every framework's adapter fills."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
+
+Allocate = Callable[[int, str], np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one parameter tensor lies in the flat buffer."""
+
+    name: str
+    offset: int  # in elements
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def by_name(flat: Any, slots: Iterable[Slot]) -> dict[str, Any]:
+    """Views of a flat array (n,) of an array library, of every tensor that lies in it, by their names."""
+    return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in slots}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss and accuracy (0..1) over a whole split; NaN where the loss does not classify."""
+
+    loss: float
+    accuracy: float
+
+
+class Executor(ABC):
+    """One network under one framework on one device, made for gradients by the flat buffer.
+
+    `parameters` and `gradients` are contiguous one-dimensional arrays of the framework (n,); the model's
+    tensors are views into them, so that a collective is one call on one buffer. `forward_ns` and
+    `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start, without on_ready's.
+
+    What the model changes without training it, such as the running mean and variance of a BatchNorm, stands
+    in `untrained` (m,), one more flat array of which the model's tensors are views (m may be 0), and in
+    `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
+    `inference_and_backprop`, and may be written in place, as the parameters may.
+    """
+
+    parameters: Any
+    gradients: Any
+    slots: tuple[Slot, ...]
+    untrained: Any
+    counters: tuple[Any, ...]
+    forward_ns: int = 0
+    backward_ns: int = 0
+    _buckets: Buckets | None = None
+
+    @abstractmethod
+    def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Scores (batch, ...) of inputs (batch, ...), without gradients, in evaluation mode."""
+
+    @abstractmethod
+    def inference_and_backprop(
+        self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
+    ) -> float:
+        """The loss of the batch; its gradient stands in `gradients` afterwards, the old one is gone.
+
+        on_ready(begin, end) is called as soon as gradients[begin:end] is complete, once for every range that
+        `buckets` gave and in that order, even where no gradient arrives: then it is zero. From then on the
+        range belongs to the callee, who may change it at once. On a GPU "complete" means: in the order of the
+        current stream. on_ready runs inside the framework's backward pass, on a GPU in a thread of it. It
+        must neither start a backward pass nor switch to another greenlet; what it raises is raised here.
+        """
+
+    @abstractmethod
+    def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
+        """Mean loss, and accuracy where the loss classifies, over all the samples, in evaluation mode."""
+
+    @abstractmethod
+    def numpy_parameters(self) -> np.ndarray[Any, Any]:
+        """A copy of the flat parameters (n,) in host memory."""
+
+    @abstractmethod
+    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
+
+    def random_state(self) -> np.ndarray[Any, Any]:
+        """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""
+        return np.empty(0, np.uint8)
+
+    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:  # noqa: B027 - see `random_state`
+        """Go on with the random numbers from this state."""
+
+    @abstractmethod
+    def use_buffers(self, allocate: Allocate) -> None:
+        """Move `parameters` and `gradients` (n,) into memory of the caller's; their values are kept.
+
+        allocate(n, type) is called for the parameters, then for the gradients. It gives a writable array (n,)
+        whose elements have the size of the type, a name such as "float32" or "bfloat16"; what NumPy calls
+        them does not matter. The arrays are used until the next call, which may give the same memory again;
+        one with `numpy.empty` gives shared memory free. To be called between steps, best before the first;
+        arrays that were read from `parameters` and `gradients` before are not the model's any more.
+        On a GPU nothing is moved, and allocate is not called.
+        """
+
+    def draw_from(self, seed: int, rank: int) -> None:  # noqa: B027 - few networks draw anything
+        """Let what the network draws at random in training, such as Dropout's masks, follow from these.
+
+        What is drawn in the k-th call of `inference_and_backprop` from now on depends on (seed, rank, k)
+        alone: every agent draws its own, whoever else computes in the same process. k is in `random_state`.
+        """
+
+    @final
+    def evaluate_pieces(
+        self, pieces: Iterable[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+    ) -> Evaluation:
+        """The same over samples that come in pieces (inputs, labels), at least one; none is kept."""
+        found = [(self.evaluate(inputs, labels), len(labels)) for inputs, labels in pieces]
+        if len(found) == 1:
+            return found[0][0]
+        total = sum(samples for _, samples in found)
+        return Evaluation(
+            loss=sum(each.loss * samples for each, samples in found) / total,
+            accuracy=sum(each.accuracy * samples for each, samples in found) / total,
+        )
+
+    @final
+    def buckets(self, bucket_bytes: int) -> tuple[Range, ...]:
+        """Set, and give, the ranges [begin, end) that are announced to on_ready, in their order.
+
+        They are made of whole parameter tensors and follow one another from the end of the buffer to its
+        beginning; each but the last holds at least `bucket_bytes`. Until this is called the whole buffer is
+        one range. Equal models have equal ranges, so every agent announces in the same order.
+        """
+        self._buckets = partition(self.slots, self.parameters.dtype.itemsize, bucket_bytes)
+        return self._buckets.ranges
+
+    def _announcer(self, on_ready: OnReady) -> Announcer:
+        """What one backward pass reports its gradients to."""
+        if self._buckets is None:
+            self.buckets(self.parameters.nbytes or 1)
+        assert self._buckets is not None
+        return Announcer(self._buckets, on_ready)
+
+    def named_parameters(self) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of every parameter tensor under its name, in host memory."""
+        named = by_name(self.numpy_parameters(), self.slots)
+        return {name: value.copy() for name, value in named.items()}

@@ -1,0 +1,170 @@
+"""NativeExecutor: a framework's own model, run as it is, with the two methods of a GraphExecutor"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.networks.events.event import GraphEvent
+from d5ray.networks.events.observer import Observer, checked
+from d5ray.operators.loss import Loss
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+LABELS, LOSS, OUTPUT = "labels", "loss", "output"
+GRADIENT = "_grad"
+
+
+class NativeExecutor(ABC):
+    """Nothing is converted: the framework calls the model. Of the events those around the network happen.
+
+    inputs are known by the names that the model gives its own; `inference_and_backprop` takes "labels" too,
+    if a loss was given here. A model that gives one tensor has the output "output", several are "output_0",
+    "output_1", …, and those of a dictionary have its keys; one of them may be the loss.
+    """
+
+    def __init__(
+        self, inputs: Sequence[str], loss: Loss | None, events: GraphEvent | Sequence[GraphEvent]
+    ) -> None:
+        self.inputs, self.loss = tuple(inputs), loss
+        self.events = checked(events)
+        self._observer = Observer(self.events, self._allocated) if self.events else None
+        self._has_gradients = False
+
+    @final
+    def inference(self, inputs: Arrays) -> dict[str, Array]:
+        """The model's outputs, in evaluation mode, without gradients; labels are taken, and not needed."""
+        self._check(inputs, self.inputs)
+        return self._observed(False, inputs, None)
+
+    @final
+    def inference_and_backprop(self, inputs: Arrays, loss: str = LOSS) -> dict[str, Array]:
+        """The outputs and the loss, in training mode; gradients are there afterwards.
+
+        Raises `ConfigurationError` for inputs that are unknown or missing, and for a loss that the model does
+        not give, or that is not one number.
+        """
+        labelled = self.loss is not None and loss == LOSS
+        self._check(inputs, (*self.inputs, LABELS) if labelled else self.inputs)
+        outputs = self._observed(True, inputs, loss)
+        self._has_gradients = True
+        return outputs
+
+    @final
+    def gradient(self, loss: str = LOSS) -> list[tuple[str, str]]:
+        """The parameters that are trained, each with the name of its gradient."""
+        return [(name, f"{name}{GRADIENT}") for name in self.trained]
+
+    @final
+    def fetch_tensors(self, names: Iterable[str]) -> list[Array]:
+        """Copies of parameters, other state, and gradients of the last training pass."""
+        return [self._fetch(name) for name in names]
+
+    @final
+    def feed_tensor(self, name: str, value: Array) -> None:
+        """Give a parameter or other state another value."""
+        known = self._value(name)
+        if known is None:
+            raise ConfigurationError(f"the model has no parameter {name!r}: {nearest(name, self.trained)}")
+        if np.shape(value) != known.shape:
+            raise ConfigurationError(
+                f"{name!r} of the model has the shape {known.shape}, found {np.shape(value)}"
+            )
+        self._feed(name, np.asarray(value, known.dtype))
+
+    @property
+    @abstractmethod
+    def trained(self) -> tuple[str, ...]:
+        """The parameters that gradients are computed for."""
+
+    @abstractmethod
+    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+        """The outputs; with a loss in training mode, and gradients."""
+
+    @abstractmethod
+    def _value(self, name: str) -> Array | None:
+        """A copy of a parameter or other state, None where there is none of this name."""
+
+    @abstractmethod
+    def _feed(self, name: str, value: Array) -> None:
+        """Give it this value, which is of its shape and type."""
+
+    @abstractmethod
+    def _gradient(self, name: str) -> Array:
+        """A copy of a parameter's gradient."""
+
+    @abstractmethod
+    def _allocated(self) -> int | None:
+        """The bytes that are allocated now."""
+
+    def _fetch(self, name: str) -> Array:
+        found = self._value(name)
+        if found is not None:
+            return found
+        parameter = name.removesuffix(GRADIENT)
+        if name == parameter or parameter not in self.trained:
+            names = [*self.trained, *(f"{each}{GRADIENT}" for each in self.trained)]
+            raise ConfigurationError(f"the model has no tensor {name!r}: {nearest(name, names)}")
+        if not self._has_gradients:
+            raise ConfigurationError(f"there is no gradient {name!r} yet: call inference_and_backprop before")
+        return self._gradient(parameter)
+
+    def _observed(self, training: bool, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+        if self._observer is None:
+            return self._run(inputs, loss)
+        self._observer.before_network(training, inputs)
+        outputs = self._run(inputs, loss)
+        self._observer.after_network(training, outputs)
+        return outputs
+
+    def _check(self, inputs: Arrays, needed: Sequence[str]) -> None:
+        known = (*self.inputs, LABELS)
+        for name, value in inputs.items():
+            if name not in known:
+                raise ConfigurationError(
+                    f"the model has no input {name!r}: {nearest(name, known)}; it takes {', '.join(known)}"
+                )
+            if not isinstance(value, np.ndarray):
+                raise ConfigurationError(
+                    f"the input {name!r} is a {type(value).__name__}, expected a NumPy array: convert it "
+                    "with numpy.asarray"
+                )
+        missing = [name for name in needed if name not in inputs]
+        if missing:
+            raise ConfigurationError(
+                f"the model needs the input {', '.join(map(repr, missing))}: the inputs given are "
+                f"{', '.join(map(repr, inputs)) or 'none'}"
+            )
+
+
+def named_outputs(found: Any, is_tensor: Any) -> dict[str, Any]:
+    """What a model gives, by names. Raises `ConfigurationError` for what is no tensor, or holds none."""
+    if is_tensor(found):
+        return {OUTPUT: found}
+    if isinstance(found, Mapping) and found and all(is_tensor(value) for value in found.values()):
+        return dict(found)
+    if isinstance(found, (tuple, list)) and found and all(is_tensor(value) for value in found):
+        return {f"{OUTPUT}_{place}": value for place, value in enumerate(found)}
+    raise ConfigurationError(
+        f"the model gave a {type(found).__name__}: a model that is run as it is gives a tensor, a tuple of "
+        "them, or a dictionary"
+    )
+
+
+def the_loss(outputs: Mapping[str, Any], loss: str, scores_loss: Any) -> Any:
+    """The tensor that is differentiated; scores_loss(scores) computes it where a loss was given."""
+    if loss in outputs:
+        return outputs[loss]
+    if scores_loss is not None and loss == LOSS:
+        if OUTPUT not in outputs:
+            raise ConfigurationError(
+                f"the model gives {', '.join(map(repr, outputs))}, and the loss compares labels with one "
+                "output: let the model give one tensor, or its loss under the name 'loss'"
+            )
+        return scores_loss(outputs[OUTPUT])
+    raise ConfigurationError(
+        f"the model gives no {loss!r} to differentiate: {nearest(loss, outputs)}; give the executor a loss "
+        "such as SoftmaxCrossEntropyLoss(), or let the model give one under this name"
+    )

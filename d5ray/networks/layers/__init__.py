@@ -1,0 +1,1 @@
+"""Layers as data, and the Network that a chain of them becomes"""

@@ -1,0 +1,142 @@
+"""Where the samples are in a network's tensors, and which operators mix them"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+from d5ray.networks.microbatch import rules_layers, rules_shapes, rules_values
+from d5ray.networks.microbatch.samples import (
+    AVERAGE,
+    SHARED,
+    SIZES,
+    SUM,
+    UNKNOWN,
+    Kind,
+    Kinds,
+    MixesSamples,
+    Samples,
+)
+from d5ray.networks.network import Network
+from d5ray.operators import collectives
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.tensors.tensor_descriptor import Dimension
+from d5ray.ops.catalogue import GROUPS
+
+Rule = Callable[[Site, Kinds], Kind | Kinds]
+
+POINTWISE = (
+    *GROUPS["arithmetic"], *GROUPS["comparison"], *GROUPS["activations"], *GROUPS["dropout"], "Cast",
+    "Identity", "RandomNormalLike", "RandomUniformLike",
+)  # fmt: skip
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(POINTWISE, rules_values.pointwise),
+    **dict.fromkeys((*GROUPS["softmaxes"], "LpNormalization", "TopK"), rules_values.along_last),
+    **dict.fromkeys((each for each in GROUPS["reductions"] if "Reduce" in each), rules_values.reduced),
+    **dict.fromkeys(("ArgMax", "ArgMin"), rules_values.extreme),
+    **dict.fromkeys(GROUPS["losses"], rules_values.loss),
+    **dict.fromkeys((*GROUPS["convolution"], *GROUPS["pooling"]), rules_layers.by_sample),
+    **dict.fromkeys(
+        ("GroupNormalization", "InstanceNormalization", "LRN", "DepthToSpace", "SpaceToDepth"),
+        rules_layers.by_sample,
+    ),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), rules_values.last_axes),
+    **dict.fromkeys(GROUPS["recurrent"], rules_layers.recurrent),
+    **dict.fromkeys(GROUPS["attention"], rules_layers.attention),
+    **dict.fromkeys(("GatherElements", "ScatterElements"), rules_shapes.elements),
+    "BatchNormalization": rules_layers.batch_normalization,
+    "CastLike": rules_shapes.cast_like,
+    "Concat": rules_shapes.concat,
+    "CumSum": rules_values.cumulative,
+    "Einsum": rules_layers.einsum,
+    "Expand": rules_shapes.expand,
+    "Flatten": rules_shapes.flatten,
+    "Gather": rules_shapes.gather,
+    "Gemm": rules_layers.gemm,
+    "MatMul": rules_layers.matrix_product,
+    "MaxPool": rules_layers.max_pool,
+    "MeanVarianceNormalization": rules_values.mean_variance,
+    "OneHot": rules_shapes.one_hot,
+    "Pad": rules_shapes.pad,
+    "Reshape": rules_shapes.reshape,
+    "Resize": rules_shapes.resize,
+    "Slice": rules_shapes.slices,
+    "Split": rules_shapes.split,
+    "Squeeze": rules_shapes.squeeze,
+    "Tile": rules_shapes.tile,
+    "Transpose": rules_shapes.transpose,
+    "Trilu": rules_shapes.triangle,
+    "Unsqueeze": rules_shapes.unsqueeze,
+}  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Whereabouts:
+    """kinds: what each tensor holds, by name. mixing: by node's name why it mixes samples."""
+
+    kinds: Mapping[str, Kind]
+    mixing: Mapping[str, str]
+
+
+def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> Whereabouts:
+    """Where the samples are in every tensor that these nodes of a network read or make, in their order."""
+    open_sizes = {shape[0] for each in network.inputs.values() if (shape := each.shape) and _open(shape[0])}
+    kinds: dict[str, Kind] = {name: Samples(0) for name in sample_inputs(network)}
+    mixing: dict[str, str] = {}
+    for node in nodes:
+        site = network.site(node, evaluating=not training)
+        held = tuple(kinds.get(name, SHARED) for name in node.inputs)
+        try:
+            made = _held_by(site, held, open_sizes)
+        except MixesSamples as error:
+            mixing[node.name] = str(error)
+            made = error.kind
+        for place, name in enumerate(node.outputs):
+            if name:
+                kinds[name] = made[place] if isinstance(made, tuple) else made
+    return Whereabouts(kinds, mixing)
+
+
+def sample_inputs(network: Network) -> tuple[str, ...]:
+    """The inputs with a slice for every sample: whose first axis is open, or as long as the first one's."""
+    shapes = {name: each.shape for name, each in network.inputs.items() if each.shape is None or each.shape}
+    first = {name: None if shape is None else shape[0] for name, shape in shapes.items()}
+    if any(_open(size) for size in first.values()):
+        return tuple(name for name, size in first.items() if _open(size))
+    return tuple(name for name, size in first.items() if size == next(iter(first.values())))
+
+
+def _held_by(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kinds:
+    """What a node makes. Raises `MixesSamples`."""
+    node = site.node
+    if UNKNOWN in held:
+        name = node.inputs[held.index(UNKNOWN)]
+        raise MixesSamples(f"its input {name!r} is made of several samples")
+    if node.type in ("Shape", "Size") and not node.domain and isinstance(held[0], Samples):
+        return SIZES
+    if node.domain == collectives.DOMAIN:
+        return rules_layers.collective(site, held)
+    if all(kind in (SHARED, SIZES) for kind in held):
+        return _without_samples(site, held, open_sizes)
+    if AVERAGE in held or SUM in held:
+        return rules_values.after_reduction(site, held)
+    if node.type not in RULES or node.domain not in ("", "ai.onnx", "d5ray"):
+        raise MixesSamples("nothing is known about whether it mixes samples")
+    return RULES[node.type](site, held)
+
+
+def _without_samples(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind:
+    """Of sizes come sizes, or a row for each sample, all of which are alike."""
+    if SIZES not in held:
+        return SHARED
+    made = site.outputs[0] if site.outputs else None
+    if site.node.type in ("Expand", "ConstantOfShape") and made is not None and made.shape is not None:
+        places = [axis for axis, size in enumerate(made.shape) if size in open_sizes and size is not None]
+        if len(places) == 1:
+            return Samples(places[0])
+    return SIZES
+
+
+def _open(size: Dimension) -> bool:
+    return not isinstance(size, int)

@@ -1,0 +1,1 @@
+"""Networks by name: convolutional, residual, recurrent, transformers"""

@@ -1,0 +1,1 @@
+"""Operators of one's own, in Python and in C++, and their registry"""

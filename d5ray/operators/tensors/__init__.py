@@ -1,0 +1,1 @@
+"""Descriptors of tensors: type and shape, and whether a tensor fits"""

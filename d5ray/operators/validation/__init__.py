@@ -1,0 +1,1 @@
+"""Checks of operators: outputs, gradients, repeatability, and reports on them"""

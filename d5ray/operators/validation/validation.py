@@ -1,0 +1,281 @@
+"""Is an operator right: its outputs against a reference, its gradient against differences, run against run"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from d5ray.checks import check_choice, check_count, check_items, check_kind, check_path, check_rate, shown
+from d5ray.errors import ConfigurationError, D5Error, OperatorError, ValidationError, first_line
+from d5ray.operators.custom.custom_operator import CustomOp
+from d5ray.operators.framework import Framework, Numbers, Tensor, as_tuple, framework_of
+from d5ray.operators.nodes.bound_operator import OperatorAtSite
+from d5ray.operators.validation.directional_derivatives import Directions
+from d5ray.operators.validation.error_norms import error_norms, inexact
+from d5ray.operators.validation.finite_differences import step_of
+from d5ray.operators.validation.gradient_check import Elements, Method
+from d5ray.operators.validation.linearization import Point
+from d5ray.operators.validation.reports import ForwardReport, GradientReport, RepeatabilityReport, variation
+
+MOST_CALLS: Final = 4000  # of the operator and its gradient, for a whole Jacobian
+MOST_ELEMENTS: Final = 1 << 22  # of that Jacobian
+DIRECTIONS: Final = 4
+# Relative errors of a gradient: five points in double precision are good to about 1e-10 of the outputs' size,
+# in single precision to about 1e-4, in half precision to about 1e-1. By ε, from which on.
+GRADIENT_TOLERANCES: Final = {0.0: 1e-6, 1e-12: 1e-2, 1e-5: 0.5}
+TYPES: Final = ("float64", "float32")
+MOST_RUNS: Final = 100_000  # whose outputs are kept beside each other
+REPEATED: Final = 1e-9  # relative difference of two calls from which on differences say nothing
+
+Inputs = Sequence[Tensor | None]
+Report = TypeVar("Report", ForwardReport, GradientReport, RepeatabilityReport)
+
+
+# -- forward -------------------------------------------------------------------------------------------------
+
+
+def check_forward(
+    operator: Any,
+    inputs: Inputs,
+    reference: Any,
+    *,
+    tolerance: float | None = None,
+    picture: str | Path | None = None,
+) -> ForwardReport:
+    """A report that an operator's outputs are those of a reference; else raises `ValidationError` with it.
+
+    operator   a function of arrays that gives one or several, of any framework, or an operator of one's own,
+               such as a CustomPythonOp
+    inputs     arrays of one framework, which is the one that the operator runs under; None where one is left
+               out. They must come out as they went in.
+    reference  what is expected: arrays, or an operator that is given the inputs as NumPy arrays
+    tolerance  of the L2 norm and of the largest difference, relative to what is expected; by default what
+               sums of some thousand terms may lose in the coarser of both types: 1e-10 in float64, 1e-4 in
+               float32, 2e-2 in float16, 1e-1 in bfloat16; integers must be equal
+    picture    where the heat map of the output that is most wrong is written, a PNG, whatever it shows
+
+    >>> report = check_forward(np.exp, [np.array([0.0, 1.0])], [np.array([1.0, 2.718281828459045])])
+    >>> print(report)
+    exp: passed
+      output 0 (2,): as expected, to a relative 1e-10; L1 0 (relative 0), L2 0 (0), largest 0 (0)
+    """
+    if tolerance is not None:
+        check_rate("tolerance", tolerance, zero=True)
+    if picture is not None:
+        picture = check_path("picture", picture)
+        if picture.is_dir() or not picture.parent.is_dir():
+            what = "a folder" if picture.is_dir() else "in a folder that does not exist"
+            raise ConfigurationError(f"picture is {str(picture)!r}, {what}: give the path of a file")
+    inputs = _given(operator, inputs)
+    framework, name = framework_of(inputs), _name(operator)
+    operator = framework.usable(operator)
+    found = _unchanging(framework, operator, inputs, name)
+    given = [None if each is None else framework.numbers(each) for each in inputs]
+    expected = _expected(reference, given)
+    if len(found) != len(expected):
+        raise ValidationError(f"{name} gave {len(found)} outputs, expected are {len(expected)}")
+    pairs = zip(found, expected, strict=True)
+    norms = tuple(error_norms(f"output {at}", o, r, tolerance) for at, (o, r) in enumerate(pairs))
+    report = ForwardReport(name, norms, found, expected)
+    if picture is not None:
+        worst = max(range(len(norms)), key=lambda at: (norms[at].unequal, norms[at].relative_largest))
+        Path(picture).write_bytes(report.picture(worst))
+    return _raised(report)
+
+
+# -- gradients -----------------------------------------------------------------------------------------------
+
+
+def check_gradient(
+    operator: Any,
+    inputs: Inputs,
+    *,
+    tolerance: float | None = None,
+    with_respect_to: Sequence[int] | None = None,
+    dtype: str = "float64",
+    most_calls: int = MOST_CALLS,
+    directions: int = DIRECTIONS,
+    seed: int = 0,
+) -> GradientReport:
+    """A report that an operator's gradient is its slope; else raises `ValidationError` with it.
+
+    operator, inputs  as in `check_forward`; PyTorch's functions are differentiated by autograd, TensorFlow's
+                      by a tape, operators of NumPy and CuPy by their `backward`
+    tolerance         relative: 1e-6 in float64, 1e-2 where an output is float32, unless it is given
+    with_respect_to   the numbers of the inputs whose gradient is compared; by default all of floating point
+    dtype             what is computed in: "float64", or "float32" where the operator has nothing better
+    most_calls        for a whole Jacobian; where it takes more, random directions are compared
+    directions, seed  how many, and of which random numbers
+
+    The differences are central ones of five points, whose step is ε^(1/3) times the value or 1; see
+    `d5ray.operators.validation.finite_differences` for why. Where an operator has a kink (Relu at 0), any
+    slope between those to its two sides passes. A single wrong element is found, by either way.
+
+    >>> from d5ray.operators.nodes.node import Node
+    >>> class Square:
+    ...     def forward(self, inputs):
+    ...         return inputs[0] ** 2
+    ...     def backward(self, gradients, inputs, outputs):
+    ...         return 2 * inputs[0] * gradients[0]
+    >>> check_gradient(Square(), [np.array([1.0, -2.0])]).passed
+    True
+    """
+    check_choice("dtype", dtype, TYPES)
+    if tolerance is not None:
+        check_rate("tolerance", tolerance, zero=True)
+    check_count("most_calls", most_calls, 0)
+    check_count("directions", directions, 1)
+    point, skipped = _point(operator, inputs, np.dtype(dtype), with_respect_to)
+    if tolerance is None:
+        tolerance = GRADIENT_TOLERANCES[max(least for least in GRADIENT_TOLERANCES if least <= point.epsilon)]
+    calls = 4 * point.input_size + point.output_size
+    small = calls <= most_calls and point.input_size * point.output_size <= MOST_ELEMENTS
+    method: Method = Elements() if small else Directions(directions, seed)
+    deviations = method.deviations(point, tolerance) if point.output_size else ()
+    step = step_of(point.epsilon)
+    return _raised(GradientReport(_name(operator), method.told(point), step, tolerance, deviations, skipped))
+
+
+def _point(
+    operator: Any, inputs: Inputs, dtype: "np.dtype[Any]", chosen: Sequence[int] | None
+) -> tuple[Point, tuple[int, ...]]:
+    """Where the gradient is compared, and which inputs have none."""
+    inputs = _given(operator, inputs)
+    framework, name = framework_of(inputs), _name(operator)
+    operator = framework.usable(operator)
+    values: list[Numbers | None] = []
+    for each in inputs:
+        numbers = None if each is None else framework.numbers(each)
+        values.append(numbers.astype(dtype) if numbers is not None and inexact(numbers) else numbers)
+    free = tuple(at for at, each in enumerate(values) if each is not None and each.dtype.kind == "f")
+    skipped = tuple(at for at, each in enumerate(values) if each is not None and at not in free)
+    free = tuple(at for at in free if values[at].size)  # type: ignore[union-attr]
+    if chosen is not None:
+        wanted = f"the numbers of floating-point inputs, of {free}"
+        chosen = check_items("with_respect_to", chosen, wanted)
+        for at in chosen:
+            check_kind("with_respect_to has", at, int | np.integer, wanted)
+        if not set(chosen) <= set(free):
+            raise ConfigurationError(f"with_respect_to is {shown(chosen)}: it must be {wanted}")
+        free = chosen
+    if not free:
+        raise ConfigurationError(f"{name} has no floating-point input: there is no gradient to check")
+
+    def outputs_at(given: Sequence[Numbers | None]) -> tuple[Numbers, ...]:
+        arrays = [None if each is None else framework.array(each) for each in given]
+        return framework.outputs(operator, arrays)
+
+    outputs, pullback = framework.linearized(operator, values)
+    outputs = outputs[: len(outputs_at(values))]  # without those that the backward pass alone needs
+    again = outputs_at(values)
+    for at, (one, other) in enumerate(zip(outputs, again, strict=True)):
+        norms = error_norms(f"output {at}", other, one, REPEATED if one.dtype == dtype else None)
+        if not norms.passed:
+            raise ValidationError(
+                f"{name} gives other outputs at the second call with the same inputs: fix its random numbers "
+                f"to check its gradient\n  {norms}"
+            )
+    kinds = [dtype, *(each.dtype for each in outputs if each.dtype.kind == "f")]
+    epsilon = max(float(np.finfo(kind).eps) for kind in kinds)
+    return Point(tuple(values), free, outputs_at, outputs, pullback, epsilon), skipped
+
+
+# -- run against run -----------------------------------------------------------------------------------------
+
+
+def check_repeatability(
+    operator: Any, inputs: Inputs, runs: int = 10, *, tolerance: float = 0.0
+) -> RepeatabilityReport:
+    """A report that an operator gives the same every time; else raises `ValidationError` with it.
+
+    operator, inputs  as in `check_forward`
+    runs              how often it is called
+    tolerance         0: the same bits; otherwise the standard deviation that an element may have, relative to
+                      the output's largest value
+
+    >>> print(check_repeatability(np.exp, [np.array([0.0, 1.0])], runs=3))
+    exp: passed
+      output 0: the same bits in 3 runs
+    """
+    check_count("runs", runs, 2, MOST_RUNS)
+    check_rate("tolerance", tolerance, zero=True)
+    inputs = _given(operator, inputs)
+    framework, name = framework_of(inputs), _name(operator)
+    operator = framework.usable(operator)
+    found = [_unchanging(framework, operator, inputs, name) for _ in range(runs)]
+    shapes = {tuple(each.shape for each in outputs) for outputs in found}
+    if len(shapes) > 1:
+        raise ValidationError(f"{name} gave outputs of other shapes in other runs: {sorted(shapes)}")
+    outputs = zip(*found, strict=True)
+    varied = tuple(variation(f"output {at}", each, tolerance) for at, each in enumerate(outputs))
+    return _raised(RepeatabilityReport(name, varied))
+
+
+# -- what all of them share ----------------------------------------------------------------------------------
+
+
+def _given(operator: Any, inputs: Any) -> tuple[Any, ...]:
+    """The inputs. Raises `ConfigurationError` for what is no operator, or no sequence."""
+    if not callable(operator) and not hasattr(operator, "forward"):
+        raise ConfigurationError(
+            f"operator is {shown(operator)}: it must be a function of arrays, or have forward(inputs)"
+        )
+    check_kind("inputs", inputs, list | tuple, "a list of arrays")
+    return tuple(inputs)
+
+
+def _unchanging(framework: Framework, operator: Any, inputs: Inputs, name: str) -> tuple[Numbers, ...]:
+    """The outputs; `ValidationError` where the operator changes an input."""
+    before = [None if each is None else framework.numbers(each) for each in inputs]
+    outputs = _told(name, lambda: framework.outputs(operator, inputs))
+    for at, (each, was) in enumerate(zip(inputs, before, strict=True)):
+        if was is not None and framework.numbers(each).tobytes() != was.tobytes():
+            raise ValidationError(f"{name} changed its input {at}: it must stay as it is")
+    return outputs
+
+
+def _told(name: str, call: Callable[[], tuple[Numbers, ...]]) -> tuple[Numbers, ...]:
+    """What the user's own function gives; `OperatorError` says what it raises."""
+    try:
+        found: tuple[Numbers, ...] = call()
+        return found
+    except D5Error:
+        raise
+    except Exception as error:
+        raise OperatorError(
+            f"{name} failed ({type(error).__name__}: {first_line(error)}): it must take the inputs"
+        ) from error
+
+
+def _expected(reference: Any, inputs: Sequence[Numbers | None]) -> tuple[Numbers, ...]:
+    """The reference's arrays in the memory of the host."""
+    if callable(reference):
+        outputs = _told("reference", lambda: as_tuple(reference(*inputs)))
+    elif isinstance(reference, CustomOp):
+        outputs = tuple(map(_numbers, reference.run_forward(np, inputs)))
+    elif hasattr(reference, "forward"):
+        outputs = as_tuple(reference.forward(list(inputs)))
+    else:
+        outputs = as_tuple(reference)
+    return tuple(_numbers(each) for each in outputs)
+
+
+def _numbers(array: Any) -> Numbers:
+    if isinstance(array, (np.ndarray, np.generic, float, int, list)):
+        return np.asarray(array)
+    return framework_of([array]).numbers(array)
+
+
+def _name(operator: Any) -> str:
+    if isinstance(operator, OperatorAtSite):
+        return str(operator)
+    if isinstance(operator, CustomOp):
+        return operator.operator_name
+    return str(getattr(operator, "__name__", None) or type(operator).__name__)
+
+
+def _raised(report: Report) -> Report:
+    if not report.passed:
+        raise ValidationError(str(report))
+    return report

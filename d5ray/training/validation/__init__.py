@@ -1,0 +1,1 @@
+"""Checks of update rules and trainings against whole trajectories"""

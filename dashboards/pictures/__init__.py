@@ -1,0 +1,1 @@
+"""Pictures that need nothing else: profiles, rooflines"""

@@ -1,0 +1,1 @@
+"""What a report becomes: a page, a text, and how figures look"""

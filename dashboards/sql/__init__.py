@@ -1,0 +1,1 @@
+"""The SQL shell, and the formats of its answers"""

@@ -1,0 +1,179 @@
+"""`d5ray doctor`: what is installed, what is missing for which feature, the machine, Ray."""
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+from d5ray.actors.session import reachable
+from d5ray.dashboards.numbers import size
+from d5ray.display.console import Table, out, styled
+from d5ray.errors import D5Error
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.probes.node_meters import ControlGroup, Meter
+from d5ray.metrics.probes.nvml import Nvml
+from d5ray.metrics.probes.rapl import Rapl
+from d5ray.metrics.record import store
+
+# distribution -> what it is for; the first group is needed always
+CORE = (
+    "ray",
+    "numpy",
+    "torch",
+    "pyarrow",
+    "pandas",
+    "duckdb",
+    "onnx",
+    "networkx",
+    "greenlet",
+    "scikit-learn",
+)
+EXTRAS = {
+    "tensorflow": (("tensorflow-cpu", "tensorflow"), "networks and operators under TensorFlow"),
+    "cuda": (("cupy-cuda12x",), "CuPy arrays and NCCL exchange between GPUs"),
+    "dashboard": (("dash",), "the live page, and dashboards for Grafana"),
+    "mpi": (("mpi4py",), "OpenMPI as a peer in allreduce_speed"),
+    "dev": (("pytest",), "the tests"),
+}
+PROGRAMS = {  # what shows runs beside d5ray's own pages
+    "prometheus": "keeping what Ray shows of runs, and telling of those that stand still",
+    "grafana": "the dashboards of d5ray dashboard grafana",
+}
+GOOD, WARN, BAD = "ok", "note", "missing"
+STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: of what, how it is, and what to do where something is missing."""
+
+    topic: str
+    state: str  # ok, note or missing
+    text: str
+    advice: str = ""
+
+
+def examine(address: str | None) -> list[Finding]:
+    """Look at everything; starts nothing."""
+    found = [_core(name) for name in CORE]
+    found += [_extra(name, names, purpose) for name, (names, purpose) in EXTRAS.items()]
+    found += [_program(name, purpose) for name, purpose in PROGRAMS.items()]
+    return [*found, *_machine(), *_sensors(), _home(), _ray(address)]
+
+
+def _sensors() -> list[Finding]:
+    """What a node's monitor can read here, and why it cannot read the rest."""
+    meters: tuple[tuple[str, Meter], ...] = (
+        ("energy of processors", Rapl()),
+        ("use and energy of GPUs", Nvml()),
+        ("peak memory of the control group", ControlGroup()),
+    )
+    found = []
+    for topic, meter in meters:
+        missing = [reading.status for reading in meter.read(0.0) if reading.value is None]
+        found.append(Finding(topic, WARN if missing else GOOD, missing[0] if missing else "can be read"))
+    return found
+
+
+def network(address: str | None) -> list[Finding]:
+    """Measure the network between two agents, and keep it: later runs predict their exchange by it."""
+    from d5ray.actors.network_probe import measure_network  # noqa: PLC0415 - starts Ray
+
+    return [
+        Finding(
+            f"network, {found.backend}",
+            GOOD,
+            f"{found.latency_seconds * 1e6:,.0f} µs a round of messages, {size(found.bytes_per_second)}/s, "
+            f"between two agents on {' and '.join(dict.fromkeys(found.hosts))}",
+        )
+        for found in measure_network(address)
+    ]
+
+
+def healthy(findings: list[Finding]) -> bool:
+    """Whether the main job can run."""
+    return all(finding.state != BAD for finding in findings)
+
+
+def show(findings: list[Finding]) -> None:
+    """The findings as a table."""
+    table = Table(header=False)
+    for finding in findings:
+        text = finding.text + (f": {finding.advice}" if finding.advice else "")
+        table.add_row(styled(finding.state, style=STYLES[finding.state]), finding.topic, text)
+    out().print(table)
+
+
+def as_data(findings: list[Finding]) -> list[dict[str, Any]]:
+    """The findings for `--json`."""
+    return [asdict(finding) for finding in findings]
+
+
+def _core(name: str) -> Finding:
+    try:
+        return Finding(name, GOOD, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, BAD, "not installed", "pip install d5ray brings it")
+
+
+def _extra(extra: str, names: tuple[str, ...], purpose: str) -> Finding:
+    for name in names:
+        try:
+            return Finding(f"extra {extra}", GOOD, f"{name} {metadata.version(name)}, for {purpose}")
+        except metadata.PackageNotFoundError:
+            continue
+    return Finding(
+        f"extra {extra}", WARN, f"not installed, only needed for {purpose}", f"pip install 'd5ray[{extra}]'"
+    )
+
+
+def _program(name: str, purpose: str) -> Finding:
+    if path := shutil.which(name):
+        return Finding(name, GOOD, f"{path}, for {purpose}")
+    return Finding(name, WARN, f"not installed, only needed for {purpose}")
+
+
+def _machine() -> list[Finding]:
+    facts = capture()
+    memory = psutil.virtual_memory()
+    shm = psutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None  # noqa: PTH112
+    findings = [
+        Finding("python", GOOD, facts["python"]),
+        Finding("cores", GOOD, f"{facts['cores_usable']} usable, {facts['cpu_model']}"),
+        Finding("memory", GOOD, f"{size(memory.available)} free of {size(memory.total)}"),
+    ]
+    if shm is None or shm.free < 2e8:
+        free = "none" if shm is None else size(shm.free)
+        advice = "give the container more, for example docker run --shm-size=2g"
+        findings.append(Finding("shared memory", WARN, f"{free} free in /dev/shm, Ray wants 200 MB", advice))
+    else:
+        findings.append(Finding("shared memory", GOOD, f"{size(shm.free)} free in /dev/shm"))
+    gpus = facts["gpus"]
+    none = gpus == "none" or gpus.startswith("unavailable")
+    findings.append(
+        Finding("GPUs", WARN if none else GOOD, "none: everything runs on CPUs" if none else gpus)
+    )
+    return findings
+
+
+def _home() -> Finding:
+    home = store.home()
+    try:
+        store.check_writable(store.runs_root())
+    except D5Error as error:
+        return Finding("D5RAY_HOME", BAD, str(error))
+    runs = store.list_runs()
+    return Finding("D5RAY_HOME", GOOD, f"{home}, {len(runs)} runs")
+
+
+def _ray(address: str | None) -> Finding:
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    if not wanted or wanted == "local":
+        return Finding("Ray", GOOD, "no cluster is named: every run starts an embedded Ray of its own")
+    try:
+        return Finding("Ray", GOOD, reachable(wanted))
+    except D5Error as error:
+        return Finding("Ray", BAD, str(error))

@@ -1,0 +1,71 @@
+"""What `d5ray show RUN --environment` shows: the machines, the versions and the settings of runs"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from d5ray.display.console import Table, out
+from d5ray.metrics.record.store import Run
+
+Facts = dict[str, dict[str, dict[str, str]]]  # by run, node and key
+
+
+def of(runs: Sequence[Run]) -> Facts:
+    """What was recorded of each run's nodes."""
+    facts: Facts = {}
+    for run in runs:
+        nodes = facts.setdefault(run.name, {})
+        for row in run.tables(without=("samples", "events"))["environment"].to_pylist():
+            nodes.setdefault(row["node"], {})[row["key"]] = row["value"]
+    return facts
+
+
+@final
+@dataclass(frozen=True)
+class Sorted:
+    """Facts by key. alike: with one value; differing: as (run, node, value); unknown: with the reason."""
+
+    alike: dict[str, str]
+    differing: dict[str, list[tuple[str, str, str]]]
+    unknown: tuple[str, ...]
+
+
+def sorted_out(facts: Facts) -> Sorted:
+    """What is known in all runs alike, what differs, and what is not known."""
+    places = [(run, node, known) for run, nodes in facts.items() for node, known in nodes.items()]
+    found = Sorted({}, {}, ())
+    unknown = []
+    for key in sorted({key for _, _, known in places for key in known}):
+        told = [(run, node, known.get(key, "not recorded")) for run, node, known in places]
+        value = told[0][2]
+        if len({each for _, _, each in told}) > 1:
+            found.differing[key] = told
+        elif value.startswith("unavailable"):
+            unknown.append(f"{key} ({value.removeprefix('unavailable: ')})")
+        else:
+            found.alike[key] = value
+    return replace(found, unknown=tuple(unknown))
+
+
+def show(facts: Facts) -> None:
+    """What is known in all runs alike once, then what differs; what is not known last."""
+    found, console = sorted_out(facts), out()
+    alike = _table("key", "value")
+    for key, value in found.alike.items():
+        alike.add_row(key, value)
+    console.print(alike)
+    if found.differing:
+        table = _table("key", "run", "node", "value")
+        for key, told in found.differing.items():
+            for run, node, value in told:
+                table.add_row(key, run, node, value)
+        console.print(table)
+    if found.unknown:
+        console.print(f"not known: {', '.join(found.unknown)}", style="dim")
+
+
+def _table(*names: str) -> Table:
+    table = Table()
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table

@@ -1,0 +1,70 @@
+"""What comparisons of optimizers look like in a terminal: what each needed to every target, its profile"""
+
+import math
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from d5ray.dashboards.numbers import number
+from d5ray.display.console import Table
+from d5ray.metrics.definitions.simulations import values_by_scope
+from d5ray.metrics.judge.performance_profiles import (
+    EVALUATED_STEP,
+    MEASURES,
+    TRAINED_TIME,
+    medians_of,
+    ratios_of,
+    score,
+    share,
+)
+
+Tables = Mapping[str, pa.Table]
+
+SHOWN = {"steps": EVALUATED_STEP, "seconds": TRAINED_TIME}  # and until when it was tried
+TAUS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+
+
+def of(run: Tables) -> list[Table]:
+    """The tables of a comparison of optimizers; none for any other run."""
+    made = [needed(run, by) for by in SHOWN]
+    return [table for table in (*made, profile(run)) if table.row_count]
+
+
+def needed(run: Tables, by: str) -> Table:
+    """The median over seeds to every target, with the score; after `>` how long it was tried for."""
+    medians = medians_of(run, MEASURES[by])
+    ratios, tried = ratios_of(medians), values_by_scope(run, SHOWN[by])
+    table = _table(f"{by} to the target", *_workloads(medians), "score")
+    for optimizer in _best_first(ratios):
+        cells = []
+        for workload, t in medians[optimizer].items():
+            until = tried.get(f"{optimizer}, {workload}[1]")
+            most = "" if until is None else f"> {number(float(until.max()))}"
+            cells.append(number(t) if math.isfinite(t) else most or "missed")
+        table.add_row(optimizer, *cells, f"{score(ratios[optimizer]):.3f}")
+    return table
+
+
+def profile(run: Tables) -> Table:
+    """ρ(τ) by steps: the share of workloads on which an optimizer needed at most τ times the fewest."""
+    ratios = ratios_of(medians_of(run, MEASURES["steps"]))
+    table = _table("share within … × the fewest steps", *(f"{tau:g}" for tau in TAUS))
+    for optimizer in _best_first(ratios):
+        table.add_row(optimizer, *(f"{share(ratios[optimizer], tau):.2f}" for tau in TAUS))
+    return table
+
+
+def _best_first(ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return sorted((name for name, own in ratios.items() if own), key=lambda name: -score(ratios[name]))
+
+
+def _workloads(medians: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return list(next(iter(medians.values()), {}))
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table()
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table

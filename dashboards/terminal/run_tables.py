@@ -1,0 +1,335 @@
+"""What a command shows in a terminal: the verdict, runs, tables, timings."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from d5ray.dashboards.numbers import COLOURS, count, number
+from d5ray.dashboards.numbers import size as size
+from d5ray.dashboards.terminal import contenders
+from d5ray.display.console import (
+    BarColumn,
+    Field,
+    MofNCompleteColumn,
+    Table,
+    TimeRemainingColumn,
+    err,
+    lines,
+    out,
+    progress,
+    styled,
+    write,
+)
+from d5ray.metrics.definitions import asynchrony
+from d5ray.metrics.definitions.catalogue import Verdict, metric_named
+from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.summary import summary
+from d5ray.metrics.record.store import Run
+
+if TYPE_CHECKING:
+    from d5ray.actors.group import TrainingGroup
+    from d5ray.dashboards.timeline.writing import Written
+    from d5ray.recipes.engine.repeats.reruns import Rerun
+    from d5ray.replayer import Replay
+
+FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from so many values on, such a share of outliers is told
+MOST_STALENESSES = 6  # of a histogram on one line
+PARTS = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
+
+
+def announce(group: "TrainingGroup") -> None:
+    """Say what begins, and where to watch it."""
+    nodes = len({place.node for place in group.places})
+    text = f"{group.run_id}  {count(len(group.agents), 'agent')} on {count(nodes, 'node')}"
+    if group.session.dashboard:
+        text += f"  dashboard {group.session.dashboard}"
+    err().print(text, style="dim")
+    if group.flight is not None:
+        text = f"flight {group.flight['location']}  token {group.flight['token']}"
+        err().print(text, style="dim")
+
+
+def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
+    """The table of criteria with the verdict of each, the parts of a step, and where the data are."""
+    row, tables, console = run.row, run.tables(), out()
+    agents = count(row["agents"], "agent")
+    rounds = json.loads(row["experiment"] or "{}").get("pairs")
+    if isinstance(rounds, dict):  # as many as it took, see the reason
+        length = f"at most {count(rounds['pairs'][-1], 'round')}"
+    else:
+        length = count(rounds, "round") if rounds else count(row["steps"] or 0, "step")
+    title = f"d5ray  {row['recipe']}  seed {row['seed']}  {agents}  {length}"
+    console.print(
+        title, styled(f"  {overall or row['status']}", style=COLOURS.get(overall or "", "bold")), sep=""
+    )
+    if row["stop_reason"]:
+        style = "dim" if row["status"] == "completed" else "red"
+        console.print(lines(f"{row['status']}: {row['stop_reason']}", style))
+    compared = [v for v in verdicts if contenders.Label.of(v.metric).who]
+    if others := [v for v in verdicts if v not in compared]:
+        console.print(criteria(others))
+    for section in contenders.sections(compared):
+        console.print(section)
+    for note in [*notes(verdicts), *unsteady(tables, verdicts)]:
+        console.print(f"! {note}", style="yellow")
+    if absolute := contenders.absolute(tables):
+        for table in absolute:
+            console.print(table)
+    elif parts := breakdown(tables):
+        console.print(parts)
+        if apart := apartness(tables):
+            console.print(apart)
+    console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
+
+
+def replay(result: "Replay") -> None:
+    """Whether the simulation, given a run's schedule, reached the run's parameters."""
+    word, colour = ("PASS", "green") if result.agrees else ("FAIL", "red")
+    out().print(
+        f"d5ray replay  {result.run_id}  {count(result.steps, 'step')}", styled(f"  {word}", style=colour)
+    )
+    what = (
+        "the run did what its algorithm says"
+        if result.agrees
+        else "the run did something else than its algorithm says"
+    )
+    out().print(
+        f"{count(result.operations, 'operation')} done again in their order; the parameters differ by "
+        f"{result.difference:.1e} of their norm (at most {result.tolerance:.0e}): {what}"
+    )
+
+
+def rerun(result: "Rerun") -> None:
+    """Whether a run came out the same once more."""
+    word, colour = {"same": ("SAME", "green"), "differs": ("DIFFERS", "red")}.get(
+        result.outcome, ("INCONCLUSIVE", "yellow")
+    )
+    out().print(f"d5ray rerun  {result.run_id}  as {result.again}", styled(f"  {word}", style=colour))
+    bits = "to the last bit the same" if result.bits else f"losses differ by up to {result.losses:.1e}"
+    out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}")
+    for reason in result.reasons:
+        out().print(f"! {reason}")
+
+
+def written(files: Sequence[Path]) -> None:
+    """The files that a command wrote; of many the first, and how many more."""
+    most = 4
+    for file in files[:most]:
+        out().print(str(file))
+    if len(files) > most:
+        out().print(f"and {count(len(files) - most, 'figure')} in {files[-1].parent}")
+
+
+def traced(file: Path, written: "Written") -> None:
+    """Where a timeline is, what it has, what it left out, and what shows it."""
+    console = out()
+    console.print(
+        f"{file}  steps {written.first} to {written.last}, {count(written.events, 'event')}: open it at "
+        "https://ui.perfetto.dev, or at chrome://tracing",
+    )
+    left = (written.first - written.low) + (written.high - written.last)
+    if left:
+        console.print(
+            f"! {count(left, 'step')} of {written.low} to {written.high} left out: --from {written.last + 1}"
+            " goes on, --steps 0 takes all",
+            style="yellow",
+        )
+
+
+def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) -> None:
+    """SUCCESS, or a line for every rule that is broken; and what was not checked."""
+    word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
+    out().print(f"d5ray check  {run.name}", styled(f"  {word}", style=colour))
+    for text in broken:
+        out().print(f"! {text}")
+    for text in unchecked:
+        out().print(f"· {text}", style="dim")
+
+
+def criteria(verdicts: Sequence[Verdict]) -> Table:
+    """One line a criterion."""
+    table = Table()
+    for name in ("criterion", "", "target", "measured", "95% interval", "n", "verdict"):
+        table.add_column(name, justify="left" if name in ("criterion", "", "n", "verdict") else "right")
+    for v in verdicts:
+        interval = "" if v.low is None or v.high is None else f"[{number(v.low)}, {number(v.high)}]"
+        unit = "" if v.unit == "1" else f" ({v.unit})"
+        table.add_row(
+            v.metric + unit,
+            "≥" if v.relation == ">=" else "≤",
+            number(v.target),
+            "–" if v.value is None else number(v.value).replace("inf", "> budget"),
+            interval.replace("inf", "> budget"),
+            f"{v.n} {v.sample_unit}" if v.n else "",
+            styled(v.verdict, style=COLOURS.get(v.verdict, "")),
+        )
+    return table
+
+
+def notes(verdicts: Iterable[Verdict]) -> list[str]:
+    """Why something is missing or open, each reason once."""
+    metrics: dict[str, list[str]] = {}
+    for v in verdicts:
+        if v.reason:
+            metrics.setdefault(v.reason, []).append(v.metric)
+    return [
+        f"{names[0] if len(names) == 1 else count(len(names), 'criterion', 'criteria')}: {reason}"
+        for reason, names in metrics.items()
+    ]
+
+
+def unsteady(tables: Mapping[str, pa.Table], verdicts: Iterable[Verdict]) -> list[str]:
+    """The judged times of which many values are outliers: they count, and something disturbed the machine."""
+    judged = pa.array(sorted({v.metric.partition("(")[0] for v in verdicts}), pa.utf8())
+    samples = tables["samples"]
+    samples = samples.filter(pc.is_in(samples["metric"].cast(pa.utf8()), value_set=judged))
+    return [
+        f"{row['metric']} of {row['scope']}: {row['outliers'] / row['n']:.0%} of {row['n']:,} values are "
+        "outliers; all of them count: see what else the machine does"
+        for row in summary({**tables, "samples": samples}).to_pylist()
+        if row["unit"] == "s" and row["phase"] != "warmup" and row["n"] >= FEWEST_VALUES
+        if (row["outliers"] or 0) > MOST_OUTLIERS * row["n"]
+    ]
+
+
+def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
+    """`step 2.61 ms = data 0.05 | forward 0.9 | …`: the medians; they need not add up exactly."""
+    step = metric_named("step_time").estimate(tables).value
+    if step is None:
+        return None
+    parts = [(name.removesuffix("_time"), metric_named(name).estimate(tables).value) for name in PARTS]
+    shown = " | ".join(f"{name} {value * 1e3:.3g}" for name, value in parts if value is not None)
+    alone = asynchrony.is_asynchronous(tables)
+    rate = metric_named(f"{'asynchronous_' if alone else ''}samples_per_second").estimate(tables).value
+    sent = metric_named("bytes_sent").estimate(tables).value
+    text = f"step {step * 1e3:.3g} ms = {shown}"
+    if rate is not None:
+        text += f"   {rate:,.0f} samples/s"
+    if sent:
+        text += f"   {size(sent)} sent an agent"
+    predicted = metric_named("predicted_exchange_time").estimate(tables).value
+    if predicted is not None:
+        text += f"   exchange predicted {predicted * 1e3:.3g}"
+    return text
+
+
+def apartness(tables: Mapping[str, pa.Table]) -> str | None:
+    """`staleness 2.2 (0: 18 %, 1: 31 %, …)   consensus 0.012`: of agents that do not wait for each other."""
+    if not asynchrony.is_asynchronous(tables):
+        return None
+    parts = []
+    if counted := asynchrony.staleness_histogram(tables):
+        total = sum(counted.values())
+        mean = sum(stale * times for stale, times in counted.items()) / total
+        most = sorted(counted, key=lambda stale: -counted[stale])[:MOST_STALENESSES]
+        shown = ", ".join(f"{stale}: {counted[stale] / total:.0%}" for stale in sorted(most))
+        parts.append(f"staleness {mean:.3g} ({shown}; at most {max(counted)})")
+    for name, word in (
+        ("clock_gap", "gap"),
+        ("consensus_distance", "consensus distance"),
+        ("load_balance", "load balance"),
+    ):
+        value = metric_named(name).estimate(tables).value
+        if value is not None:
+            parts.append(f"{word} {value:.3g}")
+    return "   ".join(parts) or None
+
+
+@contextmanager
+def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], None]]:
+    """Gives a function that says what begins now; shown as a bar on a terminal, and not in a pipe.
+
+    Draws only when it is called: a thread that draws would disturb what is measured meanwhile.
+    """
+    columns = Field("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = progress(*columns, show=show and sys.stderr.isatty(), auto_refresh=False)
+    task = bar.add_task(title, total=total)
+    begun = 0
+
+    def begin(what: str) -> None:
+        nonlocal begun
+        bar.update(task, description=f"{title}  {what}", completed=begun, refresh=True)
+        begun += 1
+
+    with bar:
+        yield begin
+
+
+def timings(seconds: Mapping[str, float]) -> None:
+    """Where the time from the command to the first step went."""
+    table = Table(title="from the command to the first step")
+    table.add_column("stage")
+    table.add_column("seconds", justify="right")
+    for name, value in seconds.items():
+        table.add_row(name, f"{value:.2f}")
+    err().print(table)
+
+
+def runs(found: Iterable[Run]) -> None:
+    """One line a run, newest first."""
+    table = Table()
+    for name in ("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)"):
+        table.add_column(name)
+    for run in found:
+        row = run.row
+        table.add_row(
+            run.name,
+            row["status"],
+            styled(row["verdict"] or "–", style=COLOURS.get(row["verdict"] or "", "")),
+            str(row["agents"]),
+            str(row["steps"] if row["steps"] is not None else "–"),
+            str(row["seed"]),
+            f"{row['started']:%Y-%m-%d %H:%M:%S}" if row["started"] else "–",
+        )
+    out().print(table)
+
+
+def pairs(lines: Mapping[str, str]) -> None:
+    """A name and a text a line."""
+    table = Table(header=False)
+    for name, text in lines.items():
+        table.add_row(styled(name, style="bold"), text)
+    out().print(table)
+
+
+def arrow(table: pa.Table, limit: int = 1000) -> None:
+    """A query's result, at most `limit` rows of it."""
+    shown = Table()
+    for field in table.schema:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        shown.add_column(field.name, justify="right" if numeric else "left")
+    for row in table.slice(0, limit).to_pylist():
+        shown.add_row(*map(cell, row.values()))
+    out().print(shown)
+    if table.num_rows > limit:
+        err().print(f"{limit} of {table.num_rows} rows are shown; --json gives all", style="dim")
+
+
+def as_json(data: Any) -> None:
+    """JSON on standard output, and nothing else there."""
+    write(json.dumps(finite(data), indent=2, default=str, allow_nan=False) + "\n")
+
+
+def cell(value: object) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return "null"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def finite(data: Any) -> Any:
+    """JSON knows no NaN: the text stands for it."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, Mapping):
+        return {key: finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [finite(value) for value in data]
+    return data

@@ -1,0 +1,88 @@
+"""What is shown of a series: what each run came to, and the joint verdict"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from d5ray.dashboards.numbers import COLOURS, count, number
+from d5ray.dashboards.terminal.run_tables import criteria, notes
+from d5ray.display.console import Table, lines, out, styled
+from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.series import Series
+
+
+def show(series: Series) -> None:
+    """On standard output."""
+    row, runs, console = series.row, series.runs, out()
+    joint = [Verdict(**verdict) for verdict in series.verdicts.to_pylist()]
+    word = row["verdict"] or row["status"]
+    title = f"d5ray  {row['recipe']}  {_what(row)}  {count(len(runs), 'run')}"
+    console.print(title, styled(f"  {word}", style=COLOURS.get(word, "bold")), sep="")
+    if row["stop_reason"]:
+        console.print(lines(f"{row['status']}: {row['stop_reason']}", "red"))
+    console.print(_runs(series))
+    if joint:
+        console.print(criteria(joint))
+    detail = json.loads(row["detail"] or "{}")
+    for note in (*notes(joint), *detail.get("warnings", ())):
+        console.print(f"! {note}", style="yellow")
+    console.print(f"data  {series.folder}", f'sql  d5ray sql {series.name} "select …"', sep="   ")
+
+
+def listed(found: Sequence[Series]) -> None:
+    """One line a series, newest first."""
+    table = Table()
+    for name in ("series", "status", "verdict", "runs", "of"):
+        table.add_column(name)
+    for series in found:
+        row = series.row
+        word = row["verdict"] or "–"
+        verdict = styled(word, style=COLOURS.get(word, ""))
+        table.add_row(series.name, row["status"], verdict, str(len(row["runs"] or ())), _what(row))
+    out().print(table)
+
+
+def as_data(series: Series) -> dict[str, Any]:
+    """The same for programs."""
+    row = series.row
+    return {
+        **row,
+        "detail": json.loads(row["detail"] or "null"),
+        "folder": str(series.folder),
+        "criteria": series.verdicts.to_pylist(),
+        "runs": [
+            {
+                "run": run.name,
+                **{name: run.row[name] for name in ("seed", "status", "verdict", "parameters_sha256")},
+                "criteria": run.tables()["verdicts"].to_pylist(),
+            }
+            for run in series.runs
+        ],
+    }
+
+
+def _what(row: dict[str, Any]) -> str:
+    seeds = row["seeds"] or []
+    if row["purpose"] != "seeds" or not seeds:
+        return str(row["purpose"])
+    return f"seeds {seeds[0]} to {seeds[-1]}"
+
+
+def _runs(series: Series) -> Table:
+    """A line for each run, with what each criterion's metric came to in it."""
+    verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
+    judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))
+    table = Table()
+    for name in ("seed", "run", "status"):
+        table.add_column(name)
+    for name in judged:
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for run in series.runs:
+        values = {v["metric"]: v["value"] for v in verdicts[run.name]}
+        row = run.row
+        word = row["verdict"] or "–"
+        cells = ["–" if values.get(name) is None else number(values[name]) for name in judged]
+        colour = COLOURS.get(word, "")
+        table.add_row(str(row["seed"]), run.name, row["status"], *cells, styled(word, style=colour))
+    return table

@@ -1,0 +1,1 @@
+"""DeepBench's sizes as problems to measure"""

@@ -1,0 +1,1 @@
+"""Where windows and interpolation read"""

@@ -1,0 +1,210 @@
+"""Where a Resize reads: for each element along an axis its neighbours and their weights"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.operators.nodes.node_context import Site
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@final
+@dataclass(frozen=True)
+class AxisPlan:
+    """What becomes of one axis: output[o] = Σ_n weights[o, n] · input[indices[o, n]].
+
+    outside: the elements that get the extrapolation value instead.
+    """
+
+    axis: int
+    indices: Integers  # (outputs, neighbours), inside the input
+    weights: Floats  # (outputs, neighbours)
+    outside: np.ndarray[Any, np.dtype[np.bool_]] | None
+
+    @property
+    def selects(self) -> bool:
+        """Whether every output is one element of the input."""
+        return bool(self.indices.shape[1] == 1)
+
+    def matrix(self, size: int) -> Floats:
+        """The weights as a matrix (outputs, size), with zero rows for what lies outside."""
+        result = np.zeros((len(self.indices), size))
+        weights = self.weights if self.outside is None else np.where(self.outside[:, None], 0, self.weights)
+        np.add.at(result, (np.arange(len(self.indices))[:, None], self.indices), weights)
+        return result
+
+
+def axis_plans(
+    site: Site,
+    shape: Sequence[int],
+    regions: Sequence[float] | None,
+    scales: Sequence[float] | None,
+    sizes: Sequence[int] | None,
+) -> list[AxisPlan]:
+    """A plan for every axis of an input of this shape that changes (ONNX: Resize).
+
+    regions (starts, then ends), scales and sizes are the inputs 1 to 3, along the attribute `axes` or all.
+    """
+    rank = len(shape)
+    axes = [int(axis) % rank for axis in site.attribute("axes") or range(rank)]
+    outputs, factors = _sizes(site, [shape[axis] for axis in axes], scales, sizes)
+    plans = []
+    for place, axis in enumerate(axes):
+        region = None
+        if site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+            if regions is None or len(regions) != 2 * len(axes):
+                raise ConfigurationError(
+                    f"{site.node} crops: its input roi must hold {2 * len(axes)} numbers"
+                )
+            region = float(regions[place]), float(regions[len(axes) + place])
+        if outputs[place] == shape[axis] and factors[place] == 1 and region in (None, (0.0, 1.0)):
+            continue
+        plans.append(_plan(site, axis, shape[axis], outputs[place], factors[place], region))
+    return plans
+
+
+def _sizes(
+    site: Site, given: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None
+) -> tuple[list[int], list[float]]:
+    """The outputs' sizes and the scales, along the axes that are resized."""
+    if (scales is None) == (sizes is None):
+        raise ConfigurationError(f"{site.node} needs one of its inputs scales and sizes, and not both")
+    if sizes is None:
+        assert scales is not None
+        _check_length(site, "scales", scales, given)
+        return [math.floor(size * scale) for size, scale in zip(given, scales, strict=True)], [
+            *map(float, scales)
+        ]
+    _check_length(site, "sizes", sizes, given)
+    factors = [int(new) / old for new, old in zip(sizes, given, strict=True)]
+    policy = site.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return [*map(int, sizes)], factors
+    if policy not in ("not_larger", "not_smaller"):
+        raise ConfigurationError(
+            f"{site.node} has keep_aspect_ratio_policy {policy!r}: it must be stretch, not_larger or "
+            "not_smaller"
+        )
+    factor = min(factors) if policy == "not_larger" else max(factors)
+    return [math.floor(factor * size + 0.5) for size in given], [factor] * len(given)
+
+
+def _check_length(site: Site, name: str, found: Sequence[Any], axes: Sequence[int]) -> None:
+    if len(found) != len(axes):
+        raise ConfigurationError(
+            f"{site.node} has {len(found)} {name} for {len(axes)} axes: give one for each"
+        )
+
+
+def _plan(
+    site: Site, axis: int, size: int, outputs: int, scale: float, region: tuple[float, float] | None
+) -> AxisPlan:
+    where = _coordinates(site, size, outputs, scale, region)  # in the input, 0 at its first element
+    outside = None if region is None else (where < 0) | (where > size - 1)
+    mode = site.attribute("mode", "nearest")
+    if mode == "nearest":
+        index = _rounded(site, where)[:, None]
+        return AxisPlan(axis, np.clip(index, 0, size - 1), np.ones(index.shape), outside)
+    stretch = min(scale, 1.0) if site.attribute("antialias", 0) else 1.0
+    radius = {"linear": 1, "cubic": 2}.get(mode)
+    if radius is None:
+        raise ConfigurationError(f"{site.node} has the mode {mode!r}: it must be nearest, linear or cubic")
+    reach = math.ceil(radius / stretch)
+    indices = np.floor(where).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
+    kernel = _triangle if mode == "linear" else _cubic(site.attribute("cubic_coeff_a", -0.75))
+    weights = kernel((indices - where[:, None]) * stretch)
+    if site.attribute("exclude_outside", 0):
+        weights = np.where((indices < 0) | (indices >= size), 0, weights)
+    if site.attribute("exclude_outside", 0) or stretch != 1:
+        total = weights.sum(axis=1, keepdims=True)
+        weights = weights / np.where(total == 0, 1, total)
+    return AxisPlan(axis, np.clip(indices, 0, size - 1), weights, outside)
+
+
+def _coordinates(
+    site: Site, size: int, outputs: int, scale: float, region: tuple[float, float] | None
+) -> Floats:
+    """Where each output lies among the input's elements (ONNX: coordinate_transformation_mode)."""
+    mode = site.attribute("coordinate_transformation_mode", "half_pixel")
+    if mode not in _TRANSFORMATIONS:
+        raise ConfigurationError(
+            f"{site.node} has coordinate_transformation_mode {mode!r}; {nearest(mode, _TRANSFORMATIONS)}"
+        )
+    return _TRANSFORMATIONS[mode](np.arange(outputs, dtype=np.float64), size, outputs, scale, region)
+
+
+def _half_pixel(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    return (x + 0.5) / scale - 0.5
+
+
+def _half_pixel_symmetric(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    return size / 2 * (1 - outputs / (scale * size)) + (x + 0.5) / scale - 0.5
+
+
+def _pytorch_half_pixel(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    return np.zeros_like(x) if outputs == 1 else _half_pixel(x, size, outputs, scale, region)
+
+
+def _align_corners(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    """The output's length is what the scale makes of it, whole or not, as in ONNX's cases."""
+    return np.zeros_like(x) if scale * size == 1 else x * (size - 1) / (scale * size - 1)
+
+
+def _asymmetric(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    return x / scale
+
+
+def _tf_crop_and_resize(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
+    start, end = region
+    if outputs == 1:
+        return np.full_like(x, 0.5 * (start + end) * (size - 1))
+    found: Floats = start * (size - 1) + x * (end - start) * (size - 1) / (outputs - 1)
+    return found
+
+
+_TRANSFORMATIONS: dict[str, Callable[..., Floats]] = {
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "tf_crop_and_resize": _tf_crop_and_resize,
+}
+
+
+def _rounded(site: Site, where: Floats) -> Integers:
+    """The nearest element, as nearest_mode has it."""
+    modes: dict[str, Callable[[Floats], Floats]] = {
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    mode = site.attribute("nearest_mode", "round_prefer_floor")
+    if mode not in modes:
+        raise ConfigurationError(f"{site.node} has nearest_mode {mode!r}; {nearest(mode, modes)}")
+    found: Integers = modes[mode](where).astype(np.int64)
+    return found
+
+
+def _triangle(distance: Floats) -> Floats:
+    return np.clip(1 - abs(distance), 0, 1)
+
+
+def _cubic(a: float) -> Callable[[Floats], Floats]:
+    """Keys' cubic convolution (1981, "Cubic convolution interpolation for digital image processing")."""
+
+    def weights(distance: Floats) -> Floats:
+        x = abs(distance)
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        found: Floats = np.where(x <= 1, near, np.where(x < 2, far, 0))
+        return found
+
+    return weights

@@ -1,0 +1,1 @@
+"""Losses: what turns outputs and targets into one number, in every framework"""

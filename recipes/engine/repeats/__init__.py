@@ -1,0 +1,1 @@
+"""Runs that are repeated: with other seeds, from a folder, bit for bit"""

@@ -1,0 +1,48 @@
+"""Where dashboards and alerts go without a Ray, and what is said of programs that are missing"""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from d5ray.dashboards.grafana import placing
+from d5ray.dashboards.grafana.boards import BOARDS
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def test_everything_is_in_the_folder_and_prometheus_knows_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the folder is named from here; what is scraped is the Ray that was started here last."""
+    monkeypatch.chdir(tmp_path)
+    placed = placing.place(Path("out"), None)
+    folder = tmp_path / "out"
+    assert placed.dashboards == [folder / f"{board.uid}.json" for board in BOARDS]
+    settings = yaml.safe_load(placed.settings.read_text())
+    assert settings["rule_files"] == [str(folder / "d5ray_alerts.yml")] == [str(placed.alerts)]
+    (scraped,) = settings["scrape_configs"]
+    assert scraped["file_sd_configs"] == [{"files": ["/tmp/ray/prom_metrics_service_discovery.json"]}]
+
+
+def test_written_again_it_is_the_same(tmp_path: Path) -> None:
+    """A dashboard's file changes when the dashboard does, and not otherwise."""
+    first = {path.name: path.read_bytes() for path in placing.place(tmp_path, None).dashboards}
+    second = {path.name: path.read_bytes() for path in placing.place(tmp_path, None).dashboards}
+    assert first == second
+
+
+def test_a_program_that_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the line that would start it; the files are written all the same."""
+    here = tmp_path / "bin"
+    here.mkdir()
+    monkeypatch.setenv("PATH", str(here))
+    missing = placing.place(tmp_path, None).lines
+    assert "not installed here: Debian's package prometheus" in missing[0]
+    (here / "prometheus").write_text("#!/bin/sh\n")
+    (here / "prometheus").chmod(0o755)
+    there = placing.place(tmp_path, None).lines
+    assert there == [missing[0].partition("    (")[0], *missing[1:]]

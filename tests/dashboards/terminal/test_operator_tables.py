@@ -1,0 +1,137 @@
+"""Claims about the pictures and tables of measured operators"""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from d5ray.dashboards.pictures.roofline_picture import Axes, picture
+from d5ray.dashboards.terminal.operator_tables import Measured, duration, measured, show
+from d5ray.metrics.definitions.operator_calls import (
+    OF_OPERATORS,
+    OPERATOR_TIME,
+    PEAK_BYTE_RATE,
+    PEAK_FLOP_RATE,
+)
+from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run, RunWriter
+
+GEMM = Measured("gemm 512×16×512 NN", "gemm", "torch", 1e-4, None, None, 1, 8.0, 8e10, 1e10, 0.8, "FLOP/s")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(*found: Measured) -> ElementTree.Element:
+    """With peaks of 100 GFLOP/s and 10 GB/s."""
+    return ElementTree.fromstring(picture(found, 1e11, 1e10, "a <title> & more"))
+
+
+def test_every_problem_is_a_mark_that_says_what_it_is() -> None:
+    """Forms by the group, colours by the framework."""
+    conv = replace(GEMM, problem="conv 1×1 → 2", group="conv")
+    rnn = replace(GEMM, problem="gru", group="rnn", framework="numpy")
+    svg = drawn(GEMM, conv, rnn)
+    marks = {mark[0].text: mark for mark in svg if len(mark) and mark[0].tag == f"{SVG}title"}
+    kinds = {name: marks[name].tag.removeprefix(SVG) for name in marks if ", " in str(name)}
+    assert kinds == {
+        "torch, gemm 512×16×512 NN": "circle",
+        "torch, conv 1×1 → 2": "rect",
+        "numpy, gru": "polygon",
+    }
+    colours = {name: mark.get("fill") for name, mark in marks.items()}
+    assert colours["torch, gemm 512×16×512 NN"] == colours["torch, conv 1×1 → 2"] != colours["numpy, gru"]
+
+
+def test_the_roof_rises_with_the_bandwidth_to_the_ridge() -> None:
+    """At 10 FLOP a byte, where 10 GB/s give the peak of 100 GFLOP/s; from there on it is level."""
+    low = replace(GEMM, intensity=0.2, flops_per_second=2e9)
+    svg = drawn(low, replace(GEMM, intensity=900.0))
+    (roof,) = svg.findall(f"{SVG}polyline")
+    points = [tuple(map(float, pair.split(","))) for pair in str(roof.get("points")).split()]
+    axes = Axes((-1, 9), (4, 12))
+    expected = [(0.1, 1e9), (10.0, 1e11), (1e4, 1e11)]
+    for (x, y), (intensity, rate) in zip(points, expected, strict=True):
+        assert [x, y] == pytest.approx([axes.x(intensity), axes.y(rate)], abs=0.1)
+
+
+def test_a_mark_below_the_roof_is_drawn_below_it() -> None:
+    """Of two calls the quicker one stands higher."""
+    slow = replace(GEMM, problem="slow", flops_per_second=1e9)
+    svg = drawn(GEMM, slow)
+    heights = {
+        mark[0].text: float(mark.get("cy", "nan")) for mark in svg.findall(f"{SVG}circle") if len(mark)
+    }
+    assert heights["torch, slow"] > heights["torch, gemm 512×16×512 NN"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.5, "2.50 s"), (0.0123, "12.3 ms"), (4.5678e-5, "45.7 µs"), (5e-10, "0.500 ns"), (123.4, "123 s")],
+)
+def test_durations_have_three_digits_in_a_unit_that_suits_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+CACHE = 4 * 2**20
+FLOPS, MOVED = 1e11, 1e10  # a second
+PROBLEMS = {  # name: group, operations, bytes, and the share of the peak that they are measured at
+    "small": ("gemm", 1_000, 1_000_000, 2.37),
+    "large": ("gemm", 1_000, 100_000_000, 1.5),
+    "square": ("gemm", 10**9, 1_000_000, 1.02),
+    "winograd": ("conv", 10**9, 1_000_000, 1.8),
+    "slow": ("conv", 10**9, 1_000_000, 0.5),
+}
+
+
+def kept(root: Path, cache: str = str(CACHE), device: str = "cpu") -> Run:
+    """A run that measured these problems at these peaks, on a machine whose largest cache is this one."""
+    writer, sent = RunWriter(root, "r"), list[pa.RecordBatch]()
+    job = {
+        "suite": "s", "mode": "inference", "dtype": "float32", "device": device, "threads": 1,
+        "frameworks": ["torch"],
+        "problems": {name: {"group": g, "flops": f, "bytes": b} for name, (g, f, b, _) in PROBLEMS.items()},
+    }  # fmt: skip
+    writer.open({"seed": 1, "recipe": "bench_operators", "agents": 1, "experiment": json.dumps(job)})
+    fact = {"run_id": "r", "node": "n", "key": "cache_bytes", "value": cache}
+    writer.write_table("environment", table_of("environment", [fact]))
+    recorder = Recorder(run_id="r", agent="a", rank=0, node="n", send=sent.append)
+    for metric, kind in OF_OPERATORS.items():
+        recorder.declare(metric, kind.unit)
+    rows = [(PEAK_FLOP_RATE, FLOPS, "torch"), (PEAK_BYTE_RATE, MOVED, "torch")]
+    for name, (_, flops, moved, share) in PROBLEMS.items():
+        rows.append((OPERATOR_TIME, max(flops / FLOPS, moved / MOVED) / share, f"torch {name}"))
+    for metric, value, scope in rows:
+        recorder.record(metric, value, step=0, scope=scope, level=0, rep=0)
+    recorder.flush()
+    for batch in sent:
+        writer.append(batch)
+    writer.update_run(status="completed")
+    writer.close()
+    return Run(writer.folder)
+
+
+def test_a_share_above_100_percent_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In its line, and in full below the table; a share up to 100 % says nothing."""
+    show(kept(tmp_path))
+    told = capsys.readouterr().out
+    lines = {line.split()[0]: line for line in told.splitlines() if line.split()[:1]}
+    reasons = {
+        "small": "in cache", "large": "beyond the peak", "square": "beyond the peak", "winograd": "fewer FLOP"
+    }  # fmt: skip
+    for name, reason in reasons.items():
+        share = PROBLEMS[name][3]
+        assert f"{share:.0%} of {'B/s' if share in (2.37, 1.5) else 'FLOP/s'}, {reason}" in lines[name]
+        assert f"above 100 %, {reason}: " in told
+    assert lines["slow"].rstrip(" │|").endswith("50% of FLOP/s")
+    assert "the operands fit in a cache of 4.19 MB" in told
+
+
+@pytest.mark.parametrize(("cache", "device"), [("unavailable: none", "cpu"), (str(CACHE), "cuda")])
+def test_nothing_is_said_of_a_cache_that_is_not_known(tmp_path: Path, cache: str, device: str) -> None:
+    """The processor's tells nothing of a GPU's; the share has a reason all the same."""
+    found = {each.problem: each.above for each in measured(kept(tmp_path, cache, device))}
+    assert found["small"] == "beyond the peak"
+    assert found["slow"] == ""

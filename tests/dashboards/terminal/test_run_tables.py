@@ -1,0 +1,41 @@
+"""Claims about the table of criteria: what is infinite is over its budget, and what is missing says so"""
+
+import io
+import math
+
+import numpy as np
+from rich.console import Console
+
+from d5ray.dashboards.terminal.run_tables import criteria, notes, unsteady
+from d5ray.metrics.definitions.catalogue import Loss, StepTime
+from d5ray.metrics.definitions.convergence import TimeToAccuracy
+from tests.metrics.definitions.test_table_ii import trained
+from tests.metrics.statistics.test_estimates import row, steps_of, tables
+
+
+def test_a_bound_that_is_infinite_is_shown_as_over_the_budget() -> None:
+    """Six runs reach it, two do not: a median, an interval up to the budget, and a note that tells it."""
+    rows = [
+        one for at in range(8) for one in trained([[0.5], [0.9 if at < 6 else 0.6]], f"run-{at}", 1.0 + at)
+    ]
+    verdict = (TimeToAccuracy(0.8) <= 100).judge(tables(rows))
+    assert verdict.value == np.median([10.0 * (1 + at) for at in range(6)] + [math.inf] * 2)
+    shown = io.StringIO()
+    Console(width=200, file=shown).print(criteria([verdict]))
+    text = shown.getvalue()
+    assert "[10, > budget]" in text and "8 runs, 2 censored" in text and "inf" not in text
+    assert "2 of 8 runs did not reach 0.8 within their budget" in notes([verdict])[0]
+
+
+def test_many_outliers_are_told_and_few_are_not() -> None:
+    """12 of 100 steps are ten times as long: a note has the share; of 8, warm-up and losses, none."""
+    seconds = 1.0 + 0.01 * np.random.default_rng(1).random((100, 1))
+    judged = [(StepTime() <= 5).judge(tables([])), (Loss() <= 5).judge(tables([]))]
+    for disturbed, told in ((8, False), (12, True)):
+        slow = seconds.copy()
+        slow[:disturbed] *= 10
+        rows = steps_of(slow) + [row("loss", float(v), step=at, unit="1") for at, (v,) in enumerate(slow)]
+        rows += [row("step_time", 100.0 ** (at % 5 == 0), step=-at, phase="warmup") for at in range(100)]
+        found = unsteady({**tables(rows)}, judged)
+        assert len(found) == told
+        assert not told or found[0].startswith("step_time of agent: 12% of 100 values are outliers")

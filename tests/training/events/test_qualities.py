@@ -1,0 +1,250 @@
+"""Claims about qualities beside accuracy: a user's own, a ranking's, a detector's, and losses of one's own"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+import d5ray as d5
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.definitions.average_precision import Boxes
+from d5ray.ops.losses.default_boxes import DefaultBoxes
+from d5ray.recipes.engine.parsing.measured import check_measured
+from d5ray.training.events.quality import Pieces
+
+
+class SquaredError(d5.Loss):
+    """Mean of (score − target)², over the batch."""
+
+    classifies = False
+
+    def check(self, output_shape: tuple[int, ...], classes: int) -> None: ...
+
+    def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+        return ((scores - labels) ** 2).mean()
+
+
+class WorstError(d5.Quality):
+    """The largest deviation, and how many samples there were."""
+
+    records = ("worst_error", "tested")
+
+    def measure(self, pieces: Pieces) -> Mapping[str, float | None]:
+        found = [np.abs(outputs - targets).max(axis=1) for outputs, targets in pieces]
+        return {"worst_error": float(max(map(np.max, found))), "tested": float(sum(map(len, found)))}
+
+
+class LastWorstError(d5.LastEvaluation):
+    name = "worst_error"
+    direction = "min"
+    description = "the largest deviation on the test set"
+
+
+def regression(count: int = 600, test: int = 300) -> d5.Dataset:
+    """y = A x of three numbers: targets that are no classes."""
+    rng = np.random.default_rng(5)
+    mix = rng.standard_normal((3, 2))
+    parts = []
+    for size in (count, test):
+        x = rng.standard_normal((size, 3))
+        parts.append(d5.Split(x.astype(np.float32), np.ascontiguousarray(x @ mix, dtype=np.float32)))
+    return d5.Dataset("line", parts[0], parts[1], ())
+
+
+def linear() -> nn.Module:
+    return nn.Linear(3, 2)
+
+
+def experiment(**changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": linear, "dataset": regression(), "optimizer": d5.SGD(0.1), "loss": SquaredError(),
+        "agents": 2, "epochs": 3, "batch_size": 10, "events": (WorstError(),), "seed": 1,
+    }  # fmt: skip
+    return d5.Experiment(**values | changes)
+
+
+def test_a_workload_of_ones_own_has_its_loss_its_targets_and_its_quality(tmp_path: Path) -> None:
+    """The rows are what the network's own outputs give; a criterion on the last one is met; no accuracy."""
+    with d5.simulate(experiment(), root=tmp_path) as group:
+        group.train(progress=False)
+        agent: Any = group.agents[0]
+        test = agent._dataset.test
+        worst = float(np.abs(agent._executor.inference(test.inputs) - test.labels).max())
+        tables = group.tables()
+    rows = d5.Rows(tables, "worst_error", "test")
+    assert rows.epoch.tolist() == [0, 1, 2] * 2 and rows.value[2] == worst < rows.value[0]
+    assert set(d5.Rows(tables, "tested").value) == {300.0}
+    assert rows.step.tolist() == d5.Rows(tables, "test_loss").step.tolist()
+    assert (LastWorstError() <= 1.1 * worst).judge(tables).verdict == "PASS"
+    assert d5.TestLoss().estimate(tables).value == pytest.approx(worst**2, rel=1.0)
+    assert "null" in str(d5.TestAccuracy().estimate(tables).reason)
+
+
+def test_a_criterion_that_nothing_could_decide_is_refused() -> None:
+    """Before anything starts, with what to add."""
+    made = experiment()
+    check_measured([LastWorstError() <= 1.0], made)
+    for criterion, words in (
+        (d5.TestAccuracy() >= 0.5, r"records no test_accuracy: SquaredError\(\) has no accuracy"),
+        (d5.AreaUnderCurve() >= 0.5, r"records no area_under_curve: add RankingQuality\(\) to the events"),
+        (d5.MeanAveragePrecision() >= 0.5, "add DetectionQuality"),
+        (d5.TestReturn() >= 0.5, "add Play"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            check_measured([criterion], made)
+
+
+@pytest.mark.parametrize(
+    "event", [d5.StopAtAccuracy(0.5), d5.SaveWrongSamples(), d5.StopAtPlateau("test_accuracy")]
+)
+def test_events_about_accuracy_are_refused_without_one(event: d5.Event) -> None:
+    with pytest.raises(ConfigurationError, match=r"is about accuracy, which SquaredError\(\) does not have"):
+        experiment(events=(event,))
+
+
+def test_curves_are_drawn_of_the_loss_alone(tmp_path: Path) -> None:
+    with d5.simulate(experiment(events=d5.LearningCurves(50)), root=tmp_path) as group:
+        group.train(progress=False)
+    assert "loss" in (group.folder / "learning_curves.svg").read_text()
+    assert not len(d5.Rows(group.tables(), "training_accuracy"))
+
+
+def test_a_quality_needs_evaluations() -> None:
+    with pytest.raises(ConfigurationError, match="looks at evaluations after epochs: set evaluate=True"):
+        experiment(evaluate=False)
+
+
+def test_a_loss_for_pytorch_alone_says_so(tmp_path: Path) -> None:
+    data = d5.load_dataset("digits")
+    with (
+        pytest.raises(
+            Exception, match=r"SquaredError\(\) has no form for this framework: train under PyTorch"
+        ),
+        d5.simulate(experiment(model="mlp", dataset=data, executor="numpy", events=()), root=tmp_path),
+    ):
+        pass
+
+
+def test_squares_are_learned_alike_under_numpy_and_pytorch(tmp_path: Path) -> None:
+    """A network of the catalogue, targets of two numbers: the same losses, and those of the closed form."""
+    targets = regression()
+    data = d5.Dataset("line", targets.train, targets.test, ("a", "b"))  # two outputs
+    found = []
+    for framework in ("numpy", "torch"):
+        made = experiment(
+            model="mlp",
+            dataset=data,
+            loss=d5.MeanSquaredErrorLoss(),
+            executor=framework,
+            optimizer=d5.SGD(0.05),
+        )
+        with d5.simulate(made, root=tmp_path) as group:
+            group.train(progress=False)
+            agent: Any = group.agents[0]
+            apart = agent._executor.inference(data.test.inputs) - data.test.labels
+            found.append(d5.Rows(group.tables(), "test_loss", "test").value)
+            assert found[-1][2] == pytest.approx((apart**2).mean(), rel=1e-5)
+            assert not len(d5.Rows(group.tables(), "test_accuracy"))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+    assert found[0][2] < 0.8 * found[0][0]
+
+
+def test_targets_of_another_shape_are_refused() -> None:
+    loss = d5.MeanSquaredErrorLoss()
+    scores, targets = np.ones((2, 3)), np.array([[0.0, 1, 2], [3, 4, 5]])
+    step = np.zeros((2, 3))
+    step[1, 0] = 1e-6
+    slope = (loss.numpy(scores + step, targets) - loss.numpy(scores - step, targets)) / 2e-6
+    assert slope == pytest.approx(loss.numpy_gradient(scores, targets)[1, 0], rel=1e-6)
+    with pytest.raises(ConfigurationError, match=r"shape \(2, 3\) for targets of shape \(2, 2\)"):
+        loss.numpy(scores, targets[:, :2])
+
+
+def test_images_must_not_be_moved_without_their_boxes() -> None:
+    images = d5.load_dataset("shapes", samples=2, test_samples=2)
+    moving = (d5.Normalize(0.0, 1.0), d5.RandomFlip())
+    with pytest.raises(
+        ConfigurationError, match=r"RandomFlip\(.*moves what is on an image, but not the boxes"
+    ):
+        experiment(dataset=images, batch_size=2, events=d5.DetectionQuality(BOXES), transformations=moving)
+
+
+def test_labels_that_are_no_classes_cannot_be_counted() -> None:
+    with pytest.raises(ConfigurationError, match="labels of 'line' are float32: only classes"):
+        d5.label_bias(regression(), d5.ShuffleSampler())
+
+
+# -- a ranking ---------------------------------------------------------------------------------------------
+
+
+def test_the_area_under_the_curve_is_that_of_the_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    inputs = rng.standard_normal((400, 3)).astype(np.float32)
+    labels = (inputs @ [1.0, -1.0, 0.5] + rng.standard_normal(400) > 0).astype(np.int64)
+    data = d5.Dataset(
+        "half", d5.Split(inputs[:200], labels[:200]), d5.Split(inputs[200:], labels[200:]), ("n", "y")
+    )
+    made = experiment(
+        dataset=data, loss=d5.SoftmaxCrossEntropyLoss(), events=d5.RankingQuality(), model=linear
+    )
+    with d5.simulate(made, root=tmp_path) as group:
+        group.train(progress=False)
+        agent: Any = group.agents[0]
+        scores = agent._executor.inference(data.test.inputs)
+        found = d5.AreaUnderCurve().estimate(group.tables()).value
+    assert found == pytest.approx(roc_auc_score(data.test.labels, scores[:, 1] - scores[:, 0]), abs=1e-6)
+    assert found is not None and found > 0.7
+
+
+# -- a detector --------------------------------------------------------------------------------------------
+
+BOXES = DefaultBoxes(grids=(4,), sizes=((0.3,),))
+
+
+def outputs_of(*found: tuple[int, int, float]) -> Any:
+    """Scores (1, 16, 7) of two classes: in this cell this class with so much more than "nothing"."""
+    outputs = np.zeros((1, 16, 7), np.float32)
+    outputs[..., 4] = 20.0
+    for cell, kind, sure in found:
+        outputs[0, cell, 4:] = 0.0
+        outputs[0, cell, 5 + kind] = sure
+    return outputs
+
+
+def test_boxes_that_overlap_a_surer_one_of_their_class_are_dropped() -> None:
+    """Neighbouring boxes of 0.3 overlap by 0.05 / 0.55 = 1/11."""
+    outputs = outputs_of((5, 0, 4.0), (6, 0, 3.0), (6, 1, 3.5), (9, 0, 5.0))
+    outputs[0, 6, 5] = 3.0  # both classes in one cell
+    strict, lax = (
+        next(iter(d5.DetectionQuality(BOXES, overlap=share, least=0.2).detected(outputs)))
+        for share in (0.05, 0.2)
+    )
+
+    def found(boxes: Boxes) -> list[tuple[int, int]]:
+        places = [int(np.abs(BOXES.corners - each).sum(axis=1).argmin()) for each in boxes.corners]
+        return list(zip(places, boxes.classes.tolist(), strict=True))
+
+    assert found(strict) == [(9, 0), (6, 1), (6, 0)]  # 5 overlaps 9, and 6 only 5
+    assert found(lax) == [(9, 0), (5, 0), (6, 1), (6, 0)]
+    assert strict.scores is not None and (np.diff(strict.scores) <= 0).all()
+    fewest = next(iter(d5.DetectionQuality(BOXES, least=0.2, most=1).detected(outputs)))
+    assert found(fewest) == [(9, 0)]
+
+
+def test_a_detector_that_is_right_has_a_precision_of_one() -> None:
+    targets = np.full((2, 2, 5), -1.0, np.float32)
+    targets[0, 0], targets[1, 1] = [0, *BOXES.corners[5]], [1, *BOXES.corners[10]]
+    right = np.concatenate([outputs_of((5, 0, 9.0)), outputs_of((10, 1, 9.0))])
+    quality = d5.DetectionQuality(BOXES)
+    assert quality.measure(iter([(right, targets)])) == {
+        "mean_average_precision": 1.0, "average_precision_50": 1.0
+    }  # fmt: skip
+    half = quality.measure(iter([(right[:1], targets[:1]), (outputs_of((0, 1, 9.0)), targets[1:])]))
+    assert half == {"mean_average_precision": 0.5, "average_precision_50": 0.5}
+    nothing = quality.measure(iter([(right, np.full((2, 2, 5), -1.0, np.float32))]))
+    assert nothing == {"mean_average_precision": None, "average_precision_50": None}
