@@ -36,16 +36,18 @@ BESIDE = re.compile(r"\S {2,}\S")  # columns, or a formula with its source
 
 
 class Public(SphinxDirective):
-    """`.. public:: d5ray.training d5ray.networks.device`: every public name that these modules define."""
+    """`.. public:: d5ray.training !d5ray.training.events`: public names, without those of modules with !."""
 
     required_arguments = 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        wanted = self.arguments[0].split()
+        given = self.arguments[0].split()
+        wanted = tuple(f"{prefix}." for prefix in given if not prefix.startswith("!"))
+        elsewhere = tuple(f"{prefix[1:]}." for prefix in given if prefix.startswith("!"))
         lines = []
         for name, module in sorted(d5ray._NAMES.items()):
-            if any(f"{module}.".startswith(f"{prefix}.") for prefix in wanted):
+            if f"{module}.".startswith(wanted) and not f"{module}.".startswith(elsewhere):
                 lines += [*_described(name), ""]
         if not lines:
             raise self.error(f"{self.arguments[0]}: no public name comes from there")
