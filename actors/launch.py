@@ -42,7 +42,7 @@ from d5ray.checks import check_address, check_kind, check_path
 from d5ray.distributed import network_cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, COORDINATOR, SERVER

@@ -8,7 +8,7 @@ from typing import Any
 
 from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
 from d5ray.metrics.exports.exported_metrics import BUSY_SECONDS, REQUESTS, VERSION, WAITING

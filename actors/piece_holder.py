@@ -17,7 +17,8 @@ from d5ray.distributed.topologies.topology import Complete
 from d5ray.frameworks import piece_executor_by_name
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.networks.device import Device
-from d5ray.networks.executors.executor import Evaluation, by_name
+from d5ray.networks.executors.executor import Evaluation
+from d5ray.networks.executors.slots import by_name
 from d5ray.operators.framework import class_named
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import like

@@ -35,7 +35,7 @@ from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Complete, Topology

@@ -13,9 +13,11 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Synchronous
-from d5ray.distributed.parameter_server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.distributed.topologies.graph import check_agents
 from d5ray.distributed.topologies.requirements import check_topology
-from d5ray.distributed.topologies.topology import Complete, Topology, check_agents
+from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model

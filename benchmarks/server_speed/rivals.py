@@ -11,8 +11,9 @@ from benchmarks.server_speed.service import ServiceTimes
 from benchmarks.sizes import elements_of
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.server_rules import Descend
-from d5ray.distributed.parameter_server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.metrics.definitions.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series

@@ -10,8 +10,9 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.server_rules import Descend
-from d5ray.distributed.parameter_server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.errors import AgentError
 from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times

@@ -10,7 +10,7 @@ from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator, Group
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import Server
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology

@@ -7,7 +7,8 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.arrays.library import ArrayLibrary
-from d5ray.networks.executors.executor import Allocate, Slot, by_name
+from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.slots import Slot, by_name
 
 Array = np.ndarray[Any, Any]
 

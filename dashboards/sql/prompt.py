@@ -12,7 +12,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from d5ray.dashboards.sql.shell import HELP, KNOWN, statements
+from d5ray.dashboards.sql.statements import HELP, KNOWN, statements
 from d5ray.errors import D5Error
 from d5ray.metrics.queries.run_queries import Asked
 from d5ray.metrics.record.folders import make_folder

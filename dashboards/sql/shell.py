@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import IO, Any, final
 
 from d5ray.dashboards.sql import output_formats
+from d5ray.dashboards.sql.statements import HELP, KNOWN, statements
 from d5ray.dashboards.terminal import run_tables
 from d5ray.display.console import Table, err, lines, out
 from d5ray.errors import ConfigurationError, D5Error, nearest
-from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries.run_queries import Asked
 from d5ray.metrics.queries.source import Answer
 from d5ray.metrics.record.folders import home
@@ -17,17 +17,6 @@ from d5ray.metrics.record.schema import TABLES
 from d5ray.metrics.record.store import list_runs
 
 ROWS = 40  # of a result that are shown
-KNOWN = {**TABLES, "summary": SUMMARY}
-HELP = {
-    ".help": "this",
-    ".tables": "the tables, and how many rows each has",
-    ".schema TABLE": "the columns of a table, and their types",
-    ".runs": "the runs that there are",
-    ".use RUN": "ask another run, or a folder of runs",
-    ".rows N": "show at most so many rows of a result",
-    ".table, .json, .csv": "how results are shown from now on",
-    ".exit": "leave; so does Ctrl-D",
-}
 _PATIENCE = 5.0  # s for a query to end that was interrupted
 
 
@@ -132,22 +121,6 @@ class Shell:
             found = self.run.sql(f"SELECT count(*) AS n FROM {name}")
             rows.append([name, found["n"][0].as_py()])
         show(["table", "rows"], [*rows, ["summary", None]])
-
-
-def statements(text: str) -> list[str]:
-    """The statements that a semicolon ends, and last what comes behind the last one.
-
-    >>> statements("select ';'; select 2")
-    ["select ';'", ' select 2']
-    """
-    import duckdb  # noqa: PLC0415 (loaded by those who ask)
-
-    data, begin, found = text.encode(), 0, []
-    for at, kind in duckdb.tokenize(text):
-        if kind == duckdb.token_type.operator and data[at : at + 1] == b";":
-            found.append(data[begin:at].decode())
-            begin = at + 1
-    return [*found, data[begin:].decode()]
 
 
 def show(names: list[str], rows: list[list[Any]]) -> None:

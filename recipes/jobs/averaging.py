@@ -16,7 +16,7 @@ from d5ray.distributed.compression.reductions import Draws, Reduction
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.recipes.engine.comparisons.timing import Times, timed
 from d5ray.recipes.jobs.slow_network import Host
 from d5ray.recipes.jobs.worlds import WAIT_SECONDS, D5rayWorld

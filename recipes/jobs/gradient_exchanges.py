@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.definitions.catalogue import BytesSent
 from d5ray.metrics.definitions.exchanges import GRADIENT_TIME
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons import processes

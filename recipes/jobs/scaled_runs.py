@@ -1,33 +1,55 @@
 """Contenders of a study of scale: one simulated training each, and exchanges of real agents beside them"""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.distributed.network_cost import Network
+from d5ray.distributed.simulation.compute import ComputeTime
+from d5ray.distributed.simulation.links import UniformLinks
+from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
 from d5ray.metrics.definitions.simulations import ELAPSED_TIME, TIME_TO_ACCURACY
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.jobs.predictions import AllreduceExchange, Exchange, ServerExchange
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.simulator import simulate
+from d5ray.training.datasets import Dataset
 from d5ray.training.stragglers import Slowdown
-
-if TYPE_CHECKING:
-    from d5ray.recipes.jobs.scaling import ScaleStudy
 
 Columns = dict[str, np.ndarray[Any, Any]]
 BACKENDS = {"allreduce": ("shared_memory", "gloo"), "parameter server": ("shared_memory",)}
 REAL: dict[str, Exchange] = {"allreduce": AllreduceExchange(), "parameter server": ServerExchange()}
 
 
+class Study(Protocol):
+    """What a contender takes of the study that it is a part of; see `ScaleStudy`."""
+
+    @property
+    def networks(self) -> Mapping[str, UniformLinks]: ...
+    @property
+    def measured_networks(self) -> Mapping[str, Network]: ...
+    @property
+    def data(self) -> Dataset: ...
+    @property
+    def factor(self) -> float: ...
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def real_steps(self) -> int: ...
+    def experiment(self, algorithm: str, agents: int, dataset: Dataset, **values: Any) -> Experiment: ...
+    def compute(self, agents: int) -> ComputeTime: ...
+
+
 @final
 @dataclass(frozen=True)
-class Scaled(Contender["ScaleStudy"]):
+class Scaled(Contender[Study]):
     """So many agents under one algorithm, on one network; straggler: the last of them is slow."""
 
     algorithm: str
@@ -43,7 +65,7 @@ class Scaled(Contender["ScaleStudy"]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: "ScaleStudy", folder: Path) -> list[Series]:
+    def measure(self, job: Study, folder: Path) -> list[Series]:
         agents, links = self.processes, job.networks[self.network]
         slow = (Slowdown(agents - 1, job.factor),) if self.straggler else ()
         experiment = job.experiment(self.algorithm, agents, job.data, slow=slow, warmup_steps=0)
@@ -84,7 +106,7 @@ class Scaled(Contender["ScaleStudy"]):
 
 @final
 @dataclass(frozen=True)
-class RealExchange(Contender["ScaleStudy"]):
+class RealExchange(Contender[Study]):
     """Agents on Ray that exchange the same gradient: what that takes, and what the closed form says.
 
     The time of a step's exchange is that of the agent that waits least for the others.
@@ -101,7 +123,7 @@ class RealExchange(Contender["ScaleStudy"]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: "ScaleStudy", folder: Path) -> list[Series]:
+    def measure(self, job: Study, folder: Path) -> list[Series]:
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
         agents, network = self.processes, job.measured_networks[self.backend]

@@ -15,8 +15,9 @@ from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
 from d5ray.experiment import Experiment
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor, Slot
+from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.slots import Slot
 from d5ray.simulator import SimulatedGroup
 from d5ray.training.datasets import Dataset, Split
 from d5ray.training.samplers import Shards

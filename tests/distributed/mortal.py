@@ -20,8 +20,9 @@ from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import D5Error
 from d5ray.frameworks.host import host_view
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor, Slot
+from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.slots import Slot
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 from tests.agents import Rows

@@ -12,8 +12,9 @@ from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.requests import Reply, Request
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
-from d5ray.distributed.parameter_server.servers import Servers, Settled, bounds
+from d5ray.distributed.parameter_server.servers import Servers, bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import d5ray as d5
-from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.recipes.engine.parsing import settings
 from d5ray.training.optimizers.optimizer import Optimizer
 

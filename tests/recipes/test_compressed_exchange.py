@@ -15,7 +15,7 @@ from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.recipes.jobs import slow_network as network
 from d5ray.recipes.jobs.averaging import Averaging
 from d5ray.recipes.jobs.gradient_exchanges import Averaged, GradientExchanges

@@ -23,8 +23,9 @@ from benchmarks.server_speed.peers import (
 from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from benchmarks.server_speed.service import ServiceTimes, alternately
 from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.server_rules import Descend
-from d5ray.distributed.parameter_server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.rates import UPDATE_RATE

@@ -13,7 +13,8 @@ import numpy as np
 
 from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import Folder, step_name
-from d5ray.distributed.checkpoints.state import Packed, native, pack, unpack_into
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer

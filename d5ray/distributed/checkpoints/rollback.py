@@ -13,7 +13,8 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.checkpoints.state import Packed, host_values, native, pack, unpack_into
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import host_values, native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer

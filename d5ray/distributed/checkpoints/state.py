@@ -4,7 +4,7 @@ import random
 import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError, StorageError
@@ -33,14 +34,6 @@ MADE_ANEW: Final = (
     type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, Enum, PurePath, np.dtype, range, slice,
     bytes, complex,
 )  # fmt: skip
-
-
-@dataclass
-class Packed:
-    """JSON data in which arrays are named, and the arrays (flat, in host memory) by name."""
-
-    data: Any = None
-    arrays: dict[str, Array] = field(default_factory=dict)
 
 
 def pack(value: Any, name: str, values_of: Callable[[Any, str], Any] | None = None) -> Packed:

@@ -2,13 +2,11 @@
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Generic, Protocol, TypeVar, final
 
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.errors import PeerLost
-
-if TYPE_CHECKING:
-    from d5ray.distributed.communicators.communicator import Communicator, Traffic
 
 END_SECONDS = 5.0  # that threads are given to see that its group is left
 
@@ -18,7 +16,7 @@ class Handle:
     """An operation under way: the array must not be touched before `wait` has returned."""
 
     def __init__(
-        self, call: Callable[[], Any], seconds: float, scheduler: Scheduler, traffic: "Traffic | None" = None
+        self, call: Callable[[], Any], seconds: float, scheduler: Scheduler, traffic: Traffic | None = None
     ) -> None:
         # traffic: of those who wait
         self._call = call
@@ -46,7 +44,7 @@ class Handle:
             raise self._error
         return self._result
 
-    def run(self, moved: "Callable[[], Traffic] | None" = None) -> None:
+    def run(self, moved: Callable[[], Traffic] | None = None) -> None:
         """Do it; called by the worker. moved: what was moved, to be counted by whoever waits."""
         try:
             self._result = self._call()
@@ -60,13 +58,37 @@ class Handle:
         return self._done.is_set()
 
 
+class Operations(Protocol):
+    """The operations of a `Communicator`, and what counts and ends them."""
+
+    traffic: Traffic
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+    def allreduce(self, array: Any, operation: str = "sum") -> None: ...
+    def reduce_scatter(self, array: Any, operation: str = "sum") -> slice: ...
+    def all_gather(self, array: Any) -> None: ...
+    def all_to_all(self, array: Any) -> None: ...
+    def broadcast(self, array: Any, root: int = 0) -> None: ...
+    def barrier(self) -> None: ...
+    def send(self, array: Any, to: int, tag: int = 0) -> None: ...
+    def recv(self, array: Any, source: int, tag: int = 0) -> None: ...
+    def neighbor_average(self, *arrays: Any) -> None: ...
+    def neighbor_exchange(self, array: Any) -> dict[int, Any]: ...
+    def leave(self) -> Any: ...
+
+
+Group = TypeVar("Group", bound=Operations)
+
+
 @final
-class Background:
+class Background(Generic[Group]):
     """A thread that runs operations on a communicator of its own, in the order they were started."""
 
-    def __init__(self, communicator: "Communicator", traffic: "Traffic") -> None:
+    def __init__(self, communicator: Group, traffic: Traffic, timeout_seconds: float) -> None:
         self._communicator = communicator
         self._traffic = traffic  # of those who wait
+        self._seconds = timeout_seconds
         self._scheduler = communicator.scheduler
         self._queue = self._scheduler.queue()
         self._lock = threading.Lock()  # between closing and starting
@@ -114,7 +136,7 @@ class Background:
         """As `Communicator.neighbor_exchange`; `wait` gives the arrays by rank."""
         return self._start(lambda: self._communicator.neighbor_exchange(array))
 
-    def run(self, function: "Callable[[Communicator], Any]") -> Handle:
+    def run(self, function: Callable[[Group], Any]) -> Handle:
         """function(communicator), several operations in their turn; `wait` gives what it gives."""
         return self._start(lambda: function(self._communicator))
 
@@ -139,7 +161,7 @@ class Background:
             self._ended.wait(END_SECONDS)
 
     def _start(self, call: Callable[[], Any]) -> Handle:
-        handle = Handle(call, self._communicator.group.timeout_seconds, self._scheduler, self._traffic)
+        handle = Handle(call, self._seconds, self._scheduler, self._traffic)
         with self._lock:
             if not self._closed:
                 self._queue.put(handle)
@@ -152,7 +174,7 @@ class Background:
         while (handle := self._queue.get()) is not None:
             before = dict(vars(traffic))
 
-            def moved(before: dict[str, int] = before) -> "Traffic":
+            def moved(before: dict[str, int] = before) -> Traffic:
                 since = {name: vars(traffic)[name] - value for name, value in before.items()}
                 return type(traffic)(**since | {"nanoseconds": 0})
 

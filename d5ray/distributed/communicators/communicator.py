@@ -12,6 +12,7 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS, Signature, signature_of
 from d5ray.distributed.communicators.background import Background
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
@@ -54,27 +55,6 @@ class Group:
     def label(self) -> str:
         """Under which the members meet."""
         return f"{self.name}/{self.epoch}"
-
-
-@dataclass
-class Traffic:
-    """What this member sent and received since the start, its sub-groups' share included.
-
-    Bytes are payload as it travels, without the transport's headers. With the latency α and the time per
-    byte β of a network, α · rounds + β · bytes_received predicts the time.
-    """
-
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    messages_sent: int = 0
-    rounds: int = 0  # message latencies that follow one another
-    operations: int = 0
-    nanoseconds: int = 0  # spent in operations, waiting included; of background operations the wait alone
-
-    def add(self, other: "Traffic") -> None:
-        """Count what another count holds."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass(frozen=True)
@@ -121,7 +101,7 @@ class Communicator(ABC):
         self._received: dict[tuple[Any, ...], list[Any]] = {}  # kept between calls
         self._neighborhoods: dict[int, _Neighborhood] = {}  # by round
         self._subgroups: dict[tuple[int, ...], int] = {}  # how often each was formed
-        self._background: Background | None = None
+        self._background: Background[Communicator] | None = None
         self._within: list[Communicator] = []  # sub-groups
         self._closed = False
 
@@ -333,7 +313,7 @@ class Communicator(ABC):
 
     @final
     @property
-    def start(self) -> Background:
+    def start(self) -> "Background[Communicator]":
         """The same operations in the background: `handle = self.communication.start.allreduce(x)`.
 
         The caller computes on and then calls `handle.wait()`.
@@ -344,15 +324,15 @@ class Communicator(ABC):
         if self._background is None:
             everyone = tuple(range(self.size))
             clone = self._join_again(f"{self.group.name}/background", everyone, self.topology)
-            self._background = Background(clone, self.traffic)
+            self._background = Background(clone, self.traffic, self.group.timeout_seconds)
         return self._background
 
     @final
-    def in_background(self) -> Background:
+    def in_background(self) -> "Background[Communicator]":
         """As `start`, for a group of which no operation is called in the foreground: it needs no clone."""
         if self._background is None:
             waiting, self.traffic = self.traffic, Traffic()
-            self._background = Background(self, waiting)
+            self._background = Background(self, waiting, self.group.timeout_seconds)
         return self._background
 
     @final
@@ -362,7 +342,7 @@ class Communicator(ABC):
             background.join()
 
     @final
-    def leave(self) -> list[Background]:
+    def leave(self) -> "list[Background[Communicator]]":
         """The same, without waiting for the threads in the background, which are given back."""
         if self._closed:
             return []

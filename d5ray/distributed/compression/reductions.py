@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.distributed.communicators.communicator import Communicator, Message
 from d5ray.distributed.compression.compressor import Array, Compressor, Linear, Quantizer
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import State
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed.communicators.communicator import Traffic
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.topologies.topology import Topology

@@ -4,12 +4,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.communicators.background import Handle
-from d5ray.distributed.communicators.communicator import Traffic, numpy_dtype
+from d5ray.distributed.communicators.communicator import numpy_dtype
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.parameter_server.requests import Array, Reply
 from d5ray.distributed.parameter_server.servers import bounds
@@ -17,9 +19,6 @@ from d5ray.distributed.scheduler import Scheduler
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.training.arrays import like
-
-if TYPE_CHECKING:
-    from d5ray.distributed.checkpoints.state import Packed
 
 KINDS = ("pull", "push", "push_pull")
 
@@ -197,11 +196,11 @@ class Server(ABC):
         """Send this to a shard; counts in `traffic` what it moves."""
 
     @abstractmethod
-    def kept(self) -> "list[Packed]":
+    def kept(self) -> list[Packed]:
         """What every shard holds, for a checkpoint; no agent is in the midst of an operation."""
 
     @abstractmethod
-    def keep(self, kept: "Sequence[Packed]") -> None:
+    def keep(self, kept: Sequence[Packed]) -> None:
         """Let every shard go on from a checkpoint; to be called by one agent, before the first push."""
 
     def _announce(self, compressor: Compressor) -> None:  # noqa: B027 - the simulation needs none

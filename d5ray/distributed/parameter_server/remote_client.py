@@ -7,14 +7,14 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.checkpoints.state import Packed
+from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
-from d5ray.distributed.communicators.communicator import Traffic, numpy_dtype
+from d5ray.distributed.communicators.communicator import numpy_dtype
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
-from d5ray.distributed.parameter_server.requests import Array, Reply
-from d5ray.distributed.parameter_server.shard_service import (
+from d5ray.distributed.parameter_server.frame_kinds import (
     BEGIN,
     COMPRESS,
     FETCH,
@@ -26,6 +26,7 @@ from d5ray.distributed.parameter_server.shard_service import (
     PURPOSE,
     kept_bytes,
 )
+from d5ray.distributed.parameter_server.requests import Array, Reply
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import Channel
 from d5ray.distributed.rpc.frames import Unexpected

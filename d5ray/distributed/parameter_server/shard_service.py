@@ -6,30 +6,38 @@ import threading
 from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.communicators.communicator import plain_dtype
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.plain_data import found
+from d5ray.distributed.parameter_server.frame_kinds import (
+    ANSWER,
+    BEGIN,
+    COMPRESS,
+    FETCH,
+    KEEP,
+    KEPT,
+    LEAVE,
+    NOTHING,
+    OPERATE,
+    PURPOSE,
+    kept_bytes,
+)
+from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.requests import Array, Request
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.frames import Frame, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
 from d5ray.errors import ConfigurationError, PeerLost
 
-if TYPE_CHECKING:
-    from d5ray.distributed.parameter_server.remote_client import RemoteServer
-
-BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
-ANSWER = 20
-NOTHING = -1  # no place in shared memory
-PURPOSE = "server"
 DESCRIPTION_BYTES = 2**16  # of a compressor, at most
 LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there
 
@@ -317,11 +325,6 @@ class _Slot:
         return arrived
 
 
-def kept_bytes(size: int) -> int:
-    """The most bytes of what a shard with parameters of this size keeps: with a base optimizer's state."""
-    return 2**26 + 256 * size
-
-
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -362,10 +365,8 @@ class Relay:
                 assert server._shard is not None
                 server._shard.install(into, above.version[0], above.operations.pop().replies[0].order)
 
-    def _begun(self, elements: int, dtype: str) -> "RemoteServer":
+    def _begun(self, elements: int, dtype: str) -> RemoteServer:
         """The root's shard, which has parameters: those of the first group that comes."""
-        from d5ray.distributed.parameter_server.remote_client import RemoteServer  # noqa: PLC0415 - speaks to a server itself
-
         server = self._server
         assert server._above is not None and server._group is not None and server._shard is not None
         made = RemoteServer(

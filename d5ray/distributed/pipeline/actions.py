@@ -58,3 +58,17 @@ def peak_kept(actions: tuple[Action, ...]) -> int:
         kept += 1 if isinstance(action, Forward) else -1
         peak = max(peak, kept)
     return peak
+
+
+@final
+@dataclass(frozen=True)
+class Span:
+    """One action, from its begin to its end in seconds since the pass began."""
+
+    action: Action
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin

@@ -8,8 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.pipeline.actions import Action, Actions, Backward, Forward
-from d5ray.distributed.pipeline.timetable import Span, Timetable
+from d5ray.distributed.pipeline.actions import Action, Actions, Backward, Forward, Span
+from d5ray.distributed.pipeline.timetable import Timetable
 
 Row = np.ndarray[Any, np.dtype[np.float64]]
 NS = 1e-9

@@ -4,12 +4,9 @@ import html
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from d5ray.distributed.pipeline.actions import Action, Forward
-
-if TYPE_CHECKING:
-    from d5ray.distributed.pipeline.timetable import Span, Timetable
+from d5ray.distributed.pipeline.actions import Action, Forward, Span
 
 MOST_SPANS = 4000  # in a notebook, without being asked
 INK, FAINT, IDLE = "#1a202c", "#52606d", "#eef1f4"
@@ -19,7 +16,20 @@ NARROWEST, WIDEST = 420.0, 1400.0
 WIDTH = 120  # characters of the text, at most
 
 
-def as_svg(table: "Timetable", path: str | PathLike[str] | None = None) -> str:
+class Spans(Protocol):
+    """What is drawn: the spans of every stage in their order, and the seconds of the whole pass."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def stages(self) -> tuple[tuple[Span, ...], ...]: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def as_svg(table: Spans, path: str | PathLike[str] | None = None) -> str:
     """The picture; also written to `path`."""
     inner = min(WIDEST, max(NARROWEST, 18.0 * _units(table)))
     width, rows = LEFT + inner + 14, len(table.stages)
@@ -45,7 +55,7 @@ def as_svg(table: "Timetable", path: str | PathLike[str] | None = None) -> str:
     return text
 
 
-def as_text(table: "Timetable") -> str:
+def as_text(table: Spans) -> str:
     """The same in characters: forward passes light, backward passes dark, by the micro-batch's number."""
     chunks = _chunks(table)
     longest = max((len(_label(span.action, chunks)) for row in table.stages for span in row), default=1)
@@ -63,7 +73,7 @@ def as_text(table: "Timetable") -> str:
     return "\n".join(lines)
 
 
-def _row(table: "Timetable", stage: int, inner: float, scale: float) -> Iterator[str]:
+def _row(table: Spans, stage: int, inner: float, scale: float) -> Iterator[str]:
     top, chunks = HEADER + stage * (ROW + GAP), _chunks(table)
     middle = top + ROW / 2 + 4
     yield f'<text x="12" y="{middle:.1f}" font-size="12" fill="{INK}">stage {stage}</text>'
@@ -98,11 +108,11 @@ def _label(action: Action, chunks: int) -> str:
     return f"{action.micro}{chr(ord('a') + action.chunk % 26)}" if chunks > 1 else str(action.micro)
 
 
-def _chunks(table: "Timetable") -> int:
+def _chunks(table: Spans) -> int:
     return 1 + max((span.action.chunk for row in table.stages for span in row), default=0)
 
 
-def _units(table: "Timetable") -> float:
+def _units(table: Spans) -> float:
     """How many of the shortest spans the pass is long."""
     spans: list[Span] = [span for row in table.stages for span in row if span.seconds > 0]
     return table.seconds / min((span.seconds for span in spans), default=1.0)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import final
 
 from d5ray.distributed.pipeline.messages import Route
-from d5ray.networks.executors.executor import Slot
 from d5ray.networks.executors.gradient_buckets import Announcer
+from d5ray.networks.executors.slots import Slot
 
 
 @final

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from d5ray.checks import check_count, check_rate
-from d5ray.distributed.pipeline.actions import Action, Actions, Forward, needs, peak_kept
+from d5ray.distributed.pipeline.actions import Action, Actions, Forward, Span, needs, peak_kept
 from d5ray.distributed.pipeline.schedule_checks import check_actions, execute
-from d5ray.distributed.pipeline.timetable import Span, Timetable
+from d5ray.distributed.pipeline.timetable import Timetable
 from d5ray.errors import ConfigurationError
 
 Seconds = float | Sequence[float]

@@ -4,22 +4,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import final
 
-from d5ray.distributed.pipeline.actions import Action
+from d5ray.distributed.pipeline.actions import Span
 from d5ray.distributed.pipeline.picture import MOST_SPANS, as_svg, as_text
-
-
-@final
-@dataclass(frozen=True)
-class Span:
-    """One action, from its begin to its end in seconds since the pass began."""
-
-    action: Action
-    begin: float
-    end: float
-
-    @property
-    def seconds(self) -> float:
-        return self.end - self.begin
 
 
 @final

@@ -58,7 +58,7 @@ class Channels(Carrier):
 
     def __init__(self, communicator: Communicator, wire: Wire, pairs: set[tuple[int, int]]) -> None:
         self._stage, self._wire = communicator.rank, wire
-        self._lanes: dict[tuple[int, int], Background] = {}
+        self._lanes: dict[tuple[int, int], Background[Communicator]] = {}
         self._sending: dict[int, deque[Handle]] = {}
         self._coming: dict[int, deque[Message]] = {}
         self._asked: dict[Message, Handle] = {}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
-from d5ray.distributed.communicators.communicator import Traffic
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.one_sided.peers import Array, Letter, Peers, sorted_out
 from d5ray.distributed.simulation.arrival_order import Key, Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent

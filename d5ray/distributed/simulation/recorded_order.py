@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.distributed.parameter_server.requests import Request
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Key, Order
 from d5ray.errors import ConfigurationError

@@ -6,12 +6,14 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
-from d5ray.distributed.communicators.communicator import Traffic
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import pack, unpack_into
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.compression.compressor import computed_in
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
 from d5ray.distributed.parameter_server.requests import Array, Reply, Request
-from d5ray.distributed.parameter_server.servers import Settled, bounds
+from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent

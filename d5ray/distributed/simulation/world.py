@@ -9,7 +9,7 @@ import numpy as np
 from d5ray.distributed.communicators.communicator import Communicator, Group
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import Server
-from d5ray.distributed.parameter_server.servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.simulation.arrival_order import FirstCome, Order
 from d5ray.distributed.simulation.clock import VirtualClock

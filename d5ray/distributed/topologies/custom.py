@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.topologies.adjacency import Matrix
+from d5ray.distributed.topologies.graph import Graph, Matrix
 from d5ray.distributed.topologies.mixing import Mixing
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
@@ -83,7 +83,7 @@ class Custom(Topology):
 class _Given(Mixing):
     links: Links
 
-    def matrix(self, topology: Topology, round: int) -> Matrix:
+    def matrix(self, topology: Graph, round: int) -> Matrix:
         weights = np.zeros((self.links.agents, self.links.agents))
         senders, receivers = np.array(self.links.edges).T
         weights[receivers, senders] = self.links.weights

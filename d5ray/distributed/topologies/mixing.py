@@ -2,15 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 
-from d5ray.distributed.topologies.adjacency import Matrix, first_one_way
+from d5ray.distributed.topologies.graph import Graph, Matrix, first_one_way
 from d5ray.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from d5ray.distributed.topologies.topology import Topology
 
 TOLERANCE = 1e-9  # by which sums may differ from one
 
@@ -19,7 +16,7 @@ class Mixing(ABC):
     """How the weights follow from the graph."""
 
     @abstractmethod
-    def matrix(self, topology: "Topology", round: int) -> Matrix:
+    def matrix(self, topology: Graph, round: int) -> Matrix:
         """W (agents, agents): i gives W[i, j] to what it gets from j, and W[i, i] to its own.
 
         W[i, j] is zero where `topology.adjacency(round)[i, j]` is False, i ≠ j; all rows or all columns sum
@@ -36,7 +33,7 @@ class MetropolisHastings(Mixing):
     doi 10.1109/IPSN.2005.1440896); uniform on regular ones.
     """
 
-    def matrix(self, topology: "Topology", round: int) -> Matrix:
+    def matrix(self, topology: Graph, round: int) -> Matrix:
         table = topology.adjacency(round)
         if one_way := first_one_way(table):
             raise ConfigurationError(
@@ -57,7 +54,7 @@ class Uniform(Mixing):
     Row-stochastic; doubly stochastic where all have the same number of in- and out-neighbours.
     """
 
-    def matrix(self, topology: "Topology", round: int) -> Matrix:
+    def matrix(self, topology: Graph, round: int) -> Matrix:
         closed = topology.adjacency(round) | np.eye(topology.agents, dtype=np.bool_)
         return np.asarray(closed / closed.sum(axis=1, keepdims=True))
 
@@ -72,14 +69,13 @@ class ColumnStochastic(Mixing):
     number of in- and out-neighbours.
     """
 
-    def matrix(self, topology: "Topology", round: int) -> Matrix:
+    def matrix(self, topology: Graph, round: int) -> Matrix:
         closed = topology.adjacency(round) | np.eye(topology.agents, dtype=np.bool_)
         return np.asarray(closed / closed.sum(axis=0, keepdims=True))
 
 
-def mixing_matrix(topology: "Topology", round: int) -> Matrix:
+def mixing_matrix(mixing: Mixing, topology: Graph, round: int) -> Matrix:
     """The weights of a round, read-only; `ConfigurationError` where a mixing gave what cannot be."""
-    mixing = topology.default_mixing if topology.mixing is None else topology.mixing
     agents = topology.agents
     matrix = np.array(mixing.matrix(topology, round), dtype=np.float64)
     where = f"{mixing!r} gives {topology} at round {round}"

@@ -1,17 +1,15 @@
 """A topology as a notebook shows it: the picture, and what it is in numbers"""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from d5ray.display import notebook_html
+from d5ray.distributed.topologies.graph import Graph
 from d5ray.errors import D5Error
-
-if TYPE_CHECKING:
-    from d5ray.distributed.topologies.topology import Topology
 
 MOST_AGENTS = 512  # whose eigenvalues and edges are a matter of a moment
 
 
-def described(topology: "Topology", picture: str | None) -> str:
+def described(topology: Graph, spectral_gap: Callable[[], float], picture: str | None) -> str:
     """The picture, if there is one, and beside it size, degree, direction, rounds and spectral gap."""
     few = topology.agents <= MOST_AGENTS
     ranks = range(topology.agents if few else 1)
@@ -22,7 +20,7 @@ def described(topology: "Topology", picture: str | None) -> str:
         ("degree", _between(degrees) if few else f"{degrees[0]} of agent 0"),
         ("edges", "directed" if few and topology.directed else "undirected" if few else "not looked at"),
         ("rounds in turn", topology.period),
-        ("spectral gap", _gap(topology) if few else f"not computed beyond {MOST_AGENTS} agents"),
+        ("spectral gap", _gap(spectral_gap) if few else f"not computed beyond {MOST_AGENTS} agents"),
     ]
     drawn = f'<div style="max-width:480px;border-radius:6px;overflow:auto">{picture}</div>' if picture else ""
     return notebook_html.block(
@@ -35,8 +33,8 @@ def _between(degrees: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _gap(topology: "Topology") -> str:
+def _gap(spectral_gap: Callable[[], float]) -> str:
     try:
-        return f"{topology.spectral_gap():.3g}"
+        return f"{spectral_gap():.3g}"
     except D5Error as error:
         return str(error)

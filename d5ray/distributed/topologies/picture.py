@@ -3,18 +3,16 @@
 import html
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from d5ray.distributed.topologies.curves import Curve, Places, curve_between, text_of
-
-if TYPE_CHECKING:
-    from d5ray.distributed.topologies.topology import Topology
+from d5ray.distributed.topologies.graph import Matrix, Table
+from d5ray.distributed.topologies.layout import Point
 
 Label = Callable[[float], str]
 
@@ -27,26 +25,40 @@ NODE, INK, FAINT, EDGE = "#1f4e79", "#1a202c", "#52606d", "#7b8794"
 ROUNDS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")  # Okabe and Ito
 
 
-def picture(topology: "Topology", path: str | PathLike[str] | None = None, label: Label | None = None) -> str:
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a topology: where its agents are, and of each round who gets from whom how much."""
+
+    name: str
+    positions: Sequence[Point]
+    rounds: Sequence[tuple[Table, Matrix]]
+    spectral_gap: float
+
+    @property
+    def period(self) -> int:
+        return len(self.rounds)
+
+
+def picture(drawing: Drawing, path: str | PathLike[str] | None = None, label: Label | None = None) -> str:
     """The graph with its agents and spectral gap as an SVG, which is also written to `path`.
 
     Lines go both ways, arrows one; those of a time-varying topology are coloured by round, up to seven
     rounds. label: makes the text of an edge from its weight, for example "{:.2f}".format; where the two
     directions differ, each weight stands by the agent that gives it.
     """
-    frame = _frame(topology)
+    frame = _frame(drawing)
     size = f"{frame.width:.0f}", f"{frame.height:.0f}"
-    edges = _edges(topology)
+    edges = _edges(drawing)
     width = min(1.5, max(0.4, 12 / math.sqrt(len(edges) + 1)))  # many lines are thin ones
     text = "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{size[0]}" height="{size[1]}" '
             f'viewBox="0 0 {size[0]} {size[1]}" font-family="system-ui, Helvetica, Arial, sans-serif">',
-            *_header(topology, frame),
+            *_header(drawing, frame),
             *(line for edge in edges for line in edge.drawn(frame, width)),
             *(line for edge in edges if label is not None for line in edge.labelled(frame, label)),
             *_nodes(frame),
-            *(_legend(topology, frame) if 1 < topology.period <= len(ROUNDS) else []),
+            *(_legend(drawing, frame) if 1 < drawing.period <= len(ROUNDS) else []),
             "</svg>\n",
         ]
     )
@@ -102,8 +114,8 @@ class _Edge:
         )
 
 
-def _frame(topology: "Topology") -> _Frame:
-    given = np.array([complex(x, y) for x, y in topology.positions()])
+def _frame(drawing: Drawing) -> _Frame:
+    given = np.array([complex(x, y) for x, y in drawing.positions])
     given -= complex(given.real.min(), given.imag.min())
     extent = complex(given.real.max(), given.imag.max())
     apart = np.abs(given[:, None] - given)[~np.eye(len(given), dtype=np.bool_)]
@@ -113,38 +125,36 @@ def _frame(topology: "Topology") -> _Frame:
     radius = min(16.0, max(2.5, 0.28 * spacing))
     margin = radius + max(14.0, 0.42 * min(spacing, 110.0))
     size = extent * scale + 2 * margin * (1 + 1j)
-    width = max(NARROWEST, size.real, 76.0 * topology.period * (topology.period <= len(ROUNDS)))
+    width = max(NARROWEST, size.real, 76.0 * drawing.period * (drawing.period <= len(ROUNDS)))
     corner = complex((width - extent.real * scale) / 2, HEADER + margin)
-    legend = LEGEND if 1 < topology.period <= len(ROUNDS) else 0.0
+    legend = LEGEND if 1 < drawing.period <= len(ROUNDS) else 0.0
     places = np.asarray(corner + scale * given, dtype=np.complex128)
     return _Frame(places, radius, width, HEADER + size.imag + legend)
 
 
-def _edges(topology: "Topology") -> list[_Edge]:
-    coloured = topology.period <= len(ROUNDS)
+def _edges(drawing: Drawing) -> list[_Edge]:
+    coloured = drawing.period <= len(ROUNDS)
     found: dict[tuple[int, int, int], dict[bool, float]] = defaultdict(dict)  # by (i, j, round): forth, back
-    for round in range(topology.period):
-        table, weights = topology.adjacency(round), topology.weights(round)
+    for round, (table, weights) in enumerate(drawing.rounds):
         for receiver, sender in np.argwhere(table).tolist():
             pair = (min(receiver, sender), max(receiver, sender), round if coloured else 0)
             found[pair].setdefault(sender < receiver, float(weights[receiver, sender]))
     lanes: dict[tuple[int, int], int] = defaultdict(int)
     edges = []
     for (first, second, round), ways in sorted(found.items(), key=lambda item: item[0][2]):
-        colour = ROUNDS[round] if topology.period > 1 and coloured else EDGE
+        colour = ROUNDS[round] if drawing.period > 1 and coloured else EDGE
         lane = lanes[first, second]
         edges.append(_Edge(first, second, ways.get(True), ways.get(False), colour, lane))
         lanes[first, second] += 1
     return edges
 
 
-def _header(topology: "Topology", frame: _Frame) -> Iterator[str]:
-    title = repr(topology)
-    facts = (
-        f"{topology.agents} agent{'s' * (topology.agents > 1)} · spectral gap {topology.spectral_gap():.3g}"
-    )
-    if topology.period > 1:
-        facts += f" · {topology.period} rounds in turn"
+def _header(drawing: Drawing, frame: _Frame) -> Iterator[str]:
+    title = drawing.name
+    agents = len(drawing.positions)
+    facts = f"{agents} agent{'s' * (agents > 1)} · spectral gap {drawing.spectral_gap:.3g}"
+    if drawing.period > 1:
+        facts += f" · {drawing.period} rounds in turn"
     room = (frame.width - 24) / 0.63  # bold characters are 0.63 of their height wide, on average
     size = min(15.0, max(10.0, room / len(title)))
     fitting = int(room / size)
@@ -170,9 +180,9 @@ def _nodes(frame: _Frame) -> Iterator[str]:
             )
 
 
-def _legend(topology: "Topology", frame: _Frame) -> Iterator[str]:
-    begin = complex((frame.width - 76.0 * topology.period) / 2, frame.height - 18)
-    for round in range(topology.period):
+def _legend(drawing: Drawing, frame: _Frame) -> Iterator[str]:
+    begin = complex((frame.width - 76.0 * drawing.period) / 2, frame.height - 18)
+    for round in range(drawing.period):
         at = begin + 76.0 * round
         line = f"M{text_of(at + 6)} L{text_of(at + 24)}"
         yield f'<path d="{line}" stroke="{ROUNDS[round]}" stroke-width="3"/>'

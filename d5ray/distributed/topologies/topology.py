@@ -1,23 +1,21 @@
 """Who exchanges with whom, and with which weights"""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
 from os import PathLike
 from typing import Any, final
 
-from d5ray.checks import MOST_RANKS, check_count
-from d5ray.distributed.topologies.adjacency import Matrix, Table, adjacency_matrix, networkx_graph, two_sides
+from d5ray.distributed.topologies.adjacency import networkx_graph, two_sides
+from d5ray.distributed.topologies.graph import Graph, Matrix, check_agents
 from d5ray.distributed.topologies.layout import Point, circle
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, mixing_matrix
 from d5ray.distributed.topologies.notebook import MOST_AGENTS, described
-from d5ray.distributed.topologies.picture import MOST_EDGES, picture
+from d5ray.distributed.topologies.picture import MOST_EDGES, Drawing, picture
 from d5ray.distributed.topologies.spectrum import rounds_to_consensus, spectral_gap
 from d5ray.errors import ConfigurationError
 
 
-class Topology(ABC):
+class Topology(Graph):
     """Who sends to whom among `agents` members, whose ranks begin with 0; each also keeps its own share.
 
     A topology is data and never changes. One of your own is a subclass with `agents` and `out_neighbors`;
@@ -26,7 +24,6 @@ class Topology(ABC):
     mixing   gives the weights; None: `MetropolisHastings()`, for a directed graph `ColumnStochastic()`
     """
 
-    agents: int
     mixing: Mixing | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -52,20 +49,6 @@ class Topology(ABC):
 
     # -- what a topology says -----------------------------------------------------------------------------
 
-    @abstractmethod
-    def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
-        """The other members that `rank` sends to at this round: ascending, each once."""
-
-    @property
-    def directed(self) -> bool:
-        """Whether a member may send to one that does not send to it."""
-        return False
-
-    @property
-    def period(self) -> int:
-        """Rounds after which the graph repeats; 1: it never changes."""
-        return 1
-
     @property
     def default_mixing(self) -> Mixing:
         """What gives the weights where `mixing` is None."""
@@ -78,38 +61,19 @@ class Topology(ABC):
     # -- what follows -------------------------------------------------------------------------------------
 
     @final
-    def in_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
-        """The other members that send to `rank` at this round, ascending."""
-        if not self.directed:
-            return self.out_neighbors(rank, round)
-        return tuple(self.adjacency(round)[rank].nonzero()[0].tolist())
-
-    @final
-    def neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
-        """The other members that send to `rank` or that it sends to at this round, ascending."""
-        targets = self.out_neighbors(rank, round)
-        return tuple(sorted({*targets, *self.in_neighbors(rank, round)})) if self.directed else targets
-
-    @final
-    def adjacency(self, round: int = 0) -> Table:
-        """(agents, agents) bool, read-only: [i, j] says whether i gets from j at this round."""
-        table: Table = self._remember("adjacency", round, adjacency_matrix)
-        return table
-
-    @final
     def weights(self, round: int = 0) -> Matrix:
         """The mixing matrix W (agents, agents), read-only: i gives W[i, j] to what it gets from j.
 
         >>> Ring(4).weights()[0].round(3).tolist()
         [0.333, 0.333, 0.0, 0.333]
         """
-        matrix: Matrix = self._remember("weights", round, mixing_matrix)
+        matrix: Matrix = self._remember("weights", round, self._mixed)
         return matrix
 
     @final
     def graph(self, round: int = 0) -> Any:
         """A `networkx.DiGraph`: edges from sender to receiver; "weight" of edges and nodes is what W has."""
-        return networkx_graph(self, round)
+        return networkx_graph(self, self.weights(round), round)
 
     @final
     @property
@@ -127,26 +91,33 @@ class Topology(ABC):
     @final
     def spectral_gap(self) -> float:
         """1 − |λ₂| of W: 1 averages in one round, 0 never; see `spectrum.spectral_gap`."""
-        return spectral_gap(self)
+        return spectral_gap(self._rounds())
 
     @final
     def rounds_to_consensus(self, tolerance: float = 1e-3) -> int | None:
         """Rounds until all are within `tolerance` of the mean; see `spectrum.rounds_to_consensus`."""
-        return rounds_to_consensus(self, tolerance)
+        return rounds_to_consensus(self, self._rounds(), tolerance)
 
     @final
     def picture(
         self, path: str | PathLike[str] | None = None, label: Callable[[float], str] | None = None
     ) -> str:
         """The graph as an SVG, which is also written to `path`; see `picture.picture`."""
-        return picture(self, path, label)
+        rounds = [(self.adjacency(round), self.weights(round)) for round in range(self.period)]
+        return picture(Drawing(repr(self), self.positions(), rounds, self.spectral_gap()), path, label)
+
+    def _mixed(self, round: int) -> Matrix:
+        return mixing_matrix(self.default_mixing if self.mixing is None else self.mixing, self, round)
+
+    def _rounds(self) -> list[Matrix]:
+        return [self.weights(round) for round in range(self.period)]
 
     def _repr_svg_(self) -> str | None:
         few = sum(int(self.adjacency(round).sum()) for round in range(self.period)) <= MOST_EDGES
         return self.picture() if few else None
 
     def _repr_html_(self) -> str:
-        return described(self, self._repr_svg_() if self.agents <= MOST_AGENTS else None)
+        return described(self, self.spectral_gap, self._repr_svg_() if self.agents <= MOST_AGENTS else None)
 
     def __repr__(self) -> str:
         itself: Any = self
@@ -155,26 +126,6 @@ class Topology(ABC):
         shown = [field.name for field in fields(itself) if field.init and field.repr]
         given = [name for name in shown if name != "mixing" or self.mixing is not None]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"
-
-    # -----------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _tables(self) -> dict[tuple[str, int], Any]:
-        return {}
-
-    def _remember(self, what: str, round: int, make: Callable[["Topology", int], Any]) -> Any:
-        key = (what, round % self.period)
-        if key not in self._tables:
-            self._tables[key] = make(self, key[1])
-        return self._tables[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        kept = vars(self).items()  # but for what can be made again
-        return {
-            name: value
-            for name, value in kept
-            if not isinstance(getattr(type(self), name, None), cached_property)
-        }
 
 
 @final
@@ -200,8 +151,3 @@ class Ring(Topology):
     def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
         around = {(rank - 1) % self.agents, (rank + 1) % self.agents}
         return tuple(sorted(around - {rank}))
-
-
-def check_agents(agents: object) -> None:
-    """Raise `ConfigurationError` unless this is a whole number of at least one agent."""
-    check_count("agents", agents, high=MOST_RANKS)

@@ -2,17 +2,20 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks.host import Flat, host_view, on_device
-from d5ray.frameworks.tensorflow.optimizer import ELEMENTWISE, KerasOptimizer
 from d5ray.ops.tensorflow.library import tf
-from d5ray.training.optimizers.native import Engine, Settings
+from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
 
+# Of keras.optimizers: they treat every element by itself, so that the flat buffer can be one tensor.
+ELEMENTWISE: Final = frozenset(
+    ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD")
+)
 RATE = "learning_rate"
 Made = tf.keras.optimizers.Optimizer
 
@@ -22,7 +25,7 @@ class KerasEngine(Engine):
     """The optimizer, with a variable for each tensor of x (n,): written before a step, and read after it."""
 
     def __init__(
-        self, rule: KerasOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
+        self, rule: NativeOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
     ) -> None:
         flat = _in_host_memory(rule, x)
         self.rule, self._slots = rule, slots
@@ -101,7 +104,7 @@ def is_elementwise(rule: Any) -> bool:
     return rule in {kind for name, kind in _classes().items() if name in ELEMENTWISE}
 
 
-def tried(rule: KerasOptimizer) -> dict[str, Any]:
+def tried(rule: NativeOptimizer) -> dict[str, Any]:
     """The numbers of its configuration, after a step on a small matrix; raises what is wrong with it."""
     optimizer = made(rule)
     variable = tf.keras.Variable(np.ones((2, 2), np.float32))
@@ -115,7 +118,7 @@ def tried(rule: KerasOptimizer) -> dict[str, Any]:
     return given
 
 
-def made(rule: KerasOptimizer) -> Any:
+def made(rule: NativeOptimizer) -> Any:
     """The optimizer, which knows no variables yet."""
     kind = _named(rule.rule) if isinstance(rule.rule, str) else rule.rule
     if not (inspect.isclass(kind) and issubclass(kind, Made)):
@@ -144,7 +147,7 @@ def _named(name: str) -> Any:
     return classes[name.lower()]
 
 
-def _in_host_memory(rule: KerasOptimizer, array: Any) -> Flat:
+def _in_host_memory(rule: NativeOptimizer, array: Any) -> Flat:
     if on_device(array):
         raise ConfigurationError(
             f"{rule!r} works on arrays in host memory, found one on a device: choose TorchOptimizer, or an "

@@ -10,10 +10,6 @@ from d5ray.training.optimizers.optimizer import Slots
 if TYPE_CHECKING:
     from d5ray.frameworks.tensorflow.keras_engine import KerasEngine
 
-# Of keras.optimizers: they treat every element by itself, so that the flat buffer can be one tensor.
-ELEMENTWISE: Final = frozenset(
-    ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD")
-)
 CLIPS: Final = ("clipnorm", "global_clipnorm")  # settings that look at whole tensors
 
 

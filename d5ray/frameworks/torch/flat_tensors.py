@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.executor import Allocate, Slot
+from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.slots import Slot
 
 Named = dict[str, torch.Tensor]
 

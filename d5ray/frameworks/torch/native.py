@@ -2,16 +2,19 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.frameworks.torch.optimizer import ELEMENTWISE, TorchOptimizer
-from d5ray.training.optimizers.native import Engine, Settings
+from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
 
+# Of torch.optim: they treat every element by itself, so that the flat buffer can be one tensor.
+ELEMENTWISE: Final = frozenset(
+    ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+)
 Made = torch.optim.Optimizer
 PARAMETERS = "params"  # of a group; all else in it are settings
 
@@ -21,7 +24,7 @@ class TorchEngine(Engine):
     """The optimizer, and tensors that are views of x (n,); their `grad` are views of the gradient (n,)."""
 
     def __init__(
-        self, rule: TorchOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
+        self, rule: NativeOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
     ) -> None:
         flat = as_tensor(x)
         self.rule, self._slots = rule, slots
@@ -105,7 +108,7 @@ def is_elementwise(rule: Any) -> bool:
     return rule in {getattr(torch.optim, name) for name in ELEMENTWISE}
 
 
-def tried(rule: TorchOptimizer) -> dict[str, Any]:
+def tried(rule: NativeOptimizer) -> dict[str, Any]:
     """The numbers of its first group, after two steps on a small matrix; raises what is wrong with it."""
     x = torch.ones(4)
     try:
@@ -132,7 +135,7 @@ def tried(rule: TorchOptimizer) -> dict[str, Any]:
     return {name: value for name, value in numbers if name != PARAMETERS and _is_number(value)}
 
 
-def made(rule: TorchOptimizer, named: list[tuple[str, torch.Tensor]]) -> Made:
+def made(rule: NativeOptimizer, named: list[tuple[str, torch.Tensor]]) -> Made:
     """The optimizer of these tensors."""
     make = _named(rule.rule) if isinstance(rule.rule, str) else rule.rule
     if inspect.isclass(make) and issubclass(make, Made):

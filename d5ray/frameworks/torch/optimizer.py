@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from d5ray.training.optimizers.native import NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.native import TorchEngine
-
-# Of torch.optim: they treat every element by itself, so that the flat buffer can be one tensor.
-ELEMENTWISE: Final = frozenset(
-    ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
-)
 
 
 @final

@@ -8,26 +8,9 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
+from d5ray.networks.executors.slots import Slot, by_name
 
 Allocate = Callable[[int, str], np.ndarray[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Where one parameter tensor lies in the flat buffer."""
-
-    name: str
-    offset: int  # in elements
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-
-def by_name(flat: Any, slots: Iterable[Slot]) -> dict[str, Any]:
-    """Views of a flat array (n,) of an array library, of every tensor that lies in it, by their names."""
-    return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in slots}
 
 
 @dataclass(frozen=True)

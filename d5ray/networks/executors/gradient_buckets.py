@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 
 Range = tuple[int, int]  # elements [begin, end) of the flat buffer
 OnReady = Callable[[int, int], None]
@@ -24,12 +22,12 @@ class Buckets:
     reaches the last layers first (Li et al., PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
     """
 
-    slots: tuple["Slot", ...]
+    slots: tuple[Slot, ...]
     ranges: tuple[Range, ...]
     of_slot: tuple[int, ...]  # for every slot the index of its range
 
 
-def partition(slots: tuple["Slot", ...], element_bytes: int, bucket_bytes: int) -> Buckets:
+def partition(slots: tuple[Slot, ...], element_bytes: int, bucket_bytes: int) -> Buckets:
     """Walk from the last slot to the first; a bucket is closed when it holds `bucket_bytes` or more.
 
     So only the last bucket can be smaller, and a tensor that is larger makes no bucket before it small.

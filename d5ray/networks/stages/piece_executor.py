@@ -9,8 +9,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.executors.executor import Allocate, Slot, by_name
+from d5ray.networks.executors.executor import Allocate
 from d5ray.networks.executors.inputs import check_kinds
+from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.random_seeds import Draws
 from d5ray.operators.collectives import Collectives

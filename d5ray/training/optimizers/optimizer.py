@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Self, final
 
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.training.arrays import fuses, in_host_memory
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.schedules import Schedule

@@ -36,7 +36,7 @@ from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous, frame
 from d5ray.distributed.one_sided import remote_peers as gossip
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
-from d5ray.distributed.parameter_server import shard_service
+from d5ray.distributed.parameter_server import frame_kinds
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.rpc import frames, service
 from d5ray.distributed.rpc.frames import Wire
@@ -164,7 +164,7 @@ def at_server(near: bool) -> Iterator[Target]:
         before = client.pull()
         np.testing.assert_array_equal(client.push_pull(np.ones(20)), before - 0.1)
 
-    claim = Claim(shard_service.PURPOSE, server.address.identity, WATCHER)
+    claim = Claim(frame_kinds.PURPOSE, server.address.identity, WATCHER)
     try:
         yield Target(_place(server.address, near), claim, SECRET, work)
     finally:

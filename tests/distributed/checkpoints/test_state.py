@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from d5ray.distributed.checkpoints.state import Packed, pack, unpack_into
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.errors import ConfigurationError, StorageError
 

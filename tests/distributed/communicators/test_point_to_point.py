@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d5ray.distributed.communicators.communicator import Group, Traffic
+from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import (
     Cost,
@@ -23,6 +23,7 @@ from d5ray.distributed.communicators.point_to_point.collectives import (
 )
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
 from d5ray.distributed.communicators.point_to_point.reduction import reduction
+from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.topologies.topology import Complete
 from tests.patience import patience
 from tests.together import together

@@ -35,7 +35,7 @@ from d5ray.distributed.compression.stochastic import QSGD, TernGrad
 from d5ray.distributed.compression.threshold import Threshold
 from d5ray.distributed.compression.top_k import TopK
 from d5ray.errors import ConfigurationError, PeerLost
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from tests.distributed.forming import Former, former, on_all
 
 Array = np.ndarray[Any, Any]

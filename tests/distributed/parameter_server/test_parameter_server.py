@@ -20,6 +20,7 @@ from d5ray.distributed.parameter_server.consistency import (
     Synchronous,
 )
 from d5ray.distributed.parameter_server.requests import Request
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.server_rules import (
     DelayCompensated,
     Elastic,
@@ -27,7 +28,7 @@ from d5ray.distributed.parameter_server.server_rules import (
     ServerRule,
     StalenessAware,
 )
-from d5ray.distributed.parameter_server.servers import Servers, Settled, bounds
+from d5ray.distributed.parameter_server.servers import Servers, bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address

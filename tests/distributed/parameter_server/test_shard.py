@@ -19,6 +19,7 @@ from d5ray.distributed.parameter_server.consistency import (
     Synchronous,
 )
 from d5ray.distributed.parameter_server.requests import Reply, Request
+from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.server_rules import (
     DelayCompensated,
     DelayedNesterov,
@@ -28,7 +29,7 @@ from d5ray.distributed.parameter_server.server_rules import (
     ServerRule,
     StalenessAware,
 )
-from d5ray.distributed.parameter_server.servers import Servers, Settled
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov

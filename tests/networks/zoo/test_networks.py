@@ -9,7 +9,7 @@ import torch
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.device import CPUDevice, GPUDevice
-from d5ray.networks.executors.executor import Slot
+from d5ray.networks.executors.slots import Slot
 from d5ray.networks.layers.layers import Conv, Flatten, Linear, MaxPool, Relu
 from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name, network
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss

@@ -1,18 +1,28 @@
 """A C++ operator on CuPy's arrays: on the GPU where it can, else by way of copies in host memory"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from d5ray.operators.array_operator import Array, Arrays, Gradients
+from d5ray.operators.custom.cpp.library import Instance, Library
 from d5ray.operators.custom.returned_values import is_real
 
-if TYPE_CHECKING:
-    from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp
+
+class BuiltOperator(Protocol):
+    """What is needed of a `CustomCppOp`: its functions, its objects, and its way in host memory."""
+
+    library: Library
+
+    def instance(self, shapes: tuple[tuple[int, ...], ...]) -> Instance: ...
+    def run_forward(self, xp: Any, inputs: Sequence[Array | None]) -> Arrays: ...
+    def run_backward(
+        self, xp: Any, grads: Sequence[Array], inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> Gradients: ...
 
 
-def forward(op: "CustomCppOp", xp: Any, inputs: Sequence[Array]) -> Arrays:
+def forward(op: BuiltOperator, xp: Any, inputs: Sequence[Array]) -> Arrays:
     """The outputs, on the current stream."""
     instance = op.instance(tuple([array.shape for array in inputs]))
     if not instance.runs_on_cuda:
@@ -26,7 +36,7 @@ def forward(op: "CustomCppOp", xp: Any, inputs: Sequence[Array]) -> Arrays:
 
 
 def backward(
-    op: "CustomCppOp", xp: Any, grads: Sequence[Array], inputs: Sequence[Array], outputs: Sequence[Array]
+    op: BuiltOperator, xp: Any, grads: Sequence[Array], inputs: Sequence[Array], outputs: Sequence[Array]
 ) -> Gradients:
     """The gradients with respect to the inputs, on the current stream."""
     instance = op.instance(tuple([array.shape for array in inputs]))

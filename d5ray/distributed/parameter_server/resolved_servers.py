@@ -1,0 +1,97 @@
+"""The parameter servers that a run gets: what the experiment says, then what its optimizers say"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
+from d5ray.distributed.parameter_server.server_rules import ServerRule
+from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.errors import ConfigurationError
+from d5ray.training.batches.epochs import Epochs
+from d5ray.training.optimizers.optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the servers of an experiment come to, its distributed and its base optimizer being known.
+
+    compressors  those that are attributes of the distributed optimizer, which agents may compress with
+    """
+
+    servers: Servers
+    consistency: Consistency
+    rule: ServerRule
+    base: Optimizer
+    compressors: tuple[Compressor, ...] = ()
+
+    @classmethod
+    def of(cls, servers: Servers, distributed: DistributedOptimizer, base: Optimizer) -> "Settled":
+        """The experiment's own wishes first, then the optimizer's."""
+        settled = cls(
+            servers,
+            servers.consistency or distributed.consistency,
+            servers.rule or distributed.server_rule,
+            servers.optimizer or distributed.server_optimizer or base,
+            _compressors(distributed),
+        )
+        settled.rule.check(settled.base)
+        drops = isinstance(settled.consistency, Synchronous) and settled.consistency.backups > 0
+        if settled.rule.replies and drops:
+            raise ConfigurationError(
+                f"{settled.rule!r} replies to every push, but {settled.consistency!r} drops late ones: take "
+                "backups=0"
+            )
+        if servers.groups > 1 and (settled.rule.replies or settled.rule.keeps_reads):
+            raise ConfigurationError(
+                f"{settled.rule!r} answers every agent by itself, but a server of a group sends on the mean "
+                "of its agents' pushes: take groups=1"
+            )
+        return settled
+
+    def among(self, agents: int) -> "Settled":
+        """The same for that many agents: a rule may depend on how many push."""
+        return dataclasses.replace(self, rule=self.rule.among(len(self.members(None, agents))))
+
+    def check(self, agents: int) -> None:
+        """Raise `ConfigurationError` unless it fits so many agents."""
+        self.servers.check(agents)
+        if self.base.tensorwise or (self.base.whole and self.servers.shards > 1):
+            needs = "the model's tensors" if self.base.tensorwise else "all parameters at once"
+            raise ConfigurationError(
+                f"{self.base!r} must see {needs}, which {self.servers.shards} shards of parameter servers do "
+                "not: choose an element-wise rule such as SGD or Adam, or agents without servers"
+            )
+        self.consistency.check(len(self.members(None, agents)))
+
+    def timed(self, epochs: Epochs, agents: int) -> "Settled":
+        """The same for a run with these epochs: schedules count the run's."""
+        waits = isinstance(self.consistency, Synchronous)
+        updates = 1 if waits else len(self.members(None, agents))
+        return dataclasses.replace(self, base=self.base.timed(epochs, updates))
+
+    @property
+    def within(self) -> Consistency:
+        """Of the server of a group: it sends on one push of every agent at a time."""
+        return Synchronous()
+
+    def members(self, group: int | None, agents: int) -> range:
+        """Who speaks to a shard: of a group its agents; of the root all agents, or else the groups."""
+        if group is not None:
+            return self.servers.members(group, agents)
+        return range(agents if self.servers.groups == 1 else self.servers.groups)
+
+    def group_of(self, rank: int, agents: int) -> int | None:
+        """The group of an agent; None where all speak to the root."""
+        return None if self.servers.groups == 1 else self.servers.group_of(rank, agents)
+
+    def shard_name(self, shard: int, group: int | None = None) -> str:
+        """As people see it."""
+        return f"ParameterServer({'' if group is None else f'group={group}, '}shard={shard})"
+
+
+def _compressors(distributed: DistributedOptimizer) -> tuple[Compressor, ...]:
+    held = {k: v for kind in reversed(type(distributed).__mro__) for k, v in vars(kind).items()}
+    held |= vars(distributed)
+    return tuple(value for value in held.values() if isinstance(value, Compressor))
