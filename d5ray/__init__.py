@@ -290,7 +290,7 @@ if TYPE_CHECKING:
     from d5ray.ops.losses.mean_squared_error_loss import MeanSquaredErrorLoss as MeanSquaredErrorLoss
     from d5ray.ops.losses.multi_box_loss import MultiBoxLoss as MultiBoxLoss
     from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
-    from d5ray.recipes.engine.recipe import run_recipe as run_recipe
+    from d5ray.recipes.engine.run_recipe import run_recipe as run_recipe
     from d5ray.replayer import replay as replay
     from d5ray.simulator import simulate as simulate
     from d5ray.training.batches.batch import Batch as Batch
@@ -565,7 +565,7 @@ _NAMES = {
     "stage_table": "d5ray.networks.stages.cut_table",
     "WorkspaceDivision": "d5ray.networks.microbatch.workspace_division",
     "SoftmaxCrossEntropyLoss": "d5ray.ops.losses.softmax_cross_entropy_loss",
-    "run_recipe": "d5ray.recipes.engine.recipe",
+    "run_recipe": "d5ray.recipes.engine.run_recipe",
     "Metric": "d5ray.metrics.definitions.catalogue",
     "TestAccuracy": "d5ray.metrics.definitions.catalogue",
     "TestLoss": "d5ray.metrics.definitions.catalogue",

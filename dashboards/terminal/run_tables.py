@@ -36,7 +36,7 @@ from d5ray.metrics.record.store import Run
 if TYPE_CHECKING:
     from d5ray.actors.group import TrainingGroup
     from d5ray.dashboards.timeline.writing import Written
-    from d5ray.recipes.engine.repeats.reruns import Rerun
+    from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
     from d5ray.replayer import Replay
 
 FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from so many values on, such a share of outliers is told

@@ -1,13 +1,11 @@
 """A recipe: what is fixed, what may change, what must be reached; and how it is run to its verdict."""
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from d5ray.checks import check_count, check_kind
 from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
@@ -220,34 +218,3 @@ def overall(verdicts: Iterable[Verdict], status: str) -> str:
     if FAIL in found or status == "nan_loss":
         return FAIL
     return PASS if found == {PASS} and status == "completed" else INCONCLUSIVE
-
-
-def run_recipe(
-    fixed: Mapping[str, Any],
-    mutable: Mapping[str, Any],
-    metrics: Iterable[Any],
-    *,
-    name: str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    address: str | None = None,
-    quiet: bool = False,
-    seeds: int = 1,
-) -> Result:
-    """Run a recipe to its verdict. Raises `D5Error` where it cannot run; nothing passed in is changed.
-
-    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`; seeds: so many
-    runs, with the recipe's seed and those that follow it, are judged together.
-    """
-    from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray
-    from d5ray.recipes.engine.repeats import seeds as several  # noqa: PLC0415
-
-    check_count("seeds", seeds)
-    check_kind("name", name, str | None, "a text")
-    check_kind("overrides", overrides, Mapping | None, "a dictionary of values by keys")
-    caller = sys._getframe(1).f_globals
-    recipe = Recipe.of(
-        fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides
-    )
-    if seeds != 1:
-        return several.run(recipe, seeds, address=address, quiet=quiet)
-    return runner.run(recipe, address=address, quiet=quiet)

@@ -17,8 +17,9 @@ from d5ray.metrics.judge.performance_profiles import (
     TRAINED_TIME,
 )
 from d5ray.recipes.engine.comparisons import processes
+from d5ray.recipes.engine.comparisons.comparison_job import Comparison
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
-from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.jobs.attempts import Attempt, Curve
 from d5ray.recipes.jobs.workloads import Workload

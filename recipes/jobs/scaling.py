@@ -14,8 +14,9 @@ from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.recipes.engine.comparisons.comparison_job import Comparison
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
-from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.recipes.jobs.scaled_runs import BACKENDS, RealExchange, Scaled
 from d5ray.recipes.jobs.whole_batches import whole_batches

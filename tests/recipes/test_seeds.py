@@ -24,8 +24,9 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.recipes.engine.checking import series_checker
-from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall, run_recipe
+from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 from d5ray.recipes.engine.repeats import seeds
+from d5ray.recipes.engine.run_recipe import run_recipe
 from tests.conftest import d5ray
 
 

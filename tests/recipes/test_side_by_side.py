@@ -18,8 +18,9 @@ from d5ray.metrics.definitions.side_by_side import StepTimeRatio
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.recipes import compressed_exchange
 from d5ray.recipes.engine.comparisons import rounds
+from d5ray.recipes.engine.comparisons.comparison_job import Comparison
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.engine.comparisons.side_by_side import Comparison, SideBySide
+from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import Recipe, Result
 from tests.conftest import REPOSITORY, d5ray
 

@@ -20,13 +20,13 @@ from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Series
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 from d5ray.training.datasets import load_dataset
 
 
-def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
+def run(job: ComparisonJob, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
     """The job to its verdict; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
     root = store.runs_root()
     store.check_writable(root)
@@ -92,7 +92,7 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
 
 
 def _measure(
-    job: SideBySide, writer: store.RunWriter, criteria: tuple[Criterion, ...], quiet: bool
+    job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], quiet: bool
 ) -> tuple[str, str]:
     """Measures all turns; the run's status and the reason why it ended, if that was not fixed before."""
     reasons = {contender.name: contender.missing() for contender in job.contenders()}
@@ -120,7 +120,7 @@ def _measure(
     return "completed", _enough(job, writer, criteria, job.most_pairs)
 
 
-def _enough(job: SideBySide, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
+def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
     """Why to stop after so many rounds; empty to go on. What cannot be measured here holds up nobody."""
     if not isinstance(job.pairs, Looks) or pairs not in job.pairs.pairs:
         return ""

@@ -14,7 +14,7 @@ from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.definitions.qualities import AREA, PRECISION, PRECISION_50, RETURN
 from d5ray.metrics.judge.criteria import Criterion, Metric
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 from d5ray.training.events.inference import INFERENCE_TIME
 
 CONTENDERS = ("ours", "base", "contender")  # fields of a metric that name one
@@ -34,7 +34,7 @@ def check_measured(criteria: Iterable[Criterion], job: object) -> None:
     for criterion in criteria:
         if isinstance(job, Experiment):
             _of_experiment(criterion, job)
-        elif isinstance(job, SideBySide):
+        elif isinstance(job, ComparisonJob):
             _of_contenders(criterion, job)
 
 
@@ -83,7 +83,7 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             )
 
 
-def _of_contenders(criterion: Criterion, job: SideBySide) -> None:
+def _of_contenders(criterion: Criterion, job: ComparisonJob) -> None:
     names = [contender.name for contender in job.contenders()]
     if CATALOGUE.get(criterion.metric.name) is type(criterion.metric):
         raise ConfigurationError(

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal
 
 from d5ray.actors.launch import launch
 from d5ray.actors.run_row import RunOrigin
@@ -19,6 +18,7 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import INCONCLUSIVE, judged, overall
 from d5ray.recipes.engine.repeats.determinism import losses_of
+from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
 from d5ray.simulator import simulate
 from d5ray.training.events.checkpoint import Checkpoint
 
@@ -29,30 +29,6 @@ GONE: Final = {  # what a run cannot be asked to do again, by its event
     "agent_died": "an agent died in it", "server_died": "a parameter server died in it",
     "resumed": "it went on from a checkpoint",
 }  # fmt: skip
-
-
-@final
-@dataclass(frozen=True)
-class Rerun:
-    """What a run and its repetition came to.
-
-    losses: the largest |a − b| / max(|a|, |b|) of an agent's loss at a step. bits: whether losses and
-    parameters agree to the last bit. promised: whether they must.
-    """
-
-    run_id: str
-    again: str
-    outcome: Literal["same", "differs", "inconclusive"]
-    reasons: tuple[str, ...]
-    verdicts: tuple[str | None, str | None]
-    losses: float
-    bits: bool
-    promised: bool
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
 
 
 def rerun(run: Run, *, trust: bool = False, address: str | None = None, quiet: bool = False) -> Rerun:
