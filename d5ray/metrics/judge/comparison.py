@@ -14,7 +14,7 @@ from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.judge.differences import BAD, TOLERANCE, Difference, Together, together
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.statistics.familywise import FAMILY_LEVEL
-from d5ray.metrics.views import notebook
+from d5ray.metrics.views import notebook_comparison
 
 METRICS: Final = (*CATALOGUE, OPERATOR_TIME)
 PASSING = ("load_average", "ray_memory_bytes", "ray_object_store_bytes")  # facts that differ always
@@ -58,7 +58,7 @@ class Comparison:
         return tuple(lines)
 
     def _repr_html_(self) -> str:
-        return notebook.comparison(self)
+        return notebook_comparison.comparison(self)
 
 
 def _listed(worse: Iterable[Difference], found: bool) -> str:
