@@ -9,9 +9,12 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 import d5ray
+from d5ray.recipes.engine import library
 from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
@@ -148,6 +151,92 @@ def test_every_benchmark_is_a_folder_with_a_recipe() -> None:
     inner = [path for path in (REPOSITORY / "benchmarks").iterdir() if any(path.glob("*.py"))]
     assert len(inner) == 21
     assert all((path / "recipe.py").is_file() and (path / "__init__.py").is_file() for path in inner)
+
+
+# -- rooms and floors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(folder_of_packages()) - {"d5ray.recipes"}))
+def test_a_package_with_packages_has_few_files_beside_them(name: str) -> None:
+    """At most five, but for those that Python itself asks for. `recipes` has a file for each recipe."""
+    folder = folder_of_packages()[name]
+    inner = [path for path in folder.iterdir() if (path / "__init__.py").exists()]
+    loose = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
+    assert not inner or len(loose) <= 5, loose
+
+
+def test_beside_the_recipes_stand_two_files() -> None:
+    """`main` for the users' own recipe files, and the networks that recipes bring."""
+    loose = {path.stem for path in (REPOSITORY / "recipes").glob("*.py")} - {"__init__"}
+    assert loose - set(library.shipped()) == {"command", "models"}
+
+
+def floors() -> list[list[str]]:
+    """The floors of import-linter's contract, from the top; several on one are siblings."""
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return [floor.split(" : ") for floor in layers]
+
+
+def test_every_file_and_folder_of_the_package_stands_on_a_floor() -> None:
+    """Once; a new one is put on its own by whoever makes it."""
+    top = REPOSITORY / "d5ray"
+    there = {path.stem for path in top.glob("*.py")} - {"__init__"}
+    there |= {path.name for path in top.iterdir() if (path / "__init__.py").exists()}
+    assert sorted(name for floor in floors() for name in floor) == sorted(there)
+
+
+def test_contributors_read_the_floors_that_are_kept() -> None:
+    """The table of CONTRIBUTING is the contract's."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## The floors")[2].split("```")[1].strip().splitlines()
+    assert table == ["   ".join(floor) for floor in floors()]
+
+
+@pytest.fixture(scope="module")
+def imports() -> networkx.DiGraph:
+    """Which file imports which: at its top, within functions, and for type checkers alone.
+
+    Left out is `d5ray/__init__.py`: it is a table of public names, of which each is imported when somebody
+    asks for it, so that it hangs on all of d5ray and nothing on it. That Python runs the `__init__` of a
+    package before a module in it counts as no import: but for a few, which count where they are named, they
+    hold a docstring alone.
+    """
+    found = grimp.build_graph("d5ray", "benchmarks", cache_dir=None)
+    graph = networkx.DiGraph(
+        (file, other) for file in found.modules for other in found.find_modules_directly_imported_by(file)
+    )
+    graph.remove_node("d5ray")
+    return graph
+
+
+def circles(graph: networkx.DiGraph) -> list[list[str]]:
+    """Files of which each needs all others."""
+    return [sorted(found) for found in networkx.strongly_connected_components(graph) if len(found) > 1]
+
+
+def test_no_files_import_each_other_in_a_circle(imports: networkx.DiGraph) -> None:
+    """Who reads one needs what stands below it, and nothing that needs it."""
+    assert circles(imports) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "other"),
+    [
+        ("d5ray.experiment", "d5ray.errors"),
+        ("d5ray.metrics.record.reader", "d5ray.metrics.queries.locations"),  # within a function
+        ("d5ray.actors.metrics_exporter", "d5ray.metrics.record.recorder"),  # for type checkers
+    ],
+)
+def test_an_import_of_every_kind_would_close_a_circle(
+    file: str, other: str, imports: networkx.DiGraph
+) -> None:
+    """Each is in the graph, and with the way back there is a circle."""
+    closed = imports.copy()
+    closed.add_edge(other, file)
+    (found,) = circles(closed)
+    assert imports.has_edge(file, other) and {file, other} <= set(found)
 
 
 # -- who says ray ----------------------------------------------------------------------------------------

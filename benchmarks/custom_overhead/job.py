@@ -15,7 +15,6 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 HASHED_AS = "d5ray.recipes.custom_overheads"  # where the first runs knew it
 
 PROCESS_SECONDS: Final = 600.0  # for one process to compile, and to time everything
-FORWARD, BOTH = "forward", "forward and backward"
 
 
 @final

@@ -6,7 +6,8 @@ The cube of one number, forwards, and forwards and backwards, in turn in fresh p
 PyTorch's own is the way into the operator and out again. `--set elements=1000000` asks for large tensors.
 """
 
-from benchmarks.custom_overhead.job import BOTH, FORWARD, CustomOperator, CustomOverheads
+from benchmarks.custom_overhead.job import CustomOperator, CustomOverheads
+from benchmarks.custom_overhead.passes import BOTH, FORWARD
 from d5ray.metrics.definitions.operator_calls import AddedTime
 from d5ray.recipes.engine.command import main
 

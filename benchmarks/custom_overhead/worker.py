@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 
 import d5ray as d5
-from benchmarks.custom_overhead.job import BOTH, FORWARD
+from benchmarks.custom_overhead.passes import BOTH, FORWARD
 from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw

@@ -5,7 +5,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from benchmarks.executor_overhead.job import HandWrittenNetwork
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.ops.tensorflow.library import tf
 
@@ -51,7 +51,7 @@ class HandWritten:
         return [each for _, turn in self._layers for each in turn(rest)]
 
 
-def side(of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
+def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
     """The model with these values; running statistics, which no gradient moves, stay as Keras has them."""
     if of.network not in MODELS:
         raise ConfigurationError(f"no {of.network!r} is written by hand: {nearest(of.network, MODELS)}")
@@ -102,7 +102,7 @@ def _heads(heads: int) -> Turn:
     return turn
 
 
-def _lenet(of: HandWrittenNetwork) -> tuple[Any, Layers]:
+def _lenet(of: MeasuredNetwork) -> tuple[Any, Layers]:
     keras, (channels, height, width) = tf.keras, of.sample_shape
     conv1 = keras.layers.Conv2D(6, 5, padding="same", activation="relu")
     conv2 = keras.layers.Conv2D(16, 5, padding="same", activation="relu")
@@ -143,7 +143,7 @@ class _ResNet:
         return layers.ReLU()(layers.Add()([out, shortcut]))
 
 
-def _resnet18(of: HandWrittenNetwork) -> tuple[Any, Layers]:
+def _resnet18(of: MeasuredNetwork) -> tuple[Any, Layers]:
     layers, own = tf.keras.layers, _ResNet()
     channels, height, width = of.sample_shape
     inputs = tf.keras.Input((height, width, channels))
@@ -165,7 +165,7 @@ class _Positions(tf.keras.layers.Layer):  # type: ignore[misc]
         return x + self.table
 
 
-def _transformer(of: HandWrittenNetwork) -> tuple[Any, Layers]:
+def _transformer(of: MeasuredNetwork) -> tuple[Any, Layers]:
     layers, (length,) = tf.keras.layers, of.sample_shape
     width, heads, depth = (of.options[name] for name in ("width", "heads", "depth"))
     tokens, positions = layers.Embedding(of.classes, width), _Positions()
@@ -188,6 +188,6 @@ def _transformer(of: HandWrittenNetwork) -> tuple[Any, Layers]:
     return tf.keras.Model(inputs, outputs), [*found, (last, _as_they_are(2)), (scores, _dense)]
 
 
-MODELS: Final[Mapping[str, Callable[[HandWrittenNetwork], tuple[Any, Layers]]]] = {
+MODELS: Final[Mapping[str, Callable[[MeasuredNetwork], tuple[Any, Layers]]]] = {
     "lenet": _lenet, "resnet18": _resnet18, "transformer": _transformer,
 }  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.executor_overhead.job import HandWrittenNetwork
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from d5ray.errors import ConfigurationError, nearest
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ class HandWritten:
         return [gradients[name] for name in self._names]
 
 
-def side(of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
+def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
     """The module with these values, whose order is that of its own tensors."""
     if of.network not in MODULES:
         raise ConfigurationError(f"no {of.network!r} is written by hand: {nearest(of.network, MODULES)}")
@@ -60,7 +60,7 @@ def side(of: HandWrittenNetwork, values: Mapping[str, Array], batch: Array, labe
 
 @final
 class LeNet(nn.Module):
-    def __init__(self, of: HandWrittenNetwork) -> None:
+    def __init__(self, of: MeasuredNetwork) -> None:
         super().__init__()
         channels, height, width = of.sample_shape
         self.conv1 = nn.Conv2d(channels, 6, 5, padding=2)
@@ -99,7 +99,7 @@ class BasicBlock(nn.Module):
 
 @final
 class ResNet18(nn.Module):
-    def __init__(self, of: HandWrittenNetwork) -> None:
+    def __init__(self, of: MeasuredNetwork) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(of.sample_shape[0], 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -142,7 +142,7 @@ class Block(nn.Module):
 
 @final
 class Transformer(nn.Module):
-    def __init__(self, of: HandWrittenNetwork) -> None:
+    def __init__(self, of: MeasuredNetwork) -> None:
         super().__init__()
         width, heads = of.options["width"], of.options["heads"]
         self.tokens = nn.Embedding(of.classes, width)
@@ -157,6 +157,6 @@ class Transformer(nn.Module):
         return scores
 
 
-MODULES: Final[Mapping[str, Callable[[HandWrittenNetwork], nn.Module]]] = {
+MODULES: Final[Mapping[str, Callable[[MeasuredNetwork], nn.Module]]] = {
     "lenet": LeNet, "resnet18": ResNet18, "transformer": Transformer,
 }  # fmt: skip

@@ -1,10 +1,10 @@
 """The job that times executors beside models written by hand, and the contender: one fresh process"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
 from benchmarks.timed_in_turn import TimedInTurn
 from d5ray.operators.framework import not_installed
@@ -29,19 +29,9 @@ class ExecutorOverheads(TimedInTurn):
 
 @final
 @dataclass(frozen=True)
-class HandWrittenNetwork(Contender[ExecutorOverheads]):
-    """One process of its own that times a network of which there is a model written by hand.
+class HandWrittenNetwork(MeasuredNetwork, Contender[ExecutorOverheads]):
+    """One process of its own that times a network of which there is a model written by hand."""
 
-    network: "lenet", "resnet18" or "transformer", with these options of the catalogue's; the last takes
-    sequences of tokens, as many as there are classes.
-    """
-
-    framework: str
-    network: str
-    sample_shape: tuple[int, ...]
-    classes: int
-    batch_size: int
-    options: Mapping[str, Any] = field(default_factory=dict)
     processes: int = field(default=1, init=False)
 
     @property

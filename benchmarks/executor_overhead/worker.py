@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from benchmarks.executor_overhead.job import HandWrittenNetwork
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import INFERENCE, NATIVE, OURS, TRAINING
 from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
@@ -47,7 +47,7 @@ class ExecutorTimes:
     Both must give the same scores, loss and gradients before anything counts; otherwise `AgentError`.
     """
 
-    of: HandWrittenNetwork
+    of: MeasuredNetwork
     threads: int
     seconds: float
     seed: int

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from d5ray.networks.zoo import catalogue
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 if TYPE_CHECKING:
-    from benchmarks.microbatch_speed.job import MicrobatchSteps
     from d5ray.networks.executors.graph_executor import GraphExecutor
 
 CLASSES = 10
@@ -48,7 +47,24 @@ def batch_of(network: Network, samples: int, seed: int) -> Batch:
     return {"input": inputs, "labels": generator.integers(0, CLASSES, samples)}
 
 
-def costs(job: "MicrobatchSteps") -> dict[int, StepCost]:
+class Steps(Protocol):
+    """The steps whose costs are looked for, as a job has them."""
+
+    @property
+    def network(self) -> str: ...
+    @property
+    def sample_shape(self) -> tuple[int, ...]: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def costs(job: Steps) -> dict[int, StepCost]:
     """What a step takes as a whole, and in micro-batches of each size."""
     network = network_of(job.network, job.sample_shape, job.seed)
     batch = batch_of(network, job.batch_size, job.seed)

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.custom_overhead import recipe as recipe
 from benchmarks.custom_overhead import worker as custom_times
-from benchmarks.custom_overhead.job import BOTH, FORWARD, CustomOperator, CustomOverheads
+from benchmarks.custom_overhead.job import CustomOperator, CustomOverheads
+from benchmarks.custom_overhead.passes import BOTH, FORWARD
 from benchmarks.custom_overhead.worker import CustomTimes
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, final
 
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.scheduler import THREADS, Scheduler
+from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
 
 END_SECONDS = 5.0  # that threads are given to see that its group is left

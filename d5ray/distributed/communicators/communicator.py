@@ -12,9 +12,9 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS, Signature, signature_of
 from d5ray.distributed.communicators.background import Background
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Complete, Topology
+from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
 from d5ray.training.arrays import is_floating, zeros_like

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.topologies.topology import Topology
+from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
 

@@ -10,7 +10,6 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.communicators.communicator import numpy_dtype
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
@@ -33,6 +32,7 @@ from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller
 from d5ray.distributed.rpc.shared_region import Region, pages
 from d5ray.distributed.scheduler import THREADS
+from d5ray.distributed.traffic import Traffic
 
 
 @final

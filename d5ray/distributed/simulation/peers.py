@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.one_sided.peers import Array, Letter, Peers, sorted_out
 from d5ray.distributed.simulation.arrival_order import Key, Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
 from d5ray.distributed.simulation.server import HEADER_BYTES
 from d5ray.distributed.topologies.topology import Topology
+from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
 
 

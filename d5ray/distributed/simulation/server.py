@@ -8,7 +8,6 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.compression.compressor import computed_in
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
 from d5ray.distributed.parameter_server.requests import Array, Reply, Request
@@ -18,6 +17,7 @@ from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
+from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
 
 HEADER_BYTES = 64  # of a request or a reply without an array

@@ -18,9 +18,9 @@ from d5ray.distributed.communicators.gloo.communicator import Gloo
 from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import Cost
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
+from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.forming import Former, former, on_all
 from tests.patience import patience

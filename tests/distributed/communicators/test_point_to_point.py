@@ -23,8 +23,8 @@ from d5ray.distributed.communicators.point_to_point.collectives import (
 )
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
 from d5ray.distributed.communicators.point_to_point.reduction import reduction
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.topologies.topology import Complete
+from d5ray.distributed.traffic import Traffic
 from tests.patience import patience
 from tests.together import together
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import d5ray as d5
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.communicators.traffic import Traffic
 from d5ray.distributed.one_sided.peers import reachable
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
 from d5ray.distributed.simulation.world import Simulation
+from d5ray.distributed.traffic import Traffic
 from d5ray.training.batches.batch import Batch
 from tests.distributed.in_numpy import (
     IDEAL,

@@ -1,4 +1,4 @@
-"""What a member of a group sent and received, counted"""
+"""What an agent sent and received, counted"""
 
 from dataclasses import dataclass
 

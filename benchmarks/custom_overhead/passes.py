@@ -1,0 +1,3 @@
+"""Which passes of an operator are timed, as tables and criteria name them"""
+
+FORWARD, BOTH = "forward", "forward and backward"
