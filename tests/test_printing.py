@@ -19,7 +19,7 @@ import typer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from d5ray.__main__ import app
+from d5ray.cli.app import app
 from d5ray.display import console
 from d5ray.display.visible_text import HIDDEN, one_line, visible
 from d5ray.errors import D5Error

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from d5ray.checks import check_target
+from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.ops.deepbench.problems import GROUPS
 from d5ray.recipes.engine import command
 from d5ray.recipes.engine.operators.measurement import OperatorBench, seconds_of, usable_cores
-from d5ray.recipes.engine.recipe import EXIT_CODES, INCONCLUSIVE, INTERRUPTED
+from d5ray.recipes.engine.recipe import EXIT_CODES, INCONCLUSIVE
 
 app = typer.Typer(help="Measure parts of deep learning at published sizes.", no_args_is_help=True)
 

@@ -12,13 +12,13 @@ import typer
 from d5ray.checks import check_address, check_count
 from d5ray.cli import options
 from d5ray.errors import ConfigurationError
+from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.metrics.judge import series
 from d5ray.metrics.queries.run_queries import Asked
 from d5ray.metrics.queries.tokens import token_from
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.store import Run
 
-INTERRUPTED = 130  # the exit code after Ctrl-C, as of a run
 MOST_ROWS = 1000  # of one query's result that are shown
 
 Where = Annotated[

@@ -5,9 +5,8 @@ import traceback
 
 from d5ray.display.visible_text import one_line
 from d5ray.errors import first_line
+from d5ray.failures.exit_codes import ERROR_EXIT_CODE
 from d5ray.failures.tracebacks import keep
-
-ERROR_EXIT_CODE = 3  # that of the recipes, which cannot be asked here
 
 
 def say(error: Exception) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
+from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.identity.canonical import canonical, digest
 from d5ray.metrics.definitions.catalogue import Criterion, RunTables, Verdict, as_criterion
 from d5ray.metrics.views import notebook
@@ -19,8 +20,6 @@ PASS: Final = "PASS"
 FAIL: Final = "FAIL"
 INCONCLUSIVE: Final = "INCONCLUSIVE"
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
-ERROR_EXIT_CODE = 3
-INTERRUPTED = 130  # by Ctrl-C or SIGTERM, as a shell has it
 
 
 @dataclass(frozen=True)

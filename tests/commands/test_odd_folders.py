@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from d5ray.__main__ import app
+from d5ray.cli.app import app
 from d5ray.errors import D5Error
 from tests.conftest import d5ray
 from tests.odd_folders import BROKEN, good

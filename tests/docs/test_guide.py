@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.__main__ import app
+from d5ray.cli.app import app
 from d5ray.cli.dashboard import PAGE
 from tests.docs.page import REPOSITORY
 

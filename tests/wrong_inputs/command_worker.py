@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import typer
 
-from d5ray.__main__ import app
+from d5ray.cli.app import app
 from d5ray.display.visible_text import one_line
-from d5ray.recipes.engine import command
+from d5ray.failures import finish
 from tests.patience import patience
 from tests.wrong_inputs.commands import Parameter, commands, texts, words
 
@@ -85,7 +85,7 @@ def outcome(name: str, parameter: str, wrong: str, folder: Path, busy: int) -> t
     for stream in (1, 2):
         os.ftruncate(stream, 0)
         os.lseek(stream, 0, os.SEEK_SET)
-    code = command.code_of(LINE, line)
+    code = finish.code_of(LINE, line)
     sys.stdout.flush()
     sys.stderr.flush()
     err = (folder / "err").read_text("utf-8", "backslashreplace")

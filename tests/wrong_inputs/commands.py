@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 import d5ray as d5
-from d5ray.__main__ import app
+from d5ray.cli.app import app
 from d5ray.metrics.record.signatures import make_keys
 from tests.metrics.small_runs import finished
 from tests.wrong_inputs.calls import experiment, network

@@ -22,7 +22,7 @@ from prompt_toolkit.history import FileHistory
 from typer.testing import CliRunner
 
 import d5ray as d5
-from d5ray.__main__ import app
+from d5ray.cli.app import app
 from d5ray.dashboards.sql import prompt, shell
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.queries.tokens import write_private

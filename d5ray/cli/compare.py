@@ -1,0 +1,43 @@
+"""`d5ray compare`: which of two runs, or groups of runs, is better"""
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from d5ray.cli.run_names import reading
+from d5ray.recipes.engine.command import Json
+from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL, INCONCLUSIVE
+
+
+@reading
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A run, a series, or several: a,b or a*.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="What is compared with it, likewise.")],
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="Only this metric; may be given several times.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Ratios this near to 1 are the same.")] = 0.02,
+    json: Json = False,
+) -> None:
+    """Which of two runs, or groups of runs, is better, metric by metric. Exit code 1: B is worse in one.
+
+    Runs are paired in the order in which they started; fewer than six pairs decide nothing. A metric's own
+    verdict is wrong for equal sides in at most 5 of 100 cases, and so is the exit code 1, which is of all
+    metrics together, however many they are. Exit code 2: they are incomparable, since what is FIXED or the
+    data differ, or nothing is decided.
+    """
+    from d5ray.dashboards.terminal import comparison as compared  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.metrics.judge import comparison  # noqa: PLC0415
+
+    sides = comparison.runs_named(first), comparison.runs_named(second)
+    found = comparison.compare(*sides, tolerance, metric or comparison.METRICS)
+    if json:
+        run_tables.as_json(dataclasses.asdict(found))
+    else:
+        compared.show(found)
+    if found.together == "worse":
+        raise typer.Exit(EXIT_CODES[FAIL])
+    if found.together == "inconclusive":
+        raise typer.Exit(EXIT_CODES[INCONCLUSIVE])

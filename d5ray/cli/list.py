@@ -1,0 +1,20 @@
+"""`d5ray list`: the recipes by what they are for"""
+
+import dataclasses
+
+from d5ray.recipes.engine import library
+from d5ray.recipes.engine.command import Json
+
+
+def list_recipes(json: Json = False) -> None:
+    """The recipes that ship with d5ray, by what they are for, with the time they take on two cores.
+
+    From a checkout also its benchmarks, which measure d5ray itself.
+    """
+    from d5ray.dashboards.terminal import recipe_list, run_tables  # noqa: PLC0415 - quick for those who only want help
+
+    found = library.shipped() | library.benchmarks()
+    if json:
+        run_tables.as_json({name: dataclasses.asdict(listed) for name, listed in found.items()})
+    else:
+        recipe_list.show(found)

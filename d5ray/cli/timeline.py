@@ -1,0 +1,38 @@
+"""`d5ray timeline`: who did what when, as a trace"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from d5ray.cli import options
+from d5ray.cli.run_names import Name, reading
+from d5ray.recipes.engine.command import Json
+
+
+@reading
+def timeline(
+    run: Name,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", metavar="FILE", callback=options.target, help="Where; compressed if it ends in .gz."
+        ),
+    ] = Path("trace.json"),
+    first: Annotated[int, typer.Option("--from", metavar="STEP", help="The first step.")] = 0,
+    last: Annotated[int | None, typer.Option("--to", metavar="STEP", help="The last step.")] = None,
+    steps: Annotated[
+        int, typer.Option("--steps", help="So many steps at most, where --to is not given; 0: all.")
+    ] = 500,
+    json: Json = False,
+) -> None:
+    """What every agent and server did when, and who waited for whom: a trace for ui.perfetto.dev."""
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.dashboards.timeline import writing  # noqa: PLC0415
+    from d5ray.metrics.record.store import Run  # noqa: PLC0415
+
+    written = writing.write(Run.find(run), output, first, last, steps)
+    if json:
+        run_tables.as_json({**vars(written), "file": str(output)})
+    else:
+        run_tables.traced(output, written)
