@@ -1,1 +1,1 @@
-"""The command line"""
+"""The command line: a file for each command, and the application that has them all"""

@@ -1,1 +1,1 @@
-"""Level 3: topologies, communicators, distributed optimizers."""
+"""Level 3: communicators, topologies, compression, distributed optimizers, pipelines, and their simulation"""

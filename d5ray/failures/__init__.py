@@ -1,1 +1,1 @@
-"""What nobody foresaw: one sentence for people, the traceback in a file"""
+"""Failures that nobody foresaw: one line for people, the traceback in a file, and the exit code"""

@@ -1,1 +1,1 @@
-"""What is measured: definitions, Arrow schema, statistics, recording, storage, queries, environment."""
+"""What is measured: definitions, statistics, verdicts, the record of runs, probes, queries, views, exports"""

@@ -1,1 +1,1 @@
-"""Level 1: networks, and what executes them."""
+"""Level 1: networks as graphs, what executes them, and how they are cut and split"""

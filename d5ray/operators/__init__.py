@@ -1,1 +1,1 @@
-"""Level 0: what an operator is."""
+"""Level 0: what an operator is, operators of one's own, and checks of them"""

@@ -1,1 +1,1 @@
-"""Level 2: data sets, samplers, optimizers."""
+"""Level 2: data sets, samplers, transformations, optimizers, schedules, events"""

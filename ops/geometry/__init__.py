@@ -1,1 +1,1 @@
-"""Where windows and interpolation read"""
+"""Which elements windows and interpolations read"""

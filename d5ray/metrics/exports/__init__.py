@@ -1,1 +1,1 @@
-"""Runs for other programs: tables as CSV, one JSON document, benchmarker's schema, TensorBoard, MLflow"""
+"""Runs for other programs: CSV, JSON, benchmarker's schema, TensorBoard, MLflow, Prometheus"""

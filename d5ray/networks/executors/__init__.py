@@ -1,1 +1,1 @@
-"""What happens around a network's execution: plans, checks of what is given, and events"""
+"""Executors: the interfaces that frameworks fill, the plan of a pass, and checks of what is given"""

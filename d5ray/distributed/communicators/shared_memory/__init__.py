@@ -1,1 +1,1 @@
-"""The parts of the shared-memory communicator: segments, flags, meetings, lanes between members"""
+"""Communication of the agents of one node through memory that their processes share"""
