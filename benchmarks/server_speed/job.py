@@ -12,7 +12,7 @@ from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
-    from benchmarks.server_speed.peers import Pushed
+    from benchmarks.server_speed.pushing_agents import Pushed
 
 HASHED_AS = "d5ray.recipes.server_updates"  # where the first runs knew it
 

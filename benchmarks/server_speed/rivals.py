@@ -20,7 +20,7 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.training.optimizers.gradient_descent import SGD
 
 if TYPE_CHECKING:
-    from benchmarks.server_speed.peers import Pushed
+    from benchmarks.server_speed.pushing_agents import Pushed
 
 HASHED_AS = "d5ray.recipes.pushers"  # where the first runs knew it
 
@@ -46,7 +46,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
         return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
-        from benchmarks.server_speed.peers import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
+        from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
         from d5ray.actors.parameter_server import ParameterServer  # noqa: PLC0415 - as above
 
@@ -59,7 +59,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
             return [row for size in job.sizes for row in self._at(job, size, servers, agents)]
 
     def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[Series]:
-        from benchmarks.server_speed.peers import LEARNING_RATE  # noqa: PLC0415 - as above
+        from benchmarks.server_speed.pushing_agents import LEARNING_RATE  # noqa: PLC0415 - as above
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import SETUP_SECONDS, place_of  # noqa: PLC0415 - as above
 
@@ -101,14 +101,14 @@ class AsDocumented(Contender[ServerUpdates]):
         return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
-        from benchmarks.server_speed import peers  # noqa: PLC0415 - imports Ray
+        from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
 
         with (
-            spawned(peers.DocumentedServer, [()], cpus=0.0) as (server,),
-            spawned(peers.DocumentedWorker, [(rank,) for rank in range(self.processes)]) as workers,
+            spawned(pushing_agents.DocumentedServer, [()], cpus=0.0) as (server,),
+            spawned(pushing_agents.DocumentedWorker, [(rank,) for rank in range(self.processes)]) as workers,
         ):
-            turn = partial(peers.drive, server, workers)
+            turn = partial(pushing_agents.drive, server, workers)
             return measured(self.name, job, server, workers, turn)
 
 
@@ -127,13 +127,13 @@ class ThroughSnapshots(Contender[ServerUpdates]):
         return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
-        from benchmarks.server_speed import peers  # noqa: PLC0415 - imports Ray
+        from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - as above
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
 
         with (
-            spawned(peers.SnapshotServer, [()], cpus=0.0) as (server,),
-            spawned(peers.SnapshotAgent, [(rank,) for rank in range(self.processes)]) as agents,
+            spawned(pushing_agents.SnapshotServer, [()], cpus=0.0) as (server,),
+            spawned(pushing_agents.SnapshotAgent, [(rank,) for rank in range(self.processes)]) as agents,
         ):
 
             def turn(seconds: float) -> "list[Pushed]":
@@ -169,7 +169,7 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
 
 def measured(name: str, job: ServerUpdates, server: Any, agents: list[Any], turn: Turn) -> list[Series]:
     """The rates of a server in an actor, size by size. turn(seconds): lets the agents push and pull."""
-    from benchmarks.server_speed.peers import LEARNING_RATE  # noqa: PLC0415 - as above
+    from benchmarks.server_speed.pushing_agents import LEARNING_RATE  # noqa: PLC0415 - as above
     from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
     from d5ray.actors.launch import SETUP_SECONDS  # noqa: PLC0415 - as above
 

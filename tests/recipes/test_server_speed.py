@@ -12,7 +12,7 @@ import pytest
 import d5ray as d5
 from benchmarks.server_speed import recipe as server_speed
 from benchmarks.server_speed.job import ServerUpdates, check_parameters
-from benchmarks.server_speed.peers import (
+from benchmarks.server_speed.pushing_agents import (
     FEWEST,
     LEARNING_RATE,
     DocumentedServer,
