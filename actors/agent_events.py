@@ -27,9 +27,10 @@ AGREE_STEPS = 10  # between two times that the agents agree whether an event end
 
 
 class Files(Protocol):
-    """Where the files of events go."""
+    """The place where the files of events go."""
 
-    def file(self, name: str, data: bytes) -> None: ...
+    def file(self, name: str, data: bytes) -> None:
+        """Keep these bytes in the run's folder under this name."""
 
 
 @final
@@ -91,7 +92,7 @@ class AgentEvents:
             hook(self.moment)
 
     def agree_to_stop(self, ends_epoch: bool) -> bool:
-        """Whether the training ends after this step, because an event of any agent asks for it."""
+        """True if the training ends after this step, because an event of any agent asks for it."""
         asked = bool(self.moment.stop_reason)
         assert self._optimizer is not None
         others = None if self._optimizer.asynchronous else self._optimizer.communication
@@ -118,16 +119,23 @@ class AgentEvents:
     # -- what events ask for: see `Keeper` -------------------------------------------------------------
 
     def record(self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str) -> None:
+        """Record a value of a metric, which is declared with its unit where it is new."""
         self._recorder.declare(metric, unit)
         self._recorder.record(metric, value, step=step, epoch=epoch, phase=phase)
 
     def note(self, name: str, moment: Moment, detail: dict[str, Any]) -> None:
+        """Record an event by name at the moment's step and epoch, with its details."""
         self._recorder.event(name, step=moment.step, epoch=moment.epoch, **detail)
 
     def keep(self, name: str, data: bytes) -> None:
+        """Keep these bytes in the run's folder under this name."""
         self._files.file(name, data)
 
     def checkpoint(self, path: str | None, keep: int) -> None:
+        """Write a checkpoint into this folder, by default the run's own, and keep only the last few.
+
+        Raises ConfigurationError where neither is there. The time it takes belongs to no step.
+        """
         assert self._optimizer is not None
         if path is None and self._folder is None:
             raise ConfigurationError("the run has no folder: give Checkpoint a path")

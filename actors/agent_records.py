@@ -1,4 +1,4 @@
-"""What an agent records of itself: its steps, its evaluations, its dealings with servers and peers"""
+"""Records of an agent about itself: its steps, its evaluations, its dealings with servers and peers"""
 
 from collections import deque
 from typing import Any, TypeVar, final
@@ -54,7 +54,7 @@ class AgentRecords:
     def passed(
         self, step: int, epoch: int, phase: str, pipeline: PipelineExecutor, sent: tuple[int, int]
     ) -> None:
-        """What a pass over the stages took: the bubble, told by the first, and this stage's times.
+        """Record a pass over the stages: the bubble, told by the first, and this stage's times.
 
         sent: the bytes that went to other stages, and to other parts.
         """
@@ -70,7 +70,7 @@ class AgentRecords:
     def operations(
         self, server: Server | None, peers: Peers | None, step: int, epoch: int | None, phase: str
     ) -> None:
-        """What became of this agent's operations at servers and peers: the run's schedule, and metrics."""
+        """Record this agent's operations at servers and peers: the run's schedule, and metrics."""
         event = self._recorder.event
         if server is not None and (done := _taken(server.operations)):
             for operation in done:
@@ -102,7 +102,7 @@ class AgentRecords:
             self._recorder.event("links", step=step, bytes=links)
 
     def probed(self, step: int, parameters: Any) -> None:
-        """The same few coordinates of every agent's parameters (n,)."""
+        """Record the same few coordinates of every agent's parameters (n,)."""
         if self._probed is None:
             rng = np.random.default_rng([self._experiment.seed, 0xB0])
             self._probed = rng.choice(len(parameters), min(PROBED, len(parameters)), replace=False)
@@ -110,5 +110,5 @@ class AgentRecords:
 
 
 def _taken(operations: deque[T]) -> list[T]:
-    """Those that were there; another thread may append to them meanwhile."""
+    """The operations that were there; another thread may append to them meanwhile."""
     return [operations.popleft() for _ in range(len(operations))]

@@ -66,7 +66,7 @@ def _patient(references: list[Any], seconds: float) -> list[Any]:
 
 
 def cause_of(error: RayTaskError) -> D5Error:
-    """What the task itself raised; with Ray's text, without the colours in it, where that is no D5Error."""
+    """The error that the task itself raised; Ray's text, without colours, if that is no D5Error."""
     cause = error.cause
     return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))
 

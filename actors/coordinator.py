@@ -1,4 +1,4 @@
-"""Who belongs to a group and where its members meet: issues (name, epoch, ordered members), epoch after epoch
+"""Coordinator of a group's members and where they meet: issues (name, epoch, ordered members) in turn
 
 A plain class, held by the driver.
 """
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an actor runs."""
+    """The node and the process of an actor."""
 
     node: str  # Ray's identifier
     address: str  # of the node
@@ -85,13 +85,13 @@ class Coordinator:
         ]
 
     def lose(self, group: Group) -> None:
-        """The actor of this member is gone: the others shall not wait for it."""
+        """Take notice that this member's actor is gone: the others shall not wait for it."""
         for rendezvous in self._rendezvous.values():
             if rendezvous.address == group.store:
                 rendezvous.lose(group.label, group.rank, group.size)
 
     def count(self, present: Callable[[], int]) -> None:
-        """From now on the mirror asks this how many agents take part."""
+        """Let the exporter ask this function how many agents take part, from now on."""
         self._present = present
 
     def failed(self, kind: str) -> None:
@@ -99,7 +99,7 @@ class Coordinator:
         self._failures[kind] += 1
 
     def readings(self) -> Readings:
-        """What there is to be seen of it, and of the run as a whole."""
+        """The readings of the coordinator and of the run as a whole, for Ray's metrics."""
         failures = {(FAILURES, kind): float(count) for kind, count in self._failures.copy().items()}
         if self._present is None:
             return failures

@@ -90,7 +90,7 @@ class TrainingGroup(Training):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the agents do not wait for each other, so that the run keeps its schedule."""
+        """True if the agents do not wait for each other; the run then keeps its schedule."""
         return self.experiment.rule.asynchronous
 
     # -- a run -----------------------------------------------------------------------------------------
@@ -504,7 +504,7 @@ class TrainingGroup(Training):
         return received
 
     def _recorded(self) -> dict[int, tuple[int, str]]:
-        """For each agent the rows it recorded and the hash of its parameters."""
+        """The rows that each agent recorded, and the hash of its parameters."""
         left = self._recovery.left
         calls = [
             call

@@ -1,4 +1,4 @@
-"""From an experiment as data to Ray actors: the one place that says `ray.remote`."""
+"""Launch: an experiment as data becomes Ray actors, in the one place that says `ray.remote`"""
 
 import os
 import platform
@@ -274,7 +274,7 @@ class _Launcher:
     def _environments(
         self, here: dict[str, str], agents: list[Any], places: list[Place]
     ) -> dict[str, dict[str, str]]:
-        """What the nodes are, by host name, and what an agent of each computes with. here: the driver's."""
+        """The environment of each node by host name, and of an agent's process there. here: the driver's."""
         home = self.node
         one = {place.node: (place, agent) for agent, place in zip(agents, places, strict=True) if agent}
         calls = [
@@ -311,7 +311,7 @@ class _Launcher:
             self.coordinator.close()
 
     def _mirror(self, role: str, rank: object = "") -> Mirror:
-        """What Ray's metrics show of an actor of this run."""
+        """The exporter of an actor of this run to Ray's metrics."""
         recipe = self.origin.recipe or self.experiment.name
         return Mirror(self.run_id, recipe, role, rank, self.experiment.mirror_seconds)
 
@@ -353,7 +353,7 @@ class _Launcher:
         return MeshServers(mesh, made)
 
     def _directory(self, opened: Opened, rank: int) -> Directory | None:
-        """Where the parameter servers of an agent are."""
+        """The places of an agent's parameter servers."""
         if opened is None or isinstance(opened, Directory):
             return opened
         assert self.experiment.mesh is not None
@@ -361,7 +361,7 @@ class _Launcher:
         return opened[seat.stage, seat.part]
 
     def _server_maker(self, settled: Settled, behind: str = "") -> Callable[[ParameterServer, int], Any]:
-        """What starts parameter servers; behind: what stands behind their names."""
+        """The function that starts parameter servers; behind: what stands behind their names."""
         named: set[int] = set()  # a name is free again only some time after its actor died
 
         def actor(server: ParameterServer, number: int) -> Any:
@@ -445,6 +445,6 @@ def _computing(_actor: object) -> dict[str, str]:
 
 
 def place_of(_actor: object) -> Place:
-    """Where this process runs."""
+    """The place where this process runs."""
     context = ray.get_runtime_context()
     return Place(context.get_node_id(), ray.util.get_node_ip_address(), platform.node(), os.getpid())

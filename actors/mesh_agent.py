@@ -20,7 +20,7 @@ from d5ray.training.transformations import shape_after
 
 
 def shares_of(experiment: Experiment, dataset: Dataset) -> Shares:
-    """What the agents of a mesh get of its network."""
+    """The shares of its network that the agents of a mesh get."""
     assert experiment.mesh is not None
     whole = trainable_network(
         experiment.model,
@@ -67,19 +67,19 @@ def meet(stage: PipelineExecutor, mesh: Mesh, group: Group, join: Callable[[Grou
 
 
 def stages(mesh: Mesh, group: Group) -> Group:
-    """Of the agents that compute the stages of this one's replica; group: of all agents."""
+    """The group of the agents that compute the stages of this one's replica; group: of all agents."""
     own = mesh.seat(group.rank)
     return _among(group, mesh.stages_of(group.rank), f"replica {own.replica} part {own.part}")
 
 
 def parts(mesh: Mesh, group: Group) -> Group:
-    """Of the agents that compute the parts of this one's stage."""
+    """The group of the agents that compute the parts of this one's stage."""
     own = mesh.seat(group.rank)
     return _among(group, mesh.parts_of(group.rank), f"replica {own.replica} stage {own.stage}")
 
 
 def replicas(mesh: Mesh, group: Group) -> Group:
-    """Of the agents that hold the same parameters as this one."""
+    """The group of the agents that hold the same parameters as this one."""
     own = mesh.seat(group.rank)
     return _among(group, mesh.replicas_of(group.rank), f"stage {own.stage} part {own.part}")
 

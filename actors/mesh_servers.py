@@ -14,7 +14,7 @@ Of = tuple[int, int]  # a stage and a part
 
 @final
 class MeshServers:
-    """Those of all stages and parts, by their places; they go on only together.
+    """The parameter servers of all stages and parts, by their places; they go on only together.
 
     What is asked of a run's servers while it trains is asked of this.
     """
@@ -30,7 +30,7 @@ class MeshServers:
         self._servers = {of: made(name) for of, name in self._names.items()}
 
     def open(self, groups: Sequence[Group], place_of: Callable[[object], Place]) -> dict[Of, Directory]:
-        """Let all serve; where they are."""
+        """Let all servers serve; gives where they are."""
         return {of: servers.open(groups, place_of) for of, servers in self._servers.items()}
 
     @property
@@ -43,7 +43,7 @@ class MeshServers:
         }
 
     def name(self, number: int) -> str:
-        """Of the number-th actor."""
+        """The name of the number-th server."""
         for first, (of, servers) in zip(reversed(self._firsts), reversed(self._servers.items()), strict=True):
             if number >= first:
                 return f"{servers.name(number - first)} of {self._names[of]}"
@@ -55,12 +55,12 @@ class MeshServers:
         self._servers[seat.stage, seat.part].leave(seat.replica)
 
     def enter(self, rank: int, *, again: bool = False) -> None:
-        """See `ServerActors.enter`."""
+        """Let an agent enter at the servers of its stage and part; see `ServerActors.enter`."""
         seat = self._mesh.seat(rank)
         self._servers[seat.stage, seat.part].enter(seat.replica, again=again)
 
     def loads(self) -> dict[str, dict[str, float]]:
-        """What each had to do so far, by name."""
+        """The load of each server so far, by name."""
         return {
             f"{name} of {self._names[of]}": load
             for of, servers in self._servers.items()
@@ -68,7 +68,7 @@ class MeshServers:
         }
 
     def refresh(self) -> None:
-        """See `ServerActors.refresh`."""
+        """Bring every group what others have made; see `ServerActors.refresh`."""
         for servers in self._servers.values():
             servers.refresh()
 

@@ -36,7 +36,7 @@ MOST_BYTES = 1 << 26
 
 
 class MetricsAggregator:
-    """One a run. What `append` has returned for is on disk and readable, whatever happens afterwards."""
+    """The actor that stores a run's rows. What `append` has returned for is on disk and readable."""
 
     def __init__(self, root: str, run_id: str, mirror: Mirror | None = None) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
@@ -84,7 +84,7 @@ class MetricsAggregator:
         return self.append(expand(batch))
 
     def append_events(self, batch: pa.RecordBatch) -> int:
-        """Keep event rows."""
+        """Keep a batch of rows of the table `events`."""
         if self._mirror.shows:
             self._probes.take(batch)
         return self._writer.append_events(batch)
@@ -99,7 +99,7 @@ class MetricsAggregator:
         return self._monitor.start()
 
     def phase(self, name: str) -> None:
-        """What the monitor of this node records from now on belongs to this phase."""
+        """Let the monitor of this node record under this phase from now on."""
         if self._monitor is not None:
             self._monitor.phase(name)
 
@@ -108,7 +108,7 @@ class MetricsAggregator:
         return 0 if self._monitor is None else self._monitor.stop()
 
     def readings(self) -> Readings:
-        """What there is to be seen of it."""
+        """The readings of the aggregator, for Ray's metrics."""
         distance = self._probes.distance()
         return {
             (ROWS_RECEIVED, ""): self._received,
@@ -125,7 +125,7 @@ class MetricsAggregator:
         return Run(self._folder).tables()
 
     def ask(self, query: str, by: str) -> pa.Table:
-        """What a query gives, see `d5ray.metrics.queries.sql.sql`; it reads what is on disk, beside `append`.
+        """The rows of a query, see `d5ray.metrics.queries.sql.sql`; it reads the disk, beside `append`.
 
         by: a word of the caller's own, for `interrupt`. Raises `ConfigurationError` beyond 30 s or 64 MiB.
         """

@@ -1,4 +1,4 @@
-"""What an actor shows of itself in Ray's metrics, from a thread of its own: a mirror, never the record
+"""The exporter of an actor's metrics to Ray, in a thread of its own: a mirror, never the record
 
 The actor leaves plain values; no call of Ray's is made on its account. What goes wrong here hurts no run:
 where Ray has no metrics, nothing is shown.
@@ -47,11 +47,11 @@ class Mirror:
 
     @property
     def shows(self) -> bool:
-        """Whether it has been started, and not closed."""
+        """True from `start` until `close`."""
         return self._thread is not None
 
     def watched(self, send: "Send") -> "Send":
-        """The same as `send`; the batches that it took are shown too."""
+        """A wrapper of `send`, the batches of which are exported too."""
         if not self._seconds:
             return send
 
@@ -80,7 +80,7 @@ class Mirror:
             thread.join(END_SECONDS)
 
     def look(self) -> None:
-        """Show what there is now."""
+        """Export the readings as they are now."""
         came = come_to(self._sent.popleft() for _ in range(len(self._sent)))
         added = {key: value for key, value in came.items() if key[0].kind == COUNTER}
         self._gauges |= {key: value for key, value in came.items() if key[0].kind != COUNTER}
@@ -131,7 +131,7 @@ def silent() -> Mirror:
 
 
 def connected() -> bool:
-    """Whether this process is one of Ray's."""
+    """True if this process is connected to Ray."""
     import ray  # noqa: PLC0415 - as above
 
     return bool(ray.is_initialized())

@@ -41,7 +41,7 @@ class Monitors:
         get(calls, CALL_SECONDS, "watch its node")
 
     def phase(self, name: str) -> None:
-        """What is recorded from now on belongs to this phase. Waits for nobody."""
+        """Let all monitors record under this phase from now on. Waits for nobody."""
         for actor in self._actors:
             actor.phase.remote(name)
 

@@ -32,7 +32,7 @@ class Endpoint:
 
 
 def measure_network(address: str | None) -> list[Network]:
-    """Between two agents on different nodes where the cluster has several, otherwise on the one; kept too."""
+    """Measure between two agents, on different nodes if the cluster has several; kept too."""
     session.connect(address, cpus=2, metadata={"task": "measure the network"}, quiet=True)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     with spawned(Endpoint, [(), ()], cpus=0.0 if len(nodes) > 1 else 0.5) as ends:

@@ -45,7 +45,7 @@ PEAK_VALUES: Final = 5
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a problem: the median time of a call, or why there is none; the rows, as batches.
+    """The measurement of a problem: the median time of a call, or why there is none; the rows, as batches.
 
     call_seconds: what a call took that was not warm, also of a problem that takes too long.
     """
@@ -95,7 +95,7 @@ class OperatorExecutor(HoldsPiece):
         return f"OperatorExecutor({self._name})"
 
     def prepare(self) -> dict[str, str]:
-        """Import the framework; what it is and what it computes with. Raises `ConfigurationError`."""
+        """Import the framework; gives what it is and what it computes with. Raises `ConfigurationError`."""
         self._framework: Framework = class_named(self._name).on(self._device)
         if self._device == "cpu":
             self._framework.use_threads(self._threads)
@@ -194,7 +194,7 @@ class OperatorExecutor(HoldsPiece):
     def _timed(
         self, call: Call, most: int, enough: Callable[[list[float]], bool], loops: int = 1
     ) -> list[float]:
-        """Seconds of a call, each the mean of so many, the device having done all of them."""
+        """Seconds of a call, each the mean over that many calls, the device having done all of them."""
         found: list[float] = []
         synchronize = self._framework.synchronize
         synchronize()

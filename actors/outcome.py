@@ -1,4 +1,4 @@
-"""How a training ended, for one agent and for all of them"""
+"""Outcome of a training, for one agent and for all of them"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ FAILURES = ("failed", "nan_loss", "died")  # of one agent; they end the run for 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call of `train` ended: completed, stopped, nan_loss, peer_lost, failed or died.
+    """The end of a call of `train`: completed, stopped, nan_loss, peer_lost, failed or died.
 
     One that is completed has a reason where an event ended it.
     """
@@ -20,11 +20,12 @@ class Outcome:
 
     @property
     def completed(self) -> bool:
+        """True if the training ended as it should, or because an event ended it."""
         return self.status == "completed"
 
 
 def worst(outcomes: Mapping[int, Outcome]) -> Outcome:
-    """What ended the run: an agent's own failure rather than that its peers lost it."""
+    """The outcome that ended the run: an agent's own failure rather than that its peers lost it."""
     for status in (*FAILURES, "peer_lost", "stopped"):
         for outcome in outcomes.values():
             if outcome.status == status:

@@ -76,7 +76,7 @@ class ParameterServer:
         return self._serving().parameters()
 
     def refresh(self, parameters: tuple[Any, int] | None) -> None:
-        """What the root's shard gave as its `parameters`, when the agents of this group have ended."""
+        """Take the parameters of the root's shard, when the agents of this group have ended."""
         if parameters is not None:
             self._serving().refresh(*parameters)
 
@@ -93,7 +93,7 @@ class ParameterServer:
         return self._serving().load()
 
     def readings(self) -> Readings:
-        """What there is to be seen of it."""
+        """The readings of the server, for Ray's metrics."""
         if self._server is None:
             return {}
         load = self._server.load()
@@ -106,11 +106,11 @@ class ParameterServer:
         }
 
     def watch(self) -> None:
-        """Return when it is closed; whoever has called it learns from Ray when this process dies."""
+        """Return when the server is closed; who has called it learns from Ray when this process dies."""
         self._closed.wait()
 
     def close(self) -> None:
-        """End it: agents that ask get `PeerLost`."""
+        """End the server: agents that ask get `PeerLost`."""
         self._serving().close()
         self._closed.set()
 

@@ -53,7 +53,7 @@ class HoldsPiece:
         self._stage.draw_from(self._seed, 0)
 
     def meet(self, group: Group, backend: str) -> None:
-        """Join those that have the rest; group: of all of them, in which this one's rank is its place."""
+        """Join the executors with the rest; group: of all of them, in which this one's rank is its place."""
         device = str(getattr(self._stage.parameters, "device", "cpu"))
 
         def join(some: Group) -> Communicator:
@@ -71,15 +71,15 @@ class HoldsPiece:
         return self._first((self._stage.inference_and_backprop(inputs, labels), self._stage.last_pass))
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation | None:
-        """Of all samples; from the first executor."""
+        """The evaluation of all samples, given by the first executor; None by the others."""
         return self._first(self._stage.evaluate(inputs, labels))
 
     def parameters(self) -> dict[str, Array]:
-        """A copy of those that are here, by name."""
+        """A copy of the parameters that are here, by name."""
         return self._stage.named_parameters()
 
     def gradients(self) -> dict[str, Array]:
-        """Those of the last training pass, by parameter's name."""
+        """The gradients of the last training pass, by parameter's name."""
         flat = self._stage.gradients
         return by_name(host_copy(flat) if on_device(flat) else host_view(flat), self._stage.slots)
 

@@ -1,4 +1,4 @@
-"""Where actors go: room for all of them at once, or an error that says how many the cluster can place."""
+"""Placement of actors: room for all of them at once, or an error that says how many the cluster can place."""
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
@@ -10,6 +10,7 @@ PLACEMENT_SECONDS = 60.0  # for a busy cluster to make room
 
 
 def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedulingStrategy | str:
+    """The place of an agent: its bundle of the group, or, without a group, wherever load is least."""
     if bundles is None:
         return "SPREAD"
     return PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=rank)

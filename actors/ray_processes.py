@@ -18,10 +18,10 @@ KNOCK_SECONDS = 2.0  # between two looks at it
 
 
 class Vital(Protocol):
-    """What Ray cannot go on without."""
+    """A process that Ray cannot go on without."""
 
     def check(self) -> None:
-        """Raise `RayLost` if it has ended."""
+        """Raise `RayLost` if the process has ended."""
 
 
 @final
@@ -34,7 +34,7 @@ class Children:
 
     @classmethod
     def of_ray(cls, started: Mapping[str, list[Any]]) -> "Children":
-        """started: by their kind, as Ray's node has them."""
+        """The processes that a node of Ray's has started. started: by their kind, as the node has them."""
         return cls({kind: started[kind][0].process for kind in VITAL if started.get(kind)})
 
     def check(self) -> None:

@@ -43,7 +43,7 @@ def titled(folder: str) -> list[int]:
 
 
 def still_runs(pid: int) -> bool:
-    """Whether a process has threads that still run.
+    """True if a process has threads that still run.
 
     One that was killed while it writes has lost its environment and its title, and so is neither marked nor
     titled any more, long before the kernel closes its files.
@@ -62,7 +62,7 @@ def _is_titled(name: str) -> bool:
 
 
 def _within(folder: str, name: str) -> Iterator[bool]:
-    """For each file that a process has open whether it is in the folder."""
+    """True or False for each file that a process has open: is it in the folder?"""
     for number in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208
         with contextlib.suppress(OSError):  # closed meanwhile
             yield os.readlink(f"/proc/{name}/fd/{number}").startswith(f"{folder}/")  # noqa: PTH115

@@ -31,7 +31,7 @@ class AgentDied(Exception):
 
 @dataclass
 class Formed:
-    """What became of a group that was to be formed again: what its members agreed on, and who died at it.
+    """The result of forming a group again: the step its members agreed on, and who died at it.
 
     agreed: by rank, empty where one died. died: by rank, with the reasons.
     """
@@ -42,11 +42,11 @@ class Formed:
 
     @property
     def step(self) -> int:
-        """From which all go on."""
+        """The step from which all go on."""
         return next(iter(self.agreed.values())).step
 
     def describe(self, one_model: bool) -> dict[str, Any]:
-        """For the events: from whom it was taken, who lacked how many steps or was new, and the hashes."""
+        """The facts for the events: whose state was taken, who lacked how many steps, the hashes."""
         ranks = sorted(self.agreed)
         found = self.agreed[ranks[0]]
         steps = dict(zip(ranks, found.steps, strict=True))
@@ -67,7 +67,7 @@ class Formed:
 
 
 class Maker(Protocol):
-    """Who starts actors: see `launch`."""
+    """A maker of actors: see `launch`."""
 
     def agent(self, rank: int, attempt: int) -> Any:
         """A new actor with this rank, that has built its model."""
@@ -114,7 +114,7 @@ class Recovery:
 
     @property
     def alone(self) -> bool:
-        """Whether one agent's death leaves the others' steps as they are."""
+        """True if one agent's death leaves the others' steps as they are."""
         return self.experiment.rule.one_sided
 
     def drop(self, rank: int) -> None:
@@ -128,7 +128,7 @@ class Recovery:
             self._tell(other, "lost", rank, len(self.left), index)
 
     def rest(self, rank: int) -> None:
-        """An agent has done its steps. Another may have more pushes to make: servers wait for this no more.
+        """Take notice that an agent has done its steps: servers wait for its pushes no more.
 
         (A straggler whose pushes came too late for rounds with backups, one that was started again, or one
         whose push died with a server that had answered this one's.)
@@ -140,14 +140,14 @@ class Recovery:
             self._lingering[rank] = self.agents[rank].linger.remote()
 
     def over(self) -> dict[int, Any]:
-        """Nobody trains any more; gives references, by rank, to the ends of those that linger."""
+        """Tell all that nobody trains any more; gives references, by rank, to the ends of idle rounds."""
         lingering, self._lingering = self._lingering, {}
         for rank in lingering.keys() - self.gone:
             self._tell(rank, "over")
         return lingering
 
     def wake(self) -> None:
-        """All take part again."""
+        """Let all agents take part again."""
         for rank in sorted(self._resting - self.gone):
             assert self.servers is not None
             self.servers.enter(rank, again=True)
@@ -321,7 +321,7 @@ class Recovery:
         return found
 
     def _parameters(self) -> np.ndarray[Any, Any]:
-        """Of one of the agents that are left."""
+        """The parameters of one of the agents that are left."""
         given = self._ask("flat_parameters")
         if not given:
             raise AgentError("no agent is left that could give a new one its parameters")
@@ -329,7 +329,7 @@ class Recovery:
 
 
 def _ask_new(call: Any, seconds: float, doing: str) -> Any:
-    """What an agent answers that others wait for; `AgentDied` if it died."""
+    """The answer of an agent that others wait for; `AgentDied` if it died."""
     try:
         return get([call], seconds, doing)[0]
     except ActorDied as error:

@@ -14,7 +14,7 @@ from d5ray.metrics.probes.environment import d5ray_version
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """Which recipe a run comes from, for the `runs` table and the dashboard."""
+    """The recipe that a run comes from, for the `runs` table and the dashboard."""
 
     recipe: str = ""
     recipe_hash: str = ""

@@ -95,7 +95,7 @@ def running(name: str = "last", address: str | None = None) -> RunningRun:
 
 
 def _address_of(name: str) -> str | None:
-    """Where the run is going on, if its folder is on this machine."""
+    """The address of the Ray in which the run goes on, if its folder is on this machine."""
     try:
         row = Run.find(name).row
     except D5Error:

@@ -61,7 +61,7 @@ class ServerActors:
         ]
 
     def open(self, groups: Sequence[Group], place_of: Callable[[object], Place]) -> Directory:
-        """Let them serve; where they are, for agents whose groups are these."""
+        """Let the servers serve; gives where they are, for agents whose groups are these."""
         self._groups, self._place_of = groups, place_of
         count = self._settled.servers.shards
         for first in range(0, len(self._shards), count):  # the root's, then those of the groups
@@ -70,7 +70,7 @@ class ServerActors:
 
     @property
     def directory(self) -> Directory:
-        """Where all are now."""
+        """The present places of all servers."""
         count = self._settled.servers.shards
         addresses = [shard.address for shard in self._shards]
         known = tuple(address for address in addresses if address is not None)
@@ -86,7 +86,7 @@ class ServerActors:
         return {shard.watching: number for number, shard in enumerate(self._shards)}
 
     def name(self, number: int) -> str:
-        """Of the number-th actor."""
+        """The name of the number-th server."""
         return self._shards[number].name
 
     def shard(self, number: int) -> tuple[int | None, int]:
@@ -124,7 +124,7 @@ class ServerActors:
         return shard.address
 
     def loads(self) -> dict[str, dict[str, float]]:
-        """What each shard had to do so far, by name."""
+        """The load of each shard so far, by name."""
         calls = [shard.actor.load.remote() for shard in self._shards]
         return dict(
             zip([s.name for s in self._shards], get(calls, CALL_SECONDS, "tell its load"), strict=True)
@@ -146,7 +146,7 @@ class ServerActors:
             get([s.actor.leave.remote(group) for s in self._root], CALL_SECONDS, "let a group go")
 
     def enter(self, rank: int, *, again: bool = False) -> None:
-        """An agent takes part from now on; `again`: it is the one that left, not a new one."""
+        """Let an agent take part from now on; `again`: it is the one that left, not a new one."""
         self._away.discard(rank)
         group = self._settled.group_of(rank, self._agents)
         if group is not None:

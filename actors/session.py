@@ -38,7 +38,7 @@ ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
 
 @dataclass(frozen=True)
 class Session:
-    """A connected Ray."""
+    """A connection to a running Ray."""
 
     address: str
     dashboard: str | None  # the address of its dashboard, if there is one
@@ -66,7 +66,7 @@ def check_alive() -> None:
 
 
 def lost() -> bool:
-    """Whether such a process has ended."""
+    """True if a process that Ray needs has ended."""
     try:
         check_alive()
     except RayLost:

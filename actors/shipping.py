@@ -74,7 +74,7 @@ def _classes(value: Any) -> tuple[Any, ...]:
 
 
 def _installed(module: ModuleType) -> bool:
-    """Whether the agents can import it: part of Python, of d5ray, or of an installed package."""
+    """True if the agents can import the module: part of Python, of d5ray, or of an installed package."""
     file = getattr(module, "__file__", None)
     if file is None or module.__name__.partition(".")[0] == "d5ray":
         return True

@@ -1,4 +1,4 @@
-"""How an agent's rows reach the aggregator: acknowledged batches, a bounded number under way."""
+"""Sink of an agent's rows to the aggregator: acknowledged batches, a bounded number under way."""
 
 from collections import deque
 from typing import Any
@@ -17,18 +17,23 @@ class AggregatorSink:
         self._pending: deque[Any] = deque()
 
     def samples(self, batch: Any) -> None:
+        """Send a batch of rows of the table `metrics`; waits while too many are under way."""
         self._sent(self._aggregator.append.remote(batch))
 
     def frames(self, batch: Any) -> None:
+        """Send a batch of frames for the live page; waits while too many are under way."""
         self._sent(self._aggregator.append_frames.remote(batch))
 
     def events(self, batch: Any) -> None:
+        """Send a batch of rows of the table `events`; waits while too many are under way."""
         self._sent(self._aggregator.append_events.remote(batch))
 
     def file(self, name: str, data: bytes) -> None:
+        """Send a file for the run's folder; waits while too many batches are under way."""
         self._sent(self._aggregator.keep_file.remote(name, data))
 
     def drain(self) -> None:
+        """Wait until the aggregator has acknowledged everything."""
         while self._pending:
             get([self._pending.popleft()], CALL_SECONDS, "keep the rows")
 

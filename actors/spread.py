@@ -220,14 +220,14 @@ class SpreadNetwork:
     # --------------------------------------------------------------------------------------------------
 
     def _check(self, inputs: Array, labels: Array | None = None) -> None:
-        """What an executor would refuse is refused here, and none of them ends."""
+        """Refuse here what an executor would refuse, so that none of them ends."""
         given = {self._whole.inputs: inputs} | ({} if labels is None else {self._whole.labels: labels})
         check_values(self._network, given)
         if not len(inputs):
             raise ConfigurationError("the batch has no samples: give at least one")
 
     def _asked(self, question: str, *given: Array) -> list[Any]:
-        """What all executors answer; arrays are sent to every node once."""
+        """The answers of all executors; arrays are sent to every node once."""
         references = tuple(ray.put(array) for array in given)
         return self._all(question, [references] * self.mesh.agents)
 
@@ -245,7 +245,7 @@ class SpreadNetwork:
             raise
 
     def _answers(self, calls: list[Any], question: str) -> list[Any]:
-        """What all have found. Of several errors the one that is not the loss of another executor."""
+        """The answers of all executors. Of several errors, the one that is not the loss of another."""
         answers, errors = [], dict[int, D5Error]()
         _, late = ray.wait(calls, num_returns=len(calls), timeout=self._seconds)
         for rank, call in enumerate(calls):

@@ -46,12 +46,12 @@ class Starter:
             raise self._error
 
     def release(self) -> None:
-        """Ray has ended."""
+        """Tell the starter that Ray has ended."""
         self._over.set()
 
     @property
     def under_way(self) -> bool:
-        """Whether a start that was interrupted has not come to its end yet."""
+        """True if a start that was interrupted has not ended yet."""
         return self._abandoned and not self._started.is_set()
 
     def settle(self) -> None:

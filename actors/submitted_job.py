@@ -8,7 +8,7 @@ VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray's job manager for the pro
 
 
 def submitted() -> bool:
-    """Whether this process is the program of a submitted job."""
+    """True if this process is the program of a submitted job."""
     return VARIABLE in os.environ
 
 

@@ -8,7 +8,7 @@ from d5ray.networks.executors.traces import Trace
 
 
 def traces_of(group: TrainingGroup) -> dict[int, Trace]:
-    """What each agent computed, by rank; its executor is a `TracedExecutor`."""
+    """The trace of each agent, by rank; its executor is a `TracedExecutor`."""
     return _asked(group, _trace)
 
 

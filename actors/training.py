@@ -62,7 +62,7 @@ class Training(ABC):
 
     @property
     def outcome(self) -> Outcome:
-        """How the training ended so far."""
+        """The outcome of the training so far."""
         return self._outcome
 
     @final
@@ -179,7 +179,7 @@ class Training(ABC):
         return steps - done
 
     def _warn_of_changes_behind(self, end: int) -> None:
-        """Say which planned changes of a hyperparameter a run of so many steps does not reach."""
+        """Say which planned changes of a hyperparameter a run of that many steps does not reach."""
         size, epochs = self.experiment.batch_size, self.built.epochs
         sizes = (size,) if isinstance(size, Schedule) else ()
         for schedule in (*self.experiment.optimizer.schedules, *sizes):
@@ -213,7 +213,7 @@ class Training(ABC):
         )
 
     def _last_row(self, verdict: str | None, rows: int, parameters_sha256: str | None) -> dict[str, Any]:
-        """The run's row when it has ended, with so many rows of samples."""
+        """The run's row when it has ended, with that many rows of samples."""
         return self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status)) | {
             "stop_reason": self._outcome.reason or None,
             "verdict": verdict,

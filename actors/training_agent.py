@@ -60,14 +60,16 @@ LINGER_SECONDS = 1e-4  # of a round without gradients, at least
 
 
 class Sink(Protocol):
-    """Where an agent's rows go."""
+    """The place where an agent's rows go."""
 
-    def samples(self, batch: Any) -> None: ...
+    def samples(self, batch: Any) -> None:
+        """Take a batch of rows of the table `metrics`."""
 
     def frames(self, batch: Any) -> None:
         """Rows of a frame in their compact form, see `d5ray.metrics.record.columns.expand`."""
 
-    def events(self, batch: Any) -> None: ...
+    def events(self, batch: Any) -> None:
+        """Take a batch of rows of the table `events`."""
 
     def file(self, name: str, data: bytes) -> None:
         """A file in the run's folder."""
@@ -78,7 +80,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Built:
-    """What an agent made of the experiment."""
+    """The sizes of an agent's training: its parameters, their bytes, and its epochs."""
 
     parameters: int
     parameter_bytes: int
@@ -92,7 +94,7 @@ class Built:
 
 @dataclass(frozen=True)
 class LateEntry:
-    """What an agent must know that joins others one-sidedly."""
+    """Everything that an agent must know that joins others one-sidedly."""
 
     group: Group
     step: int  # from which it goes on
@@ -104,7 +106,7 @@ class LateEntry:
 
 @dataclass(slots=True)
 class Progress:
-    """Where an agent is, for people who watch; the agent changes its own in place."""
+    """The step and state of an agent, for people who watch; the agent changes its own in place."""
 
     step: int
     epoch: int
@@ -372,7 +374,7 @@ class TrainingAgent:
 
     @property
     def _device(self) -> str:
-        """Where the parameters are, as communicators call it."""
+        """The communicators' name for the device with the parameters."""
         return str(getattr(self._executor.parameters, "device", "cpu"))
 
     def _enter(self, group: Group, topology: Topology) -> Communicator:
@@ -403,7 +405,7 @@ class TrainingAgent:
         self._around.bind(self._optimizer)
 
     def _start_at(self, step: int, agents: int, index: int) -> None:
-        """Go on with this step's share of the data, as the index-th of so many agents."""
+        """Go on with this step's share of the data, as the index-th of that many agents."""
         self._shards = replace(self._shards, agents=agents)
         self._loader.start(self._shards.draws(index, first_step=step))
         self._progress.step = step
@@ -566,7 +568,7 @@ class TrainingAgent:
         return Outcome("completed", progress.step, moment.stop_reason if progress.step < last else "")
 
     def _end_epoch(self, ends_run: bool) -> None:
-        """What follows an epoch's last step."""
+        """Do what follows an epoch's last step."""
         if self._evaluates and not (ends_run and self._optimizer.asynchronous):
             self._settle()
         self._around.happen(self._around.hooks.after_epoch)
@@ -578,7 +580,7 @@ class TrainingAgent:
         return Outcome("stopped", step, "stopped on request")
 
     def linger(self, rounds: int | None = None) -> None:
-        """Take part without gradients, at the pace of the steps, until `over`; so many rounds in a replay."""
+        """Take part without gradients, at the pace of the steps, until `over`; in a replay these rounds."""
         done, pace = 0, max(LINGER_SECONDS, self._step_seconds)
         with self._blaming("while it waited for the others' steps"):
             while done < rounds if rounds is not None else not self._over.wait(pace):
@@ -588,7 +590,7 @@ class TrainingAgent:
         self._record_links()
 
     def over(self) -> None:
-        """No agent trains any more."""
+        """Take notice that no agent trains any more."""
         self._over.set()
 
     def drain(self) -> None:
@@ -659,7 +661,7 @@ class TrainingAgent:
         self._stop.set()
 
     def lost(self, rank: int, agents: int, index: int) -> None:
-        """Another agent is gone for good; this one is the index-th of so many that are left."""
+        """Take notice that another agent is gone for good; index: this one's among the `agents` left."""
         if self._peers is not None:
             self._peers.lose(rank)
         if self.experiment.orphans == "taken_over":
@@ -671,21 +673,21 @@ class TrainingAgent:
         self._server.reroute(shard, address)
 
     def peer_address(self) -> Address:
-        """Where the other agents reach this one's window and mailbox."""
+        """The address at which other agents reach this one's window and mailbox."""
         assert isinstance(self._peers, RemotePeers)
         return self._peers.address
 
     def admit(self, rank: int, address: Address | None = None) -> None:
-        """Another agent was started again, or has come; in the real world it is to be found there."""
+        """Take notice of an agent that was started again, or has come; address: of its window, if real."""
         if self._peers is not None:
             self._peers.admit(rank, address)
 
     def readings(self) -> Readings:
-        """What there is to be seen of it besides its rows."""
+        """The readings of the agent besides its rows, for Ray's metrics."""
         return {(TRAINING, ""): float(self._trains)}
 
     def progress(self) -> Progress:
-        """Where the agent is now."""
+        """The agent's present step and state."""
         return copy.copy(self._progress)
 
     def rows(self) -> int:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from d5ray.errors import nearest
+from d5ray.names.deep500 import moved
 
 if TYPE_CHECKING:
     from ml_dtypes import bfloat16 as bfloat16
@@ -744,7 +745,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_NAMES[name]), name)
     if name.startswith("_"):
         raise AttributeError(name)
-    raise AttributeError(f"d5ray has no {name!r}: {nearest(name, _NAMES)}")
+    raise AttributeError(moved(name) or f"d5ray has no {name!r}: {nearest(name, _NAMES)}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What values a user may give: checks that say what was found and what is expected"""
+"""Checks of the values that a user gives; they say what was found and what is expected"""
 
 import math
 import os
@@ -20,7 +20,7 @@ LONGEST_SHOWN = 200  # characters of a value in an error
 def check_count(
     name: str, value: object, low: int = 1, high: int = LARGEST, *, of: str = "", other: str = ""
 ) -> None:
-    """Raise `ConfigurationError` unless value is a whole number, of Python or of NumPy, from low to high.
+    """Raise `ConfigurationError` unless value is an integer, of Python or of NumPy, from low to high.
 
     of: what it counts; other: what is allowed instead, such as "None for the whole vector".
 
@@ -65,7 +65,7 @@ def check_share(name: str, value: object) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether value is a finite number, of Python or of NumPy; booleans are none, nor integers beyond int64.
+    """True if value is a finite number of Python or NumPy; no boolean, and no integer beyond int64.
 
     >>> is_number(np.float32(0.5)), is_number(True), is_number(math.nan), is_number(2**200)
     (True, False, False, False)

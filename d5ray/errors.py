@@ -25,7 +25,7 @@ class AccessError(StorageError):
 
 
 class ValidationError(D5Error):
-    """What was checked is not what it should be; the message is the report."""
+    """A check that failed: the object is not what it should be, and the message is the report."""
 
 
 class OperatorError(D5Error):

@@ -48,7 +48,7 @@ ORPHANS = ("left_out", "taken_over")
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to train, on what, by which rule, by how many agents. Wrong values raise `ConfigurationError`.
+    """A training as data: model, data set, update rule, agents. Wrong values raise `ConfigurationError`.
 
     model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network: a module
                    of the framework's, a `Network`, or the path of an .onnx file, which is read at once
@@ -205,7 +205,7 @@ class Experiment:
         object.__setattr__(self, "agents", mesh.agents)
 
     def _check_policies_of_mesh(self) -> None:
-        """What a network that several agents hold together cannot do."""
+        """Raise `ConfigurationError` for what a network held by several agents cannot do."""
         if self.mesh is None or not self.mesh.shares_networks:
             return
         several = f"{self.mesh.stages} stages × {self.mesh.parts} parts hold a network together"
@@ -265,12 +265,12 @@ class Experiment:
 
     @property
     def later(self) -> dict[int, Late]:
-        """Who joins late, by rank."""
+        """The late agents, by rank."""
         return {late.agent: late for late in check_late(self.late, self.agents or 1)}
 
     @property
     def replicas(self) -> int:
-        """How many networks are trained: of a mesh its replicas, else one an agent."""
+        """The number of networks that are trained: of a mesh its replicas, else one an agent."""
         assert self.topology is not None
         return self.topology.agents
 
@@ -282,20 +282,20 @@ class Experiment:
 
     @property
     def make_executor(self) -> Callable[..., Executor]:
-        """What makes the executor on the agent."""
+        """The function that makes the executor on the agent."""
         assert not isinstance(self.executor, str)
         return self.executor
 
     @cached_property
     def settled(self) -> Settled | None:
-        """How the parameter servers work; None without any."""
+        """The resolved parameter servers; None without any."""
         if not self.rule.uses_server:
             return None
         return Settled.of(self.servers or Servers(), self.rule, self.optimizer).among(self.replicas)
 
     @property
     def meets(self) -> bool:
-        """Whether all agents stand at the same step when one has done it, and nothing is on its way."""
+        """True if all agents stand at the same step when one has done it, and no message is under way."""
         rule, settled = self.rule, self.settled
         if rule.asynchronous or rule.uses_peers or rule.shares_parameters:
             return False
@@ -347,7 +347,7 @@ class Experiment:
         return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
 
     def pace(self, rank: int) -> Pace:
-        """How slow this agent is."""
+        """The slowdown of this agent's computation."""
         return Pace(check_slownesses(self.slow, self.agents or 1), rank, self.seed)
 
     def load_dataset(self) -> Dataset:

@@ -28,7 +28,7 @@ TOLERANCE = 1e-5  # relative, for float32; float64 takes its square
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay came to. difference: ‖x − x_run‖ / ‖x_run‖, of the agent that differs most."""
+    """The result of a replay. difference: ‖x − x_run‖ / ‖x_run‖, of the agent that differs most."""
 
     run_id: str
     operations: int
@@ -38,7 +38,7 @@ class Replay:
 
     @property
     def agrees(self) -> bool:
-        """Whether the replay reached the run's parameters."""
+        """True if the replay reached the run's parameters."""
         return self.difference <= self.tolerance
 
 
@@ -122,13 +122,13 @@ def _check_membership(run: Run, events: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _calls(events: Iterable[Mapping[str, Any]]) -> list[int]:
-    """How many steps each call of `train` had."""
+    """The number of steps in each call of `train`."""
     calls = [event for event in events if event["name"] == "train" and event["rank"] == 0]
     return [json.loads(event["detail"])["steps"] for event in calls]
 
 
 def _difference(group: SimulatedGroup, expected: dict[int, np.ndarray[Any, Any]]) -> float:
-    """Of the agent that differs most; raises `ConfigurationError` for parameters that no agent can have."""
+    """The largest difference of any agent; raises `ConfigurationError` for parameters none can have."""
     differences = [0.0]
     for rank, kept in expected.items():
         found = group.agents[rank].flat_parameters() if rank < len(group.agents) else None

@@ -1,1 +1,1 @@
-"""What people look at: in the terminal and in a browser."""
+"""Dashboards: everything that people look at, in the terminal and in a browser"""

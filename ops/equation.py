@@ -13,7 +13,7 @@ from d5ray.operators.nodes.node_context import Site
 @final
 @dataclass(frozen=True)
 class Equation:
-    """terms: for each input a letter for each of its axes; output: those of the output."""
+    """An equation of Einsum: a letter for each axis of each input, and those of the output."""
 
     terms: tuple[str, ...]
     output: str

@@ -1,4 +1,4 @@
-"""Where the implementation of an operator is found: the catalogue's, or the user's own"""
+"""Look-up of the implementation of an operator: the catalogue's, or the user's own"""
 
 from collections.abc import Iterable
 from functools import cache
@@ -70,7 +70,7 @@ def _in_catalogue(framework: str, node: Node) -> bool:
 
 @cache
 def _table(framework: str) -> Any:
-    """By type; imports the framework."""
+    """The catalogue of a framework by type of operator; imports the framework."""
     if framework in ("numpy", "cupy"):
         return import_module("d5ray.ops.arrays").OPERATORS
     return import_module(f"d5ray.ops.{framework}").BUILDERS

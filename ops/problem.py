@@ -37,7 +37,7 @@ class Problem:
 
     @property
     def site(self) -> Site:
-        """Where the node stands: alone, all shapes known."""
+        """The context of the node: alone, all shapes known."""
         return Site(self.node, inputs=self.inputs, outputs=(self.output,) + (None,) * self.spare)
 
     @property
@@ -51,22 +51,22 @@ class Problem:
 
     @property
     def spare(self) -> int:
-        """How many outputs there are after the first."""
+        """The number of outputs after the first."""
         return len(self.node.outputs) - 1
 
     @property
     def flops(self) -> int:
-        """Of the pass that is measured, by the operator's definition, whatever an algorithm saves."""
+        """The floating-point operations of the measured pass, by the operator's definition."""
         return self.forward_flops * (1 if self.of == FORWARD else 1 + BACKWARD_FLOPS)
 
     @property
     def input_bytes(self) -> int:
-        """Of all inputs."""
+        """The bytes of all inputs."""
         return sum(each.bytes for each in self.inputs if each is not None)
 
     @property
     def moved_bytes(self) -> int:
-        """What must come from memory or go there at least, every tensor once a pass.
+        """The bytes that must come from memory or go there at least, every tensor once a pass.
 
         Forward: the inputs and the output. Backward: the output's gradient, the inputs and their gradients.
         """
@@ -76,7 +76,7 @@ class Problem:
 
     @property
     def intensity(self) -> float:
-        """FLOP a byte."""
+        """The arithmetic intensity in floating-point operations per byte."""
         return self.flops / self.moved_bytes
 
     @property
@@ -92,7 +92,7 @@ class Problem:
 
     @property
     def column_length(self) -> int:
-        """Of a convolution written as a product: channels × the filter's size."""
+        """The length of a column of a convolution written as a product: channels × the filter's size."""
         weights = self.inputs[1]
         assert weights is not None
         return math.prod(weights.sizes[1:])

@@ -14,7 +14,7 @@ from d5ray.ops.arrays.narrow import NARROW, cast_to
 
 @final
 class ReferredOp(CustomOp):
-    """What a framework has no function for is computed on arrays: NumPy's, or CuPy's on a GPU.
+    """An operator for which a framework has no function, on arrays: NumPy's, or CuPy's on a GPU.
 
     Tensors that only hold the numbers of a narrower type, such as int4, become arrays of that type, as the
     site knows it.
@@ -44,7 +44,7 @@ class ReferredOp(CustomOp):
         return self.operator.backward(xp, self.site, given, typed, made)
 
     def expected(self) -> list[TensorDescriptor | None]:
-        """What is known of the outputs."""
+        """The outputs' descriptors, None for those not known."""
         return [*self.site.outputs] or [None] * len(self.site.node.outputs)
 
     def _typed(self, inputs: Sequence[Array | None]) -> list[Array | None]:

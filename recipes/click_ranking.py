@@ -1,4 +1,4 @@
-"""Which advertisement is clicked: a factorization machine, two agents, sparse pushes to a sharded server
+"""Click ranking of advertisements: a factorization machine, two agents, sparse pushes to a sharded server
 
     d5ray run click_ranking        or        python -m d5ray.recipes.click_ranking
 
@@ -7,7 +7,7 @@ and the gradient of the others is zero: `NonZeroRows` pushes the touched ones al
 leaves a parameter whose gradient is zero as it is. Dense, a push would be 4 bytes for each of the 160,001
 parameters: 0.64 MB a step.
 
-The clicks are drawn from a hidden factorization machine, so no model can foretell them all. `criteo` reads
+The clicks are drawn from a hidden factorization machine, so no model can predict them all. `criteo` reads
 Criteo's own from $D5RAY_DATA/criteo, in a recipe of its own, since other data are another contest:
 
     from d5ray.recipes.click_ranking import BUCKETS, FIXED, METRICS, MUTABLE

@@ -1,4 +1,4 @@
-"""What compression gains on a slow network: gradients averaged as they are and compressed, over 100 Mbit/s.
+"""Compression's gain on a slow network: gradients averaged as they are and compressed, over 100 Mbit/s.
 
     d5ray run compressed_exchange        or        python -m d5ray.recipes.compressed_exchange
 

@@ -1,4 +1,4 @@
-"""Which of ten words was spoken: a small convolutional network on log-mel pictures, two agents, Adam
+"""Keyword spotting: a small convolutional network on log-mel pictures of ten words, two agents, Adam
 
     d5ray run keyword_spotting        or        python -m d5ray.recipes.keyword_spotting
 

@@ -1,4 +1,4 @@
-"""Which optimizer reaches the targets of several workloads soonest: a performance profile as AlgoPerf's.
+"""Optimizer comparison: who reaches several workloads' targets soonest, a performance profile as AlgoPerf's
 
     d5ray run optimizer_comparison        or        python -m d5ray.recipes.optimizer_comparison
     d5ray run optimizer_comparison --set "optimizers={'mine': 'AdamW(0.005)', 'Muon': 'Muon(0.02)'}"

@@ -1,4 +1,4 @@
-"""How training scales: simulated times to an accuracy over agents, algorithms, networks and stragglers.
+"""Scaling of training: simulated times to an accuracy over agents, algorithms, networks and stragglers.
 
     d5ray run scale_study        or        python -m d5ray.recipes.scale_study
     d5ray run scale_study --set 'agents=(8, 32)' --set "algorithms=('allreduce', 'ADPSGD')"

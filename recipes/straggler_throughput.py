@@ -1,4 +1,4 @@
-"""What one slow agent costs all: samples a second of synchronous and of asynchronous training, side by side.
+"""Cost of one slow agent for all: samples a second of synchronous and of asynchronous training, side by side.
 
     d5ray run straggler_throughput        or        python -m d5ray.recipes.straggler_throughput
 

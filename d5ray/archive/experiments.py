@@ -29,7 +29,7 @@ MOST_PICKLED_BYTES: Final = 2**28  # a larger one, which carries data, is kept o
 @final
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulated run was told besides its experiment."""
+    """The settings of a simulated run besides its experiment."""
 
     network: Links
     compute: ComputeTime
@@ -39,7 +39,7 @@ class Simulated:
 @final
 @dataclass(frozen=True)
 class Archived:
-    """What a run does again what it did: the experiment, and of a simulation what it was told besides."""
+    """Everything that repeating a run needs: the experiment, and of a simulation its other settings."""
 
     experiment: Experiment
     simulated: Simulated | None = None
@@ -57,20 +57,21 @@ class Kept:
 
     @property
     def sha256(self) -> str | None:
+        """The SHA-256 of the file that the experiment is read from, None where none is kept."""
         for name in (EXPERIMENT, PICKLED):
             if name in self.files:
                 return sha256_of(self.files[name])
         return None
 
     def keep(self, folder: Path) -> None:
-        """Write them into a run's folder; raises `StorageError`."""
+        """Write the files into a run's folder; raises `StorageError`."""
         if self.sha256 is not None:
             remember(self.sha256)
         keep(folder, self.files)
 
 
 def kept(archived: Archived, pickled: Callable[[], bytes], *, needed: bool = False) -> Kept:
-    """How a run keeps its experiment. pickled: makes the pickle of `archived`, if that must be.
+    """The files by which a run keeps its experiment. pickled: makes the pickle of `archived`, if needed.
 
     needed: however large it is.
     """
@@ -88,7 +89,7 @@ def kept(archived: Archived, pickled: Callable[[], bytes], *, needed: bool = Fal
 
 
 def read(run: Run, *, trust: bool = False) -> Archived | None:
-    """What the run keeps of its experiment; None where it keeps nothing.
+    """The experiment and settings that the run keeps; None where it keeps nothing.
 
     trust: read a pickle that comes from elsewhere, too, which runs the code in it. Raises
     `ConfigurationError` for one without it, and where the file is not the one of the run's row, or says

@@ -79,7 +79,7 @@ PLAIN_KINDS: Final = "biufc"  # of arrays: truth values and numbers
 @final
 @dataclasses.dataclass(frozen=True)
 class Serialized:
-    """text: JSON. arrays: those that it refers to, in NumPy's .npz format; None without any."""
+    """An experiment as JSON text, and the arrays that it refers to, as .npz; None without any."""
 
     text: bytes
     arrays: bytes | None
@@ -283,7 +283,7 @@ def _class_named(name: str) -> type:
 
 
 def _takes_its_fields(kind: Any) -> bool:
-    """Whether the class is made of its fields, by a constructor that checks them."""
+    """True if the class is made of its fields, by a constructor that checks them."""
     return hasattr(kind, "__dataclass_params__") and bool(kind.__dataclass_params__.init)
 
 

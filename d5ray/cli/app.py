@@ -40,5 +40,5 @@ for shown in (
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line `d5ray`; the entry point of the installed program."""
     finish(app)

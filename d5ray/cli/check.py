@@ -24,7 +24,7 @@ def check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Whether the folder of a run or series keeps the rules: complete, consistent, its verdict its rows'.
+    """Check that the folder of a run or series keeps the rules: complete, consistent, its verdict its rows'.
 
     Nothing in the folder is executed. Exit code 1: a rule is broken. It finds accidents and contradictions,
     not a careful liar.

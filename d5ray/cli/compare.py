@@ -20,7 +20,7 @@ def compare(
     tolerance: Annotated[float, typer.Option(help="Ratios this near to 1 are the same.")] = 0.02,
     json: Json = False,
 ) -> None:
-    """Which of two runs, or groups of runs, is better, metric by metric. Exit code 1: B is worse in one.
+    """Show which of two runs, or groups of runs, is better by each metric. Exit code 1: B is worse in one.
 
     Runs are paired in the order in which they started; fewer than six pairs decide nothing. A metric's own
     verdict is wrong for equal sides in at most 5 of 100 cases, and so is the exit code 1, which is of all

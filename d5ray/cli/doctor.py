@@ -15,7 +15,7 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """What is installed, what is missing for which feature, this machine, and whether Ray answers."""
+    """Show what is installed, what is missing for which feature, this machine, and if Ray answers."""
     from d5ray.dashboards.terminal import doctor, run_tables  # noqa: PLC0415
 
     report = doctor.examine(address)

@@ -18,5 +18,5 @@ def target(param: typer.CallbackParam, path: Path | None) -> Path | None:
 
 
 def _name(param: typer.CallbackParam) -> str:
-    """As the user types it: `--token-file`, or FILE of an argument."""
+    """An option as the user types it: `--token-file`, or FILE of an argument."""
     return param.opts[0] if param.opts[0].startswith("-") else str(param.metavar)

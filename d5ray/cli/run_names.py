@@ -1,4 +1,4 @@
-"""How commands name a run or series, and what is said of one that cannot be read"""
+"""The arguments that name a run or series, and the error for one that cannot be read"""
 
 import functools
 from collections.abc import Callable

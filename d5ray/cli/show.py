@@ -16,7 +16,7 @@ def show(
     ] = False,
     json: Json = False,
 ) -> None:
-    """A run's verdict, as it was given, and the parts of its steps; or what the runs of a series came to."""
+    """Show a run's verdict, as given, and the parts of its steps; or what the runs of a series came to."""
     from d5ray.dashboards.terminal import environments, run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series_shown  # noqa: PLC0415
     from d5ray.metrics.definitions.catalogue import Verdict  # noqa: PLC0415

@@ -118,7 +118,7 @@ def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int 
 
 
 def _found(name: str | None, token_file: Path | None, address: str | None) -> Asked:
-    """What is to be asked; raises `ConfigurationError` for what is not there."""
+    """The runs to be asked; raises `ConfigurationError` if they are not there."""
     if address is not None:
         from d5ray.actors.running import running  # noqa: PLC0415 (Ray, for those who need it)
 

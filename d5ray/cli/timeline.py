@@ -26,7 +26,7 @@ def timeline(
     ] = 500,
     json: Json = False,
 ) -> None:
-    """What every agent and server did when, and who waited for whom: a trace for ui.perfetto.dev."""
+    """Show when agents and servers did what, and who waited for whom: a trace for ui.perfetto.dev."""
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.timeline import writing  # noqa: PLC0415
     from d5ray.metrics.record.store import Run  # noqa: PLC0415

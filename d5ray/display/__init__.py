@@ -1,1 +1,1 @@
-"""How text reaches people: on a terminal, in a notebook, with nothing hidden in it"""
+"""Text for people: on a terminal, in a notebook, with nothing hidden in it"""

@@ -40,12 +40,12 @@ class Screen(Console):
         return super().render_str(one_line(text), **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What Rich makes of it, in which Rich's own controls alone are controls."""
+        """The segments that Rich makes of it, in which Rich's own controls alone are controls."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more: the rest is dropped, and the command's verdict stays its exit code."""
+        """Drop the rest, since nobody reads any more; the command's verdict stays its exit code."""
         self.quiet = True
         _drop()
 
@@ -80,11 +80,11 @@ class Table(RichTable):
         )
 
     def add_column(self, header: RenderableType = "", *rest: Any, **settings: Any) -> None:
-        """A column with its name."""
+        """Add a column with its name."""
         super().add_column(_cell(header), *rest, **settings)
 
     def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:
-        """A row of texts."""
+        """Add a row of texts."""
         super().add_row(*map(_cell, cells), **settings)
 
 
@@ -101,7 +101,7 @@ class Field(ProgressColumn):
         self._format = format
 
     def render(self, task: Task) -> Text:
-        """The text as it is now."""
+        """The field's text as it is now."""
         return styled(self._format.format(task=task))
 
 

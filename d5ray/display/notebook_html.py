@@ -17,7 +17,7 @@ class Html(str):
 
 
 def text(value: object) -> Html:
-    """Any value as text of a page.
+    """Any value as HTML, escaped.
 
     >>> text("<script>")
     '&lt;script&gt;'
@@ -77,6 +77,6 @@ def word(verdict: str | None, shown_as: str = "") -> Html:
 
 
 def block(*parts: Html) -> str:
-    """All of it, one below the other."""
+    """Parts of a page, one below the other."""
     inner = "".join(parts)
     return f'<div style="font-family:system-ui,Helvetica,Arial,sans-serif;font-size:13px">{inner}</div>'

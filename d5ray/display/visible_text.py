@@ -1,4 +1,4 @@
-"""Text of others as it is stored: what a terminal or a page would obey, or hide, is shown in its place"""
+"""Visible text: what a terminal or a page would obey, or hide, is shown in its place"""
 
 import unicodedata
 
@@ -17,7 +17,7 @@ def one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The same of a text over several lines, whose line ends and tabs are kept.
+    """A text over several lines with control characters made visible, but for line ends and tabs.
 
     >>> print(visible("first\\n\\tsecond\\rthird"))
     first

@@ -1,4 +1,4 @@
-"""What becomes of a model's state that no gradient trains, such as BatchNorm's running statistics"""
+"""Policies for buffers, a model's state that no gradient trains, such as BatchNorm's running statistics"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class Untrained(ABC):
         """Make the state what is evaluated. All agents call it, before an evaluation and at the end.
 
         untrained: flat array (m,) of a floating type, of the executor; m may be 0. counters: its arrays of
-        whole numbers and truth values, such as how many batches a running mean has seen.
+        integers and booleans, such as how many batches a running mean has seen.
         """
 
 
@@ -32,7 +32,7 @@ class Kept(Untrained):
 @final
 @dataclass(frozen=True)
 class Averaged(Untrained):
-    """Everyone gets the mean of all agents' statistics; counters are those of rank 0, which has every batch.
+    """Synchronized buffers: the mean of all agents' statistics; counters are rank 0's, which has every batch.
 
     A mean of running means is the running mean of all samples where the agents' batches are of one size. A
     mean of running variances lacks the variance of the agents' means about their common one.
@@ -48,7 +48,7 @@ class Averaged(Untrained):
 @final
 @dataclass(frozen=True)
 class FromRankZero(Untrained):
-    """Everyone gets rank 0's, as `DistributedDataParallel` does it."""
+    """Buffers of rank 0 for everyone, as `DistributedDataParallel` does it."""
 
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
         if len(untrained):

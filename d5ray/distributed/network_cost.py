@@ -60,7 +60,7 @@ def fit(payload_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float
 
 
 def measure(communication: Communicator) -> list[tuple[int, float]]:
-    """For each of `SIZES` the median seconds in which two members send each other so many bytes at once."""
+    """The median seconds in which two members send each other messages of each of `SIZES` at once."""
     other = 1 - communication.rank
     times: list[tuple[int, float]] = []
     for size in SIZES:
@@ -100,7 +100,7 @@ def keep(networks: Iterable[Network]) -> None:
 
 
 def known(hosts: Iterable[str]) -> dict[str, Network]:
-    """What `d5ray doctor --network` measured between these hosts, by backend."""
+    """Latency and bandwidth between these hosts, by backend, as `d5ray doctor --network` measured them."""
     wanted = _key(hosts, "")
     rows = [row for key, row in _read().items() if key.startswith(wanted)]
     return {row["backend"]: Network(**{**row, "hosts": tuple(row["hosts"])}) for row in rows}

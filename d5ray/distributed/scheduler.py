@@ -1,4 +1,4 @@
-"""What happens side by side, and what time it is: threads of this machine, or tasks on a virtual clock"""
+"""Schedulers: tasks side by side and their clock, as threads of this machine or on virtual time"""
 
 import threading
 import time
@@ -9,23 +9,23 @@ from typing import Any, Protocol, final
 
 
 class Event(Protocol):
-    """Something that happens once."""
+    """A thing that happens once, and that others wait for."""
 
     def set(self) -> None:
-        """It has happened."""
+        """Let it have happened: whoever waits goes on."""
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """True once `set` has been called."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has happened, so many seconds at most; whether it has."""
+        """Wait until it has happened, for these seconds at most; True if it has."""
 
 
 class Queue(Protocol):
-    """First in, first out."""
+    """A queue: first in, first out."""
 
     def put(self, item: Any) -> None:
-        """Append an item."""
+        """Append an item to the queue."""
 
     def get(self) -> Any:
         """Take the first item, waiting until there is one."""
@@ -40,7 +40,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def epoch(self) -> int:
-        """When the clock was at 0, in ns of Unix time."""
+        """The time at which the clock was at 0, in ns of Unix time."""
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:

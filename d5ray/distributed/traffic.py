@@ -1,11 +1,11 @@
-"""What an agent sent and received, counted"""
+"""Traffic: the counts of what an agent sent and received"""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Traffic:
-    """What this member sent and received since the start, its sub-groups' share included.
+    """Bytes, messages and rounds that this member sent and received since the start, sub-groups included.
 
     Bytes are payload as it travels, without the transport's headers. With the latency α and the time per
     byte β of a network, α · rounds + β · bytes_received predicts the time.

@@ -1,4 +1,4 @@
-"""What an agent reaches of the world around it: the time, the other agents, and how fast it computes"""
+"""World: the time, the other agents, and the speed of computing, as an agent reaches them"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from d5ray.training.stragglers import Pace
 
 @dataclass(frozen=True)
 class Directory:
-    """Where the parameter servers are: the root's shards, then those of each group."""
+    """The addresses of the parameter servers: the root's shards, then those of each group."""
 
     secret: Secret
     root: tuple[Address, ...]

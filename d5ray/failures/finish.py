@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and one line for whatever went wrong"""
+"""The end of a command: its exit code, and one line for whatever went wrong"""
 
 import atexit
 import contextlib

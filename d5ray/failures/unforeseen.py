@@ -1,4 +1,4 @@
-"""What nobody foresaw: a sentence for people, and the traceback in a file for those who mend it"""
+"""Errors that nobody foresaw: a sentence for people, and the traceback in a file for those who mend it"""
 
 import contextlib
 import errno
@@ -22,12 +22,12 @@ _PACKAGES = (str(Path(__file__).parents[1]), "site-packages")  # in which no use
 
 
 def foreseen(error: BaseException) -> bool:
-    """Whether an error says itself what was found, expected, and what to do, or is the user's own wish."""
+    """True if an error says by itself what was found, expected and to do, or is the user's own wish."""
     return isinstance(error, (D5Error, KeyboardInterrupt))
 
 
 def sentence(error: BaseException) -> str:
-    """What happened, on one line, and what to do about it where that is known.
+    """The error on one line, with the remedy where one is known.
 
     >>> sentence(KeyError("pairs"))
     "KeyError: 'pairs'"

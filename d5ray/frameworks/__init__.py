@@ -14,7 +14,7 @@ FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy")
 
 
 def executor_by_name(name: str) -> "Callable[..., Executor]":
-    """What makes the executor of a model for agents under this framework. Imports no framework.
+    """The function that makes a model's executor for agents under this framework. Imports no framework.
 
     Raises `ConfigurationError` with the nearest name if there is no such framework.
     """
@@ -25,7 +25,7 @@ def executor_by_name(name: str) -> "Callable[..., Executor]":
 
 
 def piece_executor_by_name(name: str) -> "Callable[..., PieceExecutor]":
-    """What makes the executor of pieces under this framework, its `from_pieces`.
+    """The function that makes the executor of pieces under this framework, its `from_pieces`.
 
     Imports no framework. Raises `ConfigurationError` with the nearest name if there is no such framework.
     """

@@ -41,7 +41,7 @@ def host_view(array: Any) -> Flat:
 
 
 def on_device(array: Any) -> bool:
-    """Whether this is an array of CuPy or PyTorch outside host memory."""
+    """True if this is an array of CuPy or PyTorch outside host memory."""
     if isinstance(array, np.ndarray):
         return False
     if _is_tensor(type(array)):  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def host_copy(array: Any) -> Flat:
 
 @cache
 def _is_tensor(kind: type) -> bool:
-    """Whether it is PyTorch's, which need not be imported for that."""
+    """True if the class is PyTorch's tensor; PyTorch need not be imported for that."""
     return any(base.__module__.partition(".")[0] == "torch" for base in kind.__mro__) and hasattr(
         kind, "data_ptr"
     )

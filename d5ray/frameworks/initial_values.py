@@ -30,14 +30,14 @@ def network_by_name(
 def labelled_network(
     model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, loss: Loss, *, seed: int
 ) -> LabelledNetwork:
-    """What agents train of a model: a name of the catalogue, a Network, or the path of an ONNX file."""
+    """The network with its loss that agents train: of a name of the catalogue, a Network, or an ONNX file."""
     return labelled(_network(model, options, sample_shape, classes, seed), loss, sample_shape)
 
 
 def trainable_network(
     model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, loss: Loss, *, seed: int
 ) -> LabelledNetwork:
-    """The same, also of a class or function that gives a module of PyTorch or a Keras model, or of one.
+    """The network with its loss that agents train, also of a class, function or module of PyTorch or Keras.
 
     It is the network as the model trains, with the parameters that it has; what a class or function of
     PyTorch's makes begins as the plain executor's would with this seed. What is a Network can be cut, split

@@ -30,15 +30,32 @@ class Bindable(Protocol):
     on_gradient: Callable[[str], None] | None
 
     @property
-    def trained(self) -> tuple[str, ...]: ...
-    def fetch(self, name: str) -> Array | None: ...
-    def inference(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
-    def inference_and_backprop(self, inputs: Mapping[str, Array], loss: str = ...) -> dict[str, Array]: ...
-    def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None: ...
-    def bind_state(self, state: Mapping[str, Any]) -> None: ...
-    def draw_from(self, seed: int) -> None: ...
-    def passes(self) -> int: ...
-    def go_on_from(self, passes: int) -> None: ...
+    def trained(self) -> tuple[str, ...]:
+        """The names of the parameters that are trained, in the network's order."""
+
+    def fetch(self, name: str) -> Array | None:
+        """A copy of the tensor's value, None where it has none."""
+
+    def inference(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The network's outputs by name, for these inputs by name."""
+
+    def inference_and_backprop(self, inputs: Mapping[str, Array], loss: str = ...) -> dict[str, Array]:
+        """The outputs by name, with the gradients of the loss left in the bound arrays."""
+
+    def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
+        """Use these arrays for the parameters, and leave their gradients in those, by name."""
+
+    def bind_state(self, state: Mapping[str, Any]) -> None:
+        """Use these arrays for the state, and write the next one into them."""
+
+    def draw_from(self, seed: int) -> None:
+        """Draw random numbers from this seed from now on."""
+
+    def passes(self) -> int:
+        """The number of passes whose random numbers were drawn since the seed was given."""
+
+    def go_on_from(self, passes: int) -> None:
+        """Draw as if this many passes had been made since the seed was given."""
 
 
 @final
@@ -81,7 +98,7 @@ class LabelledExecutor(Executor):
         return float(outputs[own.loss].reshape(()))
 
     def _announcing(self, given: Mapping[str, Array], on_ready: OnReady) -> tuple[dict[str, Array], int]:
-        """The same pass, each gradient being reported when it is there; with the time spent in on_ready."""
+        """A training pass that reports each gradient when it is there; with the time spent in on_ready."""
         announcer = self._announcer(on_ready)
         places = {slot.name: place for place, slot in enumerate(self.slots)}
         self.inner.on_gradient = lambda name: announcer.arrived(places[name])
@@ -147,7 +164,7 @@ def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> Labell
 
 
 def samples_at_once(inputs: Array, labels: Array) -> int:
-    """How many samples are evaluated at a time, so that what is made of them fits the memory."""
+    """The number of samples evaluated at a time, so that what is made of them fits the memory."""
     by_labels = EVALUATION_BATCH * len(labels) // max(1, labels.size)
     by_bytes = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
     return max(1, min(by_labels, by_bytes))

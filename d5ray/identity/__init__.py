@@ -1,1 +1,1 @@
-"""What identifies a part of an experiment: its canonical description and hash, its sources, its names."""
+"""The identity of an experiment's parts: canonical description and hash, sources, names"""

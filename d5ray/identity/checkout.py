@@ -19,7 +19,7 @@ def benchmarks() -> Path | None:
 
 
 def is_benchmark(module: str) -> bool:
-    """Whether a loaded module of this name is of d5ray's benchmarks, and no user's folder of that name."""
+    """True if a loaded module of this name is of d5ray's benchmarks, and no user's folder of that name."""
     folder = benchmarks()
     if folder is None or module.partition(".")[0] != PACKAGE:
         return False

@@ -26,17 +26,17 @@ def _first_names() -> dict[str, str]:
 
 
 def first_name(module: str) -> str:
-    """What runs knew a module as, before it moved: its name in descriptions and hashes."""
+    """The name of a module before it moved, by which runs knew it: in descriptions and hashes."""
     return _first_names().get(module, module)
 
 
 def name_now(module: str) -> str:
-    """Where a module is that a run names."""
+    """The present name of a module that a run names."""
     return moved().get(module, module)
 
 
 def unpickled(data: bytes) -> Any:
-    """What was pickled, also by a version whose modules stood elsewhere. A pickle is a program: it is run."""
+    """The pickled object, also where modules stood elsewhere then. A pickle is a program: it is run."""
     return _Unpickler(BytesIO(data)).load()
 
 

@@ -19,14 +19,14 @@ Code = type | types.FunctionType
 
 @dataclass
 class Told:
-    """texts: the sources, in the order in which they are met; values: the data they use, by where."""
+    """The sources of a class or function, in the order in which they are met, and the data they use."""
 
     texts: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
 
 
 def is_own(thing: Any) -> bool:
-    """Whether a class or function is the user's own: neither d5ray's, nor Python's, nor an installed one's.
+    """True if a class or function is the user's: neither d5ray's, nor Python's, nor an installed package's.
 
     A shipped recipe counts as the user's, as a benchmark does: the same file runs as a program and as a
     module.
@@ -58,7 +58,7 @@ def told(thing: Code) -> Told | None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether this is data: a number, a text, or a container of such."""
+    """True if the value is data: a number, a text, or a container of such."""
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -89,7 +89,7 @@ def _tell(thing: Code, found: Told, seen: set[int]) -> None:
 
 
 def _follows(thing: Code, other: Any) -> bool:
-    """Whether the other one's source belongs to that of `thing`: what recipes share is d5ray's own."""
+    """True if the other one's source belongs to that of `thing`: what recipes share is d5ray's own."""
     if not is_own(other):
         return False
     module = other.__module__
@@ -116,7 +116,7 @@ def _named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _kept(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function closes over, and its defaults."""
+    """The names and values that a function closes over, and its defaults."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
             yield from ((name, value) for value in _contents(cell))
@@ -126,7 +126,7 @@ def _kept(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _contents(cell: types.CellType) -> tuple[Any, ...]:
-    """What a cell holds; one of a function that is still being defined is empty."""
+    """The contents of a cell; one of a function that is still being defined is empty."""
     try:
         return (cell.cell_contents,)
     except ValueError:
@@ -147,7 +147,7 @@ def _installed(file: str) -> bool:
 
 @cache
 def _folders() -> tuple[Path, ...]:
-    """Where installed packages and Python's own modules are."""
+    """The folders of installed packages and Python's own modules."""
     known = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     known += [*site.getsitepackages(), site.getusersitepackages()]
     return tuple(Path(folder).resolve() for folder in known if folder)

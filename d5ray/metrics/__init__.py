@@ -1,1 +1,1 @@
-"""What is measured: definitions, statistics, verdicts, the record of runs, probes, queries, views, exports"""
+"""Metrics: definitions, statistics, verdicts, the record of runs, probes, queries, views, exports"""

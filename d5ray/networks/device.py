@@ -1,4 +1,4 @@
-"""Where a network runs: a processor or a graphics processor, as data."""
+"""Devices that a network runs on: a processor or a graphics processor, as data."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class BestDevice:
     """The first graphics processor that the agent sees, or the processor where it sees none."""
 
     def chosen(self, gpus: int) -> CPUDevice | GPUDevice:
-        """The device, on a node with so many graphics processors.
+        """The device, on a node with that many graphics processors.
 
         >>> BestDevice().chosen(gpus=0), BestDevice().chosen(gpus=2)
         (CPUDevice(), GPUDevice(index=0))

@@ -1,4 +1,4 @@
-"""What sets networks apart: the first node that differs, in structure or values, with error norms"""
+"""Differences of networks: the first node that differs, in structure or values, with error norms"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class StructuralDifference:
 @final
 @dataclass(frozen=True)
 class TensorDifference:
-    """How far a tensor of one run is from that of another.
+    """The difference between a tensor of one run and that of another.
 
     node: what makes it, None for what comes from outside. norms: None where the tensors cannot be subtracted,
     and why says what is between them.
@@ -50,6 +50,7 @@ class TensorDifference:
 
     @property
     def passed(self) -> bool:
+        """True if the tensors can be subtracted and differ by no more than rounding."""
         return self.norms is not None and self.norms.passed
 
     def __str__(self) -> str:
@@ -77,7 +78,7 @@ class Comparison:
 
 
 def structural_difference(first: Network, second: Network) -> StructuralDifference | None:
-    """Where two networks part, whatever their nodes and tensors are called; None where they compute the same.
+    """The first node where two networks part, whatever their names are; None if they compute the same.
 
     Values of parameters and state do not count, those of constants do.
     """
@@ -108,7 +109,7 @@ def structural_difference(first: Network, second: Network) -> StructuralDifferen
 
 
 def same_structure(first: Network, second: Network) -> bool:
-    """Whether two networks compute the same of the same inputs, parameters and state."""
+    """True if two networks compute the same from the same inputs, parameters and state."""
     return structural_difference(first, second) is None
 
 
@@ -120,7 +121,7 @@ def compare_values(
     other: Network | None = None,
     tolerance: float | None = None,
 ) -> Comparison:
-    """How far the tensors of one run are from those of another, node by node.
+    """The differences between the tensors of one run and those of another, node by node.
 
     found, expected: tensors by name, such as all that two executors computed; those that only one has are
     left out. other: the network of which `expected` are, where it is another: tensors are then paired by

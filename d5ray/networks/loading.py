@@ -1,4 +1,4 @@
-"""What stands for a network: a Network itself, or an ONNX file"""
+"""Forms in which a network is given: a Network itself, or an ONNX file"""
 
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,7 +11,7 @@ SUFFIX = ".onnx"
 
 
 def is_path(model: object) -> bool:
-    """Whether this is the path of an ONNX file.
+    """True if this is the path of an ONNX file.
 
     >>> is_path("lenet"), is_path("models/lenet.onnx")
     (False, True)

@@ -34,7 +34,7 @@ MOST_DRAWN = 500  # nodes, in a notebook, without being asked
 
 
 class Holder(Protocol):
-    """What holds values of a network's tensors that are newer than the network's own."""
+    """An object that holds values of a network's tensors newer than the network's own."""
 
     def fetch(self, name: str) -> Array | None:
         """The value of a tensor, None where it holds none."""
@@ -124,40 +124,43 @@ class Network:
 
     @property
     def graph(self) -> Graph:
-        """All there is at once, as data that does not change."""
+        """The whole network at once, as data that does not change."""
         return self._settled()
 
     @property
     def name(self) -> str:
+        """The network's name, which ONNX files and error messages show."""
         return self._graph.name
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """In an order in which each follows those it reads from."""
+        """The nodes, in an order in which each follows those it reads from."""
         return self._graph.nodes
 
     @property
     def inputs(self) -> Mapping[str, TensorDescriptor]:
+        """The types and shapes of the tensors that come from outside, by name; read-only."""
         return MappingProxyType(self._graph.inputs)
 
     @property
     def outputs(self) -> Mapping[str, TensorDescriptor]:
+        """The types and shapes of the network's outputs, by name, but for those whose type is unknown."""
         known = self.descriptors
         return MappingProxyType({name: known[name] for name in self._graph.outputs if name in known})
 
     @property
     def parameters(self) -> Mapping[str, Array]:
-        """What is trained, by name."""
+        """The values that are trained, by name."""
         return MappingProxyType(self._graph.parameters)
 
     @property
     def constants(self) -> Mapping[str, Array]:
-        """What is not trained and never changes, by name."""
+        """The values that are not trained and never change, by name."""
         return MappingProxyType(self._graph.constants)
 
     @property
     def state(self) -> Mapping[str, str]:
-        """Of every tensor that a training step replaces, the output of a node that takes its place."""
+        """The state by name, with the output of a node that takes its place in a training step."""
         return MappingProxyType(state_of(self._graph))
 
     @property
@@ -194,7 +197,7 @@ class Network:
     def site(
         self, node: Node | str, evaluating: bool = False, random: Any = None, collectives: Any = None
     ) -> Site:
-        """Where a node stands, as an executor hands it to an implementation."""
+        """The context of a node, as an executor hands it to an implementation."""
         at = inference.site(self._own(node), self._graph.constants, self.descriptors)
         return dataclasses.replace(at, evaluating=evaluating, random=random, collectives=collectives)
 
@@ -240,7 +243,7 @@ class Network:
 
     @contextmanager
     def changes(self) -> Iterator["Network"]:
-        """Several changes as one: checked at the end, all undone where that fails or anything is raised."""
+        """A context for several changes as one: checked at its end, all undone if that or anything fails."""
         if self._pending is not None:
             yield self
             return
@@ -255,7 +258,7 @@ class Network:
             self._pending = None
 
     def add_input(self, name: str, descriptor: TensorDescriptor) -> str:
-        """What the network is given from outside in every call. The name is given back."""
+        """Add a tensor that the network is given from outside in every call; gives its name back."""
         self._change(name, inputs={**self._graph.inputs, name: descriptor})
         return name
 

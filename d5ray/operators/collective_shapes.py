@@ -1,4 +1,4 @@
-"""What the nodes of a split network make of their inputs: types and shapes"""
+"""Types and shapes of the outputs of a split network's nodes"""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Described = tuple[TensorDescriptor | None]
 
 
 def unchanged(site: Site) -> Described:
-    """Of the type and shape of what is read."""
+    """The type and shape of the input."""
     return (site.inputs[0],)
 
 
@@ -29,7 +29,7 @@ def divided(site: Site) -> Described:
 
 
 def part_size(size: Dimension, parts: int, blocks: int = 1) -> Dimension:
-    """Of a whole axis, that of a part; an open one has a name that says so.
+    """The size of a part's axis, from that of the whole; an open one has a name that says so.
 
     >>> part_size(12, 3), part_size("batch", 3)
     (4, 'batch/3')
@@ -43,7 +43,7 @@ def part_size(size: Dimension, parts: int, blocks: int = 1) -> Dimension:
 
 
 def whole_size(size: Dimension, parts: int) -> Dimension:
-    """Of a part's axis, that of the whole.
+    """The size of the whole's axis, from that of a part.
 
     >>> whole_size(4, 3), whole_size("batch/3", 3)
     (12, 'batch')

@@ -18,14 +18,19 @@ EXCHANGING = (ALL_REDUCE, ALL_REDUCE_GRADIENT, ALL_GATHER, SCATTER, REDUCE_SCATT
 
 
 class Exchanging(Protocol):
-    """What is asked of a communicator; see `d5ray.distributed.communicators.communicator.Communicator`."""
+    """The part of a `Communicator` (`d5ray.distributed.communicators.communicator`) that operators need."""
 
     rank: int
     size: int
 
-    def allreduce(self, array: Any, operation: str = "sum") -> None: ...
-    def all_gather(self, array: Any) -> None: ...
-    def reduce_scatter(self, array: Any, operation: str = "sum") -> slice: ...
+    def allreduce(self, array: Any, operation: str = "sum") -> None:
+        """Replace the array by the sum, mean, least or greatest over the group."""
+
+    def all_gather(self, array: Any) -> None:
+        """Complete the array, of which every member has its own part."""
+
+    def reduce_scatter(self, array: Any, operation: str = "sum") -> slice:
+        """Reduce the array over the group; only the own part, where the slice says, holds the result."""
 
 
 @final

@@ -35,7 +35,7 @@ PACKAGES = {
 
 
 def not_installed(name: str) -> str:
-    """What lacks, and how to get it; empty where the framework is there. It is not imported."""
+    """The package that lacks, and how to get it; empty if the framework is there. It is not imported."""
     if importlib.util.find_spec(name) is None:
         return f"{name} is not installed: {PACKAGES[name]}"
     return ""
@@ -53,26 +53,26 @@ class Framework(ABC):
     @classmethod
     @abstractmethod
     def of(cls, arrays: Sequence[Tensor]) -> "Framework":
-        """Where these arrays are."""
+        """The framework and device of these arrays."""
 
     @classmethod
     @abstractmethod
     def on(cls, device: str) -> "Framework":
-        """On 'cpu' or 'cuda'. Raises `ConfigurationError` where that is not there."""
+        """The framework on 'cpu' or 'cuda'. Raises `ConfigurationError` if that is not there."""
 
     @property
     @abstractmethod
     def version(self) -> str:
-        """Of the installed framework."""
+        """The version of the installed framework."""
 
     @property
     @abstractmethod
     def threads(self) -> int:
-        """How many an operator may take; 1 on a GPU."""
+        """The number of threads that an operator may take; 1 on a GPU."""
 
     @abstractmethod
     def use_threads(self, count: int) -> None:
-        """Let operators on a CPU take so many; asked for before anything was computed."""
+        """Let operators on a CPU take that many; asked for before anything was computed."""
 
     @abstractmethod
     def copying(self, source: Tensor) -> Call:
@@ -152,7 +152,7 @@ def class_named(name: str) -> type[Framework]:
 
 
 def as_tuple(outputs: Any) -> tuple[Tensor, ...]:
-    """One array or several, as several."""
+    """The result of a call as a tuple, whether it is one array or several."""
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 

@@ -1,4 +1,4 @@
-"""What a loss is: what turns a network's output and its targets into one number"""
+"""Loss: turns a network's output and its targets into one number"""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,7 +28,7 @@ class Loss(ABC):
 
     @abstractmethod
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
-        """Raise `ConfigurationError` if a network's output (batch, ...) does not fit so many classes."""
+        """Raise `ConfigurationError` if a network's output (batch, ...) does not fit that many classes."""
 
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
         """The loss in NumPy: the reference."""

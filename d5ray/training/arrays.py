@@ -20,7 +20,7 @@ def zeros_like(array: Any) -> Any:
 
 
 def is_floating(array: Any) -> bool:
-    """Whether the array's elements are floating or complex numbers, so that it can be divided in place.
+    """True if the array's elements are floating or complex numbers, so that it can be divided in place.
 
     >>> import numpy
     >>> is_floating(numpy.array([1.0])), is_floating(numpy.array([1]))
@@ -62,7 +62,7 @@ def like(array: Any, values: Any) -> Any:
 
 
 def fuses(array: Any) -> bool:
-    """Whether what stands below is done in one pass over memory, without another array between.
+    """True if this module's functions go over such an array once, without another array in between.
 
     >>> import numpy
     >>> fuses(numpy.zeros(1))
@@ -140,7 +140,7 @@ def library_of(array: Any) -> Any:
 
 
 def in_host_memory(array: Any) -> bool:
-    """Whether the array lies in memory of the CPU.
+    """True if the array lies in memory of the CPU.
 
     >>> import numpy
     >>> in_host_memory(numpy.zeros(1))
@@ -219,7 +219,7 @@ def clipped(array: Any, limit: float) -> Any:
 
 
 def is_finite(array: Any) -> bool:
-    """Whether no element is NaN or infinite.
+    """True if no element is NaN or infinite.
 
     >>> import numpy
     >>> is_finite(numpy.array([1.0, numpy.inf]))

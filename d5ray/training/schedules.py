@@ -117,7 +117,7 @@ class Polynomial(Schedule):
 @final
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """From peak / `start_divisor` to peak in `rise` of the length, then down to that start / `final_divisor`
+    """A cycle: peak / `start_divisor` to peak in `rise` of the length, then to the start / `final_divisor`
 
     Both ways are half a cosine (Smith and Topin, arXiv:1708.07120, as in PyTorch). By steps, unless the unit
     says otherwise.
@@ -152,7 +152,7 @@ class OneCycle(Schedule):
 @final
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """In a straight line from `start` to what follows: a number, or a schedule that goes on from there
+    """A straight line from `start` to what follows: a number, or a schedule that goes on from there
 
     t / length of the way at time t; `after` counts its own time from the beginning of the run, as warm-ups of
     large batches do (Goyal et al., arXiv:1706.02677).
@@ -239,7 +239,7 @@ class Computed(Schedule):
 
 
 def never(schedule: Schedule, steps: int, epochs: int) -> tuple[int, ...]:
-    """The planned changes that a run of so many steps, in so many epochs, does not reach."""
+    """The planned changes that a run of that many steps, in that many epochs, does not reach."""
     return tuple(time for time in schedule.changes if time > (epochs if schedule.unit == "epoch" else steps))
 
 

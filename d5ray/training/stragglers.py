@@ -1,4 +1,4 @@
-"""How much longer than others an agent computes: stragglers by plan, on real machines and simulated ones"""
+"""Stragglers by plan: how much longer than others an agent computes, on real machines and simulated ones"""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ class Slowness(ABC):
 @final
 @dataclass(frozen=True)
 class Slowdown(Slowness):
-    """One agent computes `factor` times as long as it would."""
+    """A straggler: one agent that computes `factor` times as long as it would."""
 
     agent: int
     factor: float
@@ -80,7 +80,7 @@ class HeavyTailedSlowdown(Slowness):
 
 @final
 class Pace:
-    """One agent's slownesses together; its draws are its own, and the same for equal seeds."""
+    """The delays of one agent together; its draws are its own, and the same for equal seeds."""
 
     def __init__(self, slownesses: Iterable[Slowness], rank: int, seed: int) -> None:
         self._own = [slow for slow in slownesses if slow.agent in (None, rank)]
@@ -95,7 +95,7 @@ class Pace:
 
 
 def check_slownesses(given: object, agents: int) -> tuple[Slowness, ...]:
-    """What is slow, as a tuple; raises `ConfigurationError` for a stranger, or an agent that is not there."""
+    """The stragglers as a tuple. Raises `ConfigurationError` for a stranger, or an agent that is not."""
     listed = (given,) if isinstance(given, Slowness) else given
     if not isinstance(listed, (tuple, list)):
         raise ConfigurationError(

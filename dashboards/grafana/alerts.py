@@ -1,4 +1,4 @@
-"""What Prometheus tells of by itself: a run that stands still, came to NaN, lost a peer; and its settings"""
+"""Alerts of Prometheus: a run that stands still, came to NaN, lost a peer; and its settings"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ OF_RUN, OF_AGENT = "run, recipe", "run, recipe, rank"
 
 @dataclass(frozen=True)
 class Alert:
-    """When it fires: a query that gives series, for so long. summary, advice: with labels in {{…}}."""
+    """An alert: it fires when the query gives series for so long. summary, advice: with labels in {{…}}."""
 
     name: str
     query: str

@@ -1,4 +1,4 @@
-"""What a chart and a dashboard of Grafana are, as data; and the charts that several dashboards have"""
+"""Charts and dashboards of Grafana as data; and the charts that several dashboards have"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel.
+    """One panel of a dashboard of Grafana.
 
     axis         what stands at the axis, with the unit in words; unit: Grafana's name of it
     names        patterns of the series' names, in the order of their colours
@@ -68,7 +68,7 @@ def per_step(labels: str, metric: m.Mirrored, where: str, *, only: str = "") -> 
 
 
 def phases(where: str) -> Chart:
-    """Where the time of a step goes."""
+    """A chart of the phases of a step."""
     of_phases = rate("run, phase", m.PHASE_SECONDS, where)
     share = f"{of_phases} / on (run) group_left {rate('run', m.STEPS, where)}"
     return Chart(
@@ -84,7 +84,7 @@ def phases(where: str) -> Chart:
 
 
 def exchanged(where: str) -> Chart:
-    """Bytes in both directions."""
+    """A chart of the bytes in both directions."""
     return Chart(
         "Bytes exchanged",
         "What training steps sent and received.",
@@ -99,7 +99,7 @@ def exchanged(where: str) -> Chart:
 
 
 def loss(title: str, where: str) -> Chart:
-    """Whether it learns."""
+    """A chart of the loss of training and test."""
     return of_ranks(
         title,
         "Of the latest training batch of each agent. A gap is a loss that is no number.",
@@ -110,7 +110,7 @@ def loss(title: str, where: str) -> Chart:
 
 
 def accuracy(where: str) -> Chart:
-    """What it has learned."""
+    """A chart of the accuracy at each evaluation."""
     return of_ranks(
         "Test accuracy",
         "Share of the test set that is classified correctly, at the latest evaluation.",
@@ -122,7 +122,7 @@ def accuracy(where: str) -> Chart:
 
 
 def waiting(where: str) -> Chart:
-    """What agents wait for."""
+    """A chart of the times that agents wait, by what they wait for."""
     return Chart(
         "Waiting",
         "The share of the time that an agent waits for others, mean over the agents: at the servers, at "
@@ -135,7 +135,7 @@ def waiting(where: str) -> Chart:
 
 
 def own(where: str) -> Chart:
-    """What the user's code records."""
+    """A chart of the metrics that the user's code records."""
     return Chart(
         "Your own metrics",
         "What events of your own recorded last, by moment.record.",

@@ -24,7 +24,7 @@ MISSING: Final = "grafana-foundation-sdk is not installed: pip install 'd5ray[da
 
 
 def write(folder: Path, boards: Sequence[Board] = BOARDS) -> list[Path]:
-    """One JSON file for each board in this folder, which is there; their paths."""
+    """Write a JSON file for each board into this folder, which is there; gives their paths."""
     written = {folder / f"{board.uid}.json": as_json(board) for board in boards}
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
@@ -64,7 +64,7 @@ def _dashboard(board: Board) -> "Dashboard":
 
 
 def _variable(board: Board, name: str) -> "QueryVariable":
-    """What recipes, runs and ranks there were in the time that is shown: those of the variables before it."""
+    """A choice of recipes, runs or ranks in the time shown, among those of the variables before it."""
     from grafana_foundation_sdk.builders.dashboard import QueryVariable  # noqa: PLC0415 - an extra
     from grafana_foundation_sdk.models import dashboard as kinds  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Where the dashboards and alerts go: a folder that one names, or where the Grafana of a running Ray looks"""
+"""Folders for dashboards and alerts: one that the user names, or where the Grafana of a running Ray looks"""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ USUAL: Final = Path("/tmp/ray") / DISCOVERY  # of the last Ray that was started 
 
 @dataclass(frozen=True)
 class Placed:
-    """What was written. settings: with which Prometheus starts; grafana: Ray's own settings of Grafana."""
+    """The files that were written. settings: with which Prometheus starts; grafana: Ray's own of Grafana."""
 
     dashboards: list[Path]
     alerts: Path
@@ -25,7 +25,7 @@ class Placed:
 
     @property
     def lines(self) -> list[str]:
-        """What to do next."""
+        """The next steps for the user, a line each."""
         start = f"prometheus --config.file={self.settings}"
         if shutil.which("prometheus") is None:
             start += "    (not installed here: Debian's package prometheus)"

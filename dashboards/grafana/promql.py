@@ -11,7 +11,7 @@ def now(metric: Mirrored, where: str = "") -> str:
 
 
 def per_second(metric: Mirrored, where: str = "", *, over: str = INTERVAL) -> str:
-    """How quickly a counter grows."""
+    """The growth of a counter per second."""
     assert metric.kind == COUNTER, f"{metric.name} is no counter"
     return f"rate({now(metric, where)}[{over}])"
 

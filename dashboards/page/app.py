@@ -61,7 +61,7 @@ def _layout() -> Any:
 
 
 class _Place:
-    """What an address of the page stands for."""
+    """The view that an address of the page stands for."""
 
     def __init__(self, runs: Runs, first: str) -> None:
         self.runs, self.first = runs, first
@@ -79,7 +79,7 @@ class _Place:
         return self.runs.get(self.name(search))
 
     def look(self, values: list[Any], ids: list[dict[str, str]], bounds: list[float] | None) -> Look:
-        """What the viewer has chosen."""
+        """The viewer's choices."""
         chosen = {each["choice"]: value for each, value in zip(ids, values, strict=True)}
         low, high = bounds or (None, None)
         return Look(

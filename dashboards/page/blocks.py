@@ -1,4 +1,4 @@
-"""What the views are built of: panels with a chart, and choices"""
+"""Building blocks of the views: panels with a chart, and choices"""
 
 from typing import Any, Literal
 

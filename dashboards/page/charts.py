@@ -18,7 +18,7 @@ NO_STEPS = "no training steps are recorded so far"
 
 @dataclass(frozen=True)
 class Look:
-    """What the viewer has chosen: the horizontal axis and the part of it, a metric, agents' colour."""
+    """The viewer's choices: the horizontal axis and the part of it, a metric, agents' colour."""
 
     over: Over = "step"
     low: float | None = None
@@ -29,16 +29,16 @@ class Look:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """For the views."""
+        """The choices in the form that the views take."""
         return {"over": self.over, "low": self.low, "high": self.high}
 
     @property
     def chosen(self) -> list[Any]:
-        """All but the part of the axis, as JSON has it."""
+        """The choices but for the part of the axis, as JSON has them."""
         return [self.over, self.metric, self.colour, [run.name for run in self.others]]
 
     def x(self, **more: Any) -> dict[str, Any]:
-        """The horizontal axis."""
+        """The horizontal axis of a chart, over steps or seconds, zoomed as the viewer chose."""
         title = "training step [count]" if self.over == "step" else "time since the start [s]"
         zoomed = {} if self.low is None or self.high is None else {"range": [self.low, self.high]}
         return axis(title, **zoomed, **more)
@@ -77,7 +77,7 @@ def throughput(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def parts(shown: Shown, look: Look) -> dict[str, Any]:
-    """What a step consists of, one part upon the other: the mean over agents."""
+    """The parts of a step, one upon the other: the mean over agents."""
     table = shown.ask(steps.parts, **look.bounds)
     if not table.num_rows:
         return empty(NO_STEPS)
@@ -98,7 +98,7 @@ def parts(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def parts_of_agents(shown: Shown, look: Look) -> dict[str, Any]:
-    """What a step consists of, agent by agent: the mean over the steps that are looked at."""
+    """The parts of a step, agent by agent: the mean over the steps that are looked at."""
     table = shown.ask(steps.parts_of_agents, **look.bounds)
     if not table.num_rows:
         return empty(NO_STEPS)
@@ -120,7 +120,7 @@ def parts_of_agents(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def consensus(shown: Shown, look: Look) -> dict[str, Any]:
-    """How far the agents' parameters are from their mean."""
+    """The distance of the agents' parameters from their mean."""
     table = shown.ask(apart.consensus)
     if not table.num_rows:
         return empty("agents that have one model, or one agent: there is no distance between models")
@@ -138,7 +138,7 @@ def consensus(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def staleness(shown: Shown, look: Look) -> dict[str, Any]:
-    """How many pushed gradients lacked so many updates."""
+    """A histogram of pushed gradients by the updates that they lacked."""
     table = shown.ask(apart.staleness)
     if not table.num_rows:
         return empty("no gradient was pushed to a parameter server")
@@ -156,7 +156,7 @@ def staleness(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def any_metric(shown: Shown, look: Look) -> dict[str, Any]:
-    """Any metric of the run; over time where it has no steps."""
+    """A chart of any metric of the run; over time where it has no steps."""
     known = {row["metric"]: row for row in shown.ask(time_series.metrics).to_pylist()}
     if look.metric not in known:
         return empty("choose a metric")
@@ -213,7 +213,7 @@ def _name(rank: int, scope: str) -> str:
 
 
 def _band(series: Iterable[dict[str, list[Any]]]) -> list[dict[str, Any]]:
-    """From the least to the greatest value of all agents, stretch by stretch."""
+    """The band from the least to the greatest value of all agents, stretch by stretch."""
     least: dict[float, float] = {}
     greatest: dict[float, float] = {}
     for own in series:
@@ -246,5 +246,5 @@ def _parts(table: pa.Table) -> list[list[float]]:
 
 
 def _time(seconds: float) -> tuple[float, str]:
-    """By what times of this size are multiplied, and their unit then."""
+    """The factor for times of this size, and their unit then."""
     return (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")

@@ -1,4 +1,4 @@
-"""Who may see the page: those who know its token, also on this machine, which may have other users"""
+"""Guard of the page: those see it who know its token, also on this machine, which may have other users"""
 
 import hmac
 import ipaddress
@@ -64,7 +64,7 @@ class Guard:
 
 
 def client_gone() -> Callable[[], bool]:
-    """What says whether the client of the request that is being answered has gone."""
+    """A function that says if the client of the request being answered has gone."""
     from flask import request  # noqa: PLC0415
 
     connection = request.environ.get("werkzeug.socket")
@@ -81,7 +81,7 @@ def client_gone() -> Callable[[], bool]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it names this machine, as only the machine itself reaches it."""
+    """True if the host names this machine, as only the machine itself reaches it."""
     if host == "localhost":
         return True
     try:

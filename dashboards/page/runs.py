@@ -33,7 +33,7 @@ LIST_SECONDS = 5.0  # for which the list of all runs is believed
 
 @final
 class Shown:
-    """One open run. Threads may share it."""
+    """An open run of the page. Threads may share it."""
 
     def __init__(self, run: Run) -> None:
         self.view = RunView(run, LOOK_SECONDS)
@@ -47,11 +47,11 @@ class Shown:
 
     @property
     def name(self) -> str:
-        """The run's."""
+        """The run's name."""
         return self.view.name
 
     def ask(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """What a view's function says of this run; who asks the same meanwhile gets the same answer."""
+        """The result of a view's function for this run; callers at the same time get the same answer."""
         key = function, tuple(sorted(arguments.items()))
         with self._lock:
             version = self.view.version
@@ -122,7 +122,7 @@ class Shown:
             logging.getLogger(__name__).debug("not warmed: %s", error)
 
     def close(self) -> None:
-        """Give back its memory."""
+        """Give back the run's memory."""
         self._closed.set()
         self.seen.set()
         self.view.close()
@@ -180,7 +180,7 @@ class Runs:
         return found
 
     def close(self) -> None:
-        """Close all."""
+        """Close the views of all runs."""
         with self._lock:
             for shown in self._open.values():
                 shown.close()

@@ -61,7 +61,7 @@ def step(runs: Runs, shown: Shown) -> list[Component]:
 
 
 def links_of(runs: Runs, shown: Shown) -> list[Component]:
-    """Who talks with whom, and how far the agents are apart."""
+    """The section of links: who talks with whom, and how far the agents are apart."""
     hues = topology.hues(shown)
     first = hues[0] if hues else ""
     look = Look(colour=first)
@@ -99,7 +99,7 @@ def links_of(runs: Runs, shown: Shown) -> list[Component]:
 
 
 def time(runs: Runs, shown: Shown) -> list[Component]:
-    """What agents and servers did when."""
+    """The section of the timeline: when agents and servers did what."""
     return [
         panel(
             "Agents and servers", "timeline", shown,
@@ -110,7 +110,7 @@ def time(runs: Runs, shown: Shown) -> list[Component]:
 
 
 def events(runs: Runs, shown: Shown) -> list[Component]:
-    """What happened."""
+    """The section of the run's events."""
     return [
         panel("Events", "happened", shown, "failures are crosses"),
         html.Section(
@@ -120,7 +120,7 @@ def events(runs: Runs, shown: Shown) -> list[Component]:
 
 
 def compare(runs: Runs, shown: Shown) -> list[Component]:
-    """Several runs side by side."""
+    """The section that shows several runs side by side."""
     known = {row["run_id"]: row["series"] for row in runs.rows() if row["run_id"] != shown.name}
     series = shown.view.row["series"]
     names = list(known)

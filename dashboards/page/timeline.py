@@ -43,7 +43,7 @@ def timeline(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def height(shown: Shown) -> int:
-    """How high the timeline is drawn, in px: it does not change while the run goes on."""
+    """The height of the timeline in px: it does not change while the run goes on."""
     return 150 + HEIGHT * min(MOST_ACTORS, (shown.view.row["agents"] or 1) + 2)
 
 

@@ -24,7 +24,7 @@ Place = tuple[float, float]
 
 
 def hues(shown: Shown) -> list[str]:
-    """By what the agents of a run can be coloured."""
+    """The choices of what the agents of a run are coloured by."""
     actors = shown.ask(communication.actors)
     return [name for name in HUES if actors[name].null_count < actors.num_rows]
 
@@ -51,7 +51,7 @@ def graph(shown: Shown, look: Look) -> dict[str, Any]:
 
 
 def _places(actors: list[dict[str, Any]]) -> dict[str, Place]:
-    """Where each actor is drawn: agents as their topology has them, or on a circle; servers below a row."""
+    """The position of each actor: agents as their topology has them, or on a circle; servers below a row."""
     agents = [actor["actor"] for actor in actors if actor["rank"] is not None]
     servers = [actor["actor"] for actor in actors if actor["rank"] is None]
     if servers and len(agents) <= MOST_IN_ROW:
@@ -112,7 +112,7 @@ def _middles(
 def _amounts(
     pairs: Mapping[tuple[str, str], Mapping[str, float]], places: Mapping[str, Place]
 ) -> list[dict[str, Any]]:
-    """What went over each link in both directions, nearer to the agent where the other end is a server."""
+    """The bytes of each link in both directions, written nearer to the agent if the other end is a server."""
     labels = []
     for ends, both in pairs.items():
         agent, other = sorted(ends, key=lambda end: end.startswith(SERVER))

@@ -30,9 +30,11 @@ class Axes:
     high: tuple[int, int]
 
     def x(self, intensity: float) -> float:
+        """The horizontal place in pixels of an intensity in operations per byte."""
         return LEFT + self._share(0, intensity) * WIDTH
 
     def y(self, rate: float) -> float:
+        """The vertical place in pixels of a rate in operations per second, counted from the top."""
         return TOP + (1 - self._share(1, rate)) * HEIGHT
 
     def _share(self, axis: int, value: float) -> float:

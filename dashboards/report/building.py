@@ -1,4 +1,4 @@
-"""From what runs are named to the report on them"""
+"""Building of a report from the names of its runs"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -43,7 +43,7 @@ def _title(subject: Subject) -> str:
 
 
 def _facts(subject: Subject) -> tuple[tuple[str, str], ...]:
-    """What is known of all runs together."""
+    """The facts of all runs together."""
     members = subject.members
     started = sorted(member.row["started"] for member in members if member.row["started"])
     days = _unique([f"{day:%Y-%m-%d}" for day in started])

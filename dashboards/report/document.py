@@ -1,4 +1,4 @@
-"""What a report is, before it is a page or a text: sections of tables, figures and sentences"""
+"""Report before it is a page or a text: sections of tables, figures and sentences"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ class Section:
 @final
 @dataclass(frozen=True)
 class Report:
-    """All of it. verdicts: what the runs came to, word by word; facts: what is said at the top."""
+    """A report. verdicts: what the runs came to, word by word; facts: what is said at the top."""
 
     title: str
     verdicts: tuple[Cell, ...]

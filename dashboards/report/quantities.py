@@ -17,13 +17,13 @@ BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 @final
 class Unit(NamedTuple):
-    """What a value is divided by, and the unit in which it is then."""
+    """The divisor of a value, and the unit in which it is then."""
 
     scale: float
     name: str
 
     def text(self, value: float | None) -> str:
-        """The value alone."""
+        """The value in this unit as text, without the unit's name; – where there is none."""
         return "–" if value is None else number(value / self.scale).replace("inf", "> budget")
 
     def interval(self, low: float | None, high: float | None) -> str:
@@ -32,7 +32,7 @@ class Unit(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """As an axis has it, behind the name of what it shows."""
+        """The unit as an axis has it, behind the name of what it shows."""
         return f" ({self.name})" if self.name else ""
 
 

@@ -1,4 +1,4 @@
-"""What a report is about: runs, put together where they differ in nothing but the seed"""
+"""Subject of a report: runs, put together where they differ in nothing but the seed"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Member:
 
     @cached_property
     def described(self) -> dict[str, Any]:
-        """What it ran, as data."""
+        """The description of what the run ran, as data."""
         found = json.loads(self.row["experiment"] or "{}")
         return found if isinstance(found, dict) else {}
 
@@ -80,7 +80,7 @@ class Member:
         return {name: checked(table, TABLES[name]) for name, table in asked.items()}
 
     def estimate(self, metric: Metric) -> Estimate:
-        """What it came to in this metric."""
+        """The run's value of this metric."""
         if metric.label not in self._estimates:
             reads = metric.reads()
             lacking = [name for name in reads if name not in self.measured]
@@ -93,11 +93,12 @@ class Member:
 
     @cached_property
     def values(self) -> dict[str, float]:
-        """Every metric of the catalogue that it has a value of."""
+        """The values of all metrics of the catalogue that the run has."""
         found = {name: self.estimate(kind()).value for name, kind in CATALOGUE.items()}
         return {name: value for name, value in found.items() if value is not None}
 
     def close(self) -> None:
+        """Close the run's view, and its tables."""
         self.view.close()
 
 
@@ -121,11 +122,11 @@ class Setting:
 
     @property
     def one(self) -> Member:
-        """Any of them, for what they have in common."""
+        """Any member, for what all have in common."""
         return self.members[0]
 
     def estimate(self, metric: Metric) -> Estimate:
-        """Of one run its own; of several as a series is judged, each being one process of every agent."""
+        """The value of a run's metric; of several as a series is judged, each one process of every agent."""
         if len(self.members) == 1:
             return self.one.estimate(metric)
         if metric.label not in self._estimates:
@@ -142,7 +143,7 @@ class Setting:
         return metric.estimate(self.tables(metric.reads()))
 
     def tables(self, metrics: Iterable[str]) -> dict[str, pa.Table]:
-        """The rows of these metrics of all its runs, as those of a series."""
+        """The rows of these metrics of all runs, as those of a series."""
         names = list(metrics)
         return series.joined([member.tables(names) for member in self.members])
 
@@ -150,7 +151,7 @@ class Setting:
 @final
 @dataclass
 class Subject:
-    """All that a report is about. series: those among what was named, for their joint verdicts."""
+    """The runs of a report. series: those among what was named, for their joint verdicts."""
 
     settings: tuple[Setting, ...]
     series: tuple[Series, ...] = ()
@@ -158,11 +159,11 @@ class Subject:
 
     @property
     def members(self) -> list[Member]:
-        """All runs, setting by setting."""
+        """The runs, setting by setting."""
         return [member for setting in self.settings for member in setting.members]
 
     def label(self, member: Member) -> str:
-        """What tells this run from the others in a few words."""
+        """The words that tell this run from the others."""
         setting = next(each for each in self.settings if member in each.members)
         return setting.label if len(setting.members) == 1 else f"{setting.label}, seed {member.row['seed']}"
 
@@ -221,7 +222,7 @@ def _setting_of(member: Member) -> str:
 
 
 def _labels(firsts: Sequence[tuple[str, Member]]) -> list[str]:
-    """What tells the settings apart: the values in which they differ, or how they were named."""
+    """The words that tell the settings apart: the values that differ, or how they were named."""
     flat = [dict(flattened({"recipe": member.row["recipe"], **member.described})) for _, member in firsts]
     keys: list[str] = []
     for key in sorted({key for values in flat for key in values}, key=_importance):
@@ -241,7 +242,7 @@ def _labels(firsts: Sequence[tuple[str, Member]]) -> list[str]:
 
 
 def _importance(key: str) -> tuple[int, int, str]:
-    """What people tell settings apart by comes first; a class before its arguments."""
+    """The order of keys: those that people tell settings apart by first, a class before its arguments."""
     first = key.partition(".")[0]
     return IMPORTANT.index(first) if first in IMPORTANT else len(IMPORTANT), key.count("."), key
 

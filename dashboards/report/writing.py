@@ -18,7 +18,7 @@ TEXTS: Final = (".md", ".markdown")
 
 
 def write(names: Sequence[str], output: Path) -> list[Path]:
-    """The report on the runs that these texts name; what was written.
+    """Write the report on the runs that these texts name; gives what was written.
 
     report.html: one page that needs nothing else; report.md: the text, with the figures as PNG and SVG in
     `report-figures` beside it; a path without an ending: a folder with both, the figures in `figures`. What

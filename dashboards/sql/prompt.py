@@ -54,7 +54,7 @@ def trim(file: Path) -> None:
 
 
 def complete(text: str) -> bool:
-    """Whether Enter ends what was typed: a command, a statement with its semicolon, or nothing."""
+    """True if Enter ends what was typed: a command, a statement with its semicolon, or nothing."""
     stripped = text.strip()
     return not stripped or stripped.startswith(".") or not statements(text)[-1].strip()
 
@@ -70,6 +70,7 @@ class Names(Completer):
         self._names = [*KNOWN, *sorted(columns)]
 
     def get_completions(self, document: Document, _event: CompleteEvent) -> Iterable[Completion]:
+        """The names that begin as the word before the cursor does, upper and lower case alike."""
         before = document.text_before_cursor
         if before.lstrip().startswith("."):
             found, typed = _commands(before.lstrip())

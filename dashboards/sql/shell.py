@@ -32,7 +32,7 @@ class Shell:
         self.left = False
 
     def execute(self, text: str) -> None:
-        """A statement, with or without its semicolon, or a command such as `.tables`; raises `D5Error`."""
+        """Run a statement, with or without semicolon, or a command such as `.tables`; raises `D5Error`."""
         text = text.strip().rstrip(";").strip()
         if text.startswith("."):
             self._command(text)
@@ -40,7 +40,7 @@ class Shell:
             interruptible(self.run, lambda: self._statement(text))
 
     def piped(self, stream: IO[str]) -> None:
-        """All statements of a text, separated by semicolons; the first error ends it."""
+        """Run all statements of a text, separated by semicolons; the first error ends it."""
         waiting = ""
         for line in stream:
             if not waiting.strip() and line.startswith("."):
@@ -176,7 +176,7 @@ def _count(run: Asked, query: str) -> str:
 
 
 def interruptible(run: Asked, ask: Callable[[], None]) -> None:
-    """Run it on a thread of its own, so that Ctrl-C ends the query and nothing else."""
+    """Run a function on a thread of its own, so that Ctrl-C ends the query and nothing else."""
     failed: list[BaseException] = []
 
     def work() -> None:

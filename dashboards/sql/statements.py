@@ -1,4 +1,4 @@
-"""What is typed into the shell of `d5ray sql`: its commands, the tables, and where a statement ends"""
+"""Input of the shell of `d5ray sql`: its commands, the tables, and where a statement ends"""
 
 from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.record.schema import TABLES

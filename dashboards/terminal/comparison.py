@@ -1,4 +1,4 @@
-"""What `d5ray compare` shows: a line for every metric, and what has to be known to believe it"""
+"""Output of `d5ray compare`: a line for every metric, and what has to be known to believe it"""
 
 from d5ray.dashboards.numbers import count, number
 from d5ray.display.console import Table, out, styled
@@ -9,7 +9,7 @@ STYLES = dict.fromkeys(GOOD, "bold green") | dict.fromkeys(BAD, "bold red") | {"
 
 
 def show(comparison: Comparison) -> None:
-    """On standard output."""
+    """Print a comparison on standard output."""
     console = out()
     console.print(f"first   {_side(comparison.first)}")
     console.print(f"second  {_side(comparison.second)}")

@@ -1,4 +1,4 @@
-"""What contenders measured side by side look like in a terminal: criteria by what they compare, and times"""
+"""Output for baselines measured side by side: criteria by what they compare, and times"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -32,25 +32,26 @@ class Label:
 
     @classmethod
     def of(cls, text: str) -> "Label":
+        """The label of a criterion's metric as the tables show it."""
         name, _, inner = text.partition("(")
         pairs = (part.partition("=") for part in re.split(r", (?=\w+=)", inner.removesuffix(")")) if part)
         return cls(name, {key: value for key, _, value in pairs})
 
     @property
     def who(self) -> str:
-        """The contender that it is about, or the two that it compares; empty of a run of agents."""
+        """The baseline that the metric is about, or the two that it compares; empty of a run of agents."""
         if {"ours", "base"} <= self.fields.keys():
             return f"{self.fields['ours']} over {self.fields['base']}"
         return self.fields.get("contender", "")
 
     @property
     def at(self) -> dict[str, str]:
-        """What tells it from others about the same."""
+        """The fields that tell a metric from others about the same."""
         return {key: value for key, value in self.fields.items() if key not in ("ours", "base", "contender")}
 
     @property
     def title(self) -> str:
-        """Of the table in which it is a line: one for each `who` that was measured at several sizes."""
+        """The title of the table in which it is a line: one for each `who` measured at several sizes."""
         return f"{self.name}: {self.who}" if self.at else self.name
 
 
@@ -76,7 +77,7 @@ def sections(verdicts: Iterable[Verdict]) -> list[Group]:
 
 
 def absolute(tables: Mapping[str, pa.Table]) -> list[Table]:
-    """What is behind the ratios: none for a run of agents."""
+    """Tables of the numbers behind the ratios: none for a run of agents."""
     of_steps = steps(tables)
     return (
         ([of_steps] if of_steps else []) + exchanges(tables) + studies.of(tables) + profile_tables.of(tables)
@@ -128,7 +129,7 @@ def short(value: float) -> str:
 
 
 def _scale(verdict: Verdict) -> tuple[float, str]:
-    """What the numbers of a criterion are multiplied with, and the unit in which they are then."""
+    """The factor for the numbers of a criterion, and the unit in which they are then."""
     if verdict.unit != "s":
         return 1.0, "" if verdict.unit == "1" else verdict.unit
     return (1e6, "µs") if verdict.target < 1e-3 else (1e3, "ms") if verdict.target < 1 else (1.0, "s")

@@ -16,7 +16,7 @@ LEFT = ("from", "to", "receives", "sends")
 
 
 def rows_of(network: Network, stages: int | None, begins: list[str] | None) -> list[dict[str, Any]]:
-    """Of a balanced cut, or of one by hand. Raises `ConfigurationError` for both at once."""
+    """The rows of a balanced cut, or of one by hand. Raises `ConfigurationError` for both at once."""
     if stages is not None and begins:
         raise ConfigurationError("--stages balances a cut, and --cut is one by hand: give one of them")
     cut = Balanced(stages) if stages is not None else Cut(begins or ())

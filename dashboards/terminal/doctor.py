@@ -65,7 +65,7 @@ def examine(address: str | None) -> list[Finding]:
 
 
 def _sensors() -> list[Finding]:
-    """What a node's monitor can read here, and why it cannot read the rest."""
+    """The sensors that a node's monitor can read here, and why it cannot read the rest."""
     meters: tuple[tuple[str, Meter], ...] = (
         ("energy of processors", Rapl()),
         ("use and energy of GPUs", Nvml()),
@@ -94,7 +94,7 @@ def network(address: str | None) -> list[Finding]:
 
 
 def healthy(findings: list[Finding]) -> bool:
-    """Whether the main job can run."""
+    """True if everything that training needs was found."""
     return all(finding.state != BAD for finding in findings)
 
 

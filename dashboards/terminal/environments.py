@@ -1,4 +1,4 @@
-"""What `d5ray show RUN --environment` shows: the machines, the versions and the settings of runs"""
+"""Output of `d5ray show RUN --environment`: the machines, the versions and the settings of runs"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ Facts = dict[str, dict[str, dict[str, str]]]  # by run, node and key
 
 
 def of(runs: Sequence[Run]) -> Facts:
-    """What was recorded of each run's nodes."""
+    """The facts that were recorded of each run's nodes."""
     facts: Facts = {}
     for run in runs:
         nodes = facts.setdefault(run.name, {})
@@ -31,7 +31,7 @@ class Sorted:
 
 
 def sorted_out(facts: Facts) -> Sorted:
-    """What is known in all runs alike, what differs, and what is not known."""
+    """The facts that are alike in all runs, those that differ, and those that are not known."""
     places = [(run, node, known) for run, nodes in facts.items() for node, known in nodes.items()]
     found = Sorted({}, {}, ())
     unknown = []
@@ -48,7 +48,7 @@ def sorted_out(facts: Facts) -> Sorted:
 
 
 def show(facts: Facts) -> None:
-    """What is known in all runs alike once, then what differs; what is not known last."""
+    """Print the facts that are alike in all runs once, then those that differ; unknown ones last."""
     found, console = sorted_out(facts), out()
     alike = _table("key", "value")
     for key, value in found.alike.items():

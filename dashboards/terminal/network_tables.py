@@ -42,7 +42,7 @@ def show(network: Network) -> None:
 
 
 def as_data(network: Network) -> dict[str, Any]:
-    """The same for programs, with the tensors that every node reads and makes, and its attributes."""
+    """A network as data for programs, with the tensors that nodes read and make, and their attributes."""
     return {
         "name": network.name,
         "inputs": {name: _described(each) for name, each in network.inputs.items()},
@@ -65,8 +65,7 @@ def as_data(network: Network) -> dict[str, Any]:
 
 
 def compared(first: Network, second: Network) -> dict[str, Any]:
-    """Where two networks part: the first node that differs, and every parameter that does, the largest "
-    "first."""
+    """The differences of two networks: the first node, and every parameter that differs, largest first."""
     structure = structural_difference(first, second)
     held, others = _held(first), _held(second)
     values = compare_values(first, held, others, tolerance=0.0).tensors if held.keys() & others.keys() else ()
@@ -96,7 +95,7 @@ def _held(network: Network) -> dict[str, Any]:
 
 
 def show_compared(report: dict[str, Any]) -> None:
-    """The same for people."""
+    """Print how two networks differ, for people."""
     console = out()
     console.print(report["structure"] or "the structure is the same")
     rows = report["values"]
@@ -119,7 +118,7 @@ def show_compared(report: dict[str, Any]) -> None:
 
 
 def _parameters(network: Network, node: Node) -> int:
-    """How many numbers the parameters have that a node reads."""
+    """The number of values in the parameters that a node reads."""
     return sum(network.parameters[name].size for name in {*node.inputs} if name in network.parameters)
 
 

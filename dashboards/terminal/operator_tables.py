@@ -1,4 +1,4 @@
-"""What a measurement of operators looks like: a line for each problem and framework, and what is missing"""
+"""Output of a measurement of operators: a line for each problem and framework, and what is missing"""
 
 import json
 import math
@@ -53,7 +53,7 @@ class Measured:
 
 
 def measured(run: Run) -> list[Measured]:
-    """All that was: products, convolutions, recurrent layers, each from the least operations to the most."""
+    """The measured problems: products, convolutions, recurrent layers, each by rising operations."""
     tables = run.tables()
     job = json.loads(run.row["experiment"] or "{}")
     flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
@@ -201,7 +201,7 @@ def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
 
 
 def left_out(tables: Mapping[str, pa.Table]) -> list[str]:
-    """What was not measured, by the kind of reason, with some of the names; all of them are in the tables."""
+    """The problems that were not measured, by the kind of reason, with some names; the tables have all."""
     kinds: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for scope, reason in missing(tables).items():
         told = reason.removeprefix("unavailable: ")

@@ -1,4 +1,4 @@
-"""What comparisons of optimizers look like in a terminal: what each needed to every target, its profile"""
+"""Output of comparisons of optimizers: what each needed to every target, and its profile"""
 
 import math
 from collections.abc import Mapping

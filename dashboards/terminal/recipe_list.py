@@ -1,4 +1,4 @@
-"""What `d5ray list` shows: the recipes by what they are for, how long each takes, what it is"""
+"""Output of `d5ray list`: the recipes by what they are for, how long each takes, what it is"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ TITLES: Final = {
 
 
 def show(found: Mapping[str, "Listed"]) -> None:
-    """Each group below its title; the times are those on two cores."""
+    """Print each group of recipes below its title; the times are those on two cores."""
     groups = dict.fromkeys([*TITLES, *(listed.group for listed in found.values())])
     for group in groups:
         table = Table(header=False)

@@ -1,4 +1,4 @@
-"""What a command shows in a terminal: the verdict, runs, tables, timings."""
+"""Output of commands in a terminal: the verdict, runs, tables, timings"""
 
 import json
 import math
@@ -90,7 +90,7 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
 
 
 def replay(result: "Replay") -> None:
-    """Whether the simulation, given a run's schedule, reached the run's parameters."""
+    """Print if the simulation, given a run's schedule, reached the run's parameters."""
     word, colour = ("PASS", "green") if result.agrees else ("FAIL", "red")
     out().print(
         f"d5ray replay  {result.run_id}  {count(result.steps, 'step')}", styled(f"  {word}", style=colour)
@@ -107,7 +107,7 @@ def replay(result: "Replay") -> None:
 
 
 def rerun(result: "Rerun") -> None:
-    """Whether a run came out the same once more."""
+    """Print if a run came out the same once more."""
     word, colour = {"same": ("SAME", "green"), "differs": ("DIFFERS", "red")}.get(
         result.outcome, ("INCONCLUSIVE", "yellow")
     )
@@ -128,7 +128,7 @@ def written(files: Sequence[Path]) -> None:
 
 
 def traced(file: Path, written: "Written") -> None:
-    """Where a timeline is, what it has, what it left out, and what shows it."""
+    """Print the file of a timeline, what it holds, what it left out, and what shows it."""
     console = out()
     console.print(
         f"{file}  steps {written.first} to {written.last}, {count(written.events, 'event')}: open it at "
@@ -154,7 +154,7 @@ def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) 
 
 
 def criteria(verdicts: Sequence[Verdict]) -> Table:
-    """One line a criterion."""
+    """Print a line for each criterion."""
     table = Table()
     for name in ("criterion", "", "target", "measured", "95% interval", "n", "verdict"):
         table.add_column(name, justify="left" if name in ("criterion", "", "n", "verdict") else "right")
@@ -263,7 +263,7 @@ def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], No
 
 
 def timings(seconds: Mapping[str, float]) -> None:
-    """Where the time from the command to the first step went."""
+    """Print the times of the phases from the command to the first step."""
     table = Table(title="from the command to the first step")
     table.add_column("stage")
     table.add_column("seconds", justify="right")
@@ -273,7 +273,7 @@ def timings(seconds: Mapping[str, float]) -> None:
 
 
 def runs(found: Iterable[Run]) -> None:
-    """One line a run, newest first."""
+    """Print a line for each run, newest first."""
     table = Table()
     for name in ("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)"):
         table.add_column(name)

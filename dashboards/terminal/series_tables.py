@@ -1,4 +1,4 @@
-"""What is shown of a series: what each run came to, and the joint verdict"""
+"""Output for a series: what each run came to, and the joint verdict"""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from d5ray.metrics.judge.series import Series
 
 
 def show(series: Series) -> None:
-    """On standard output."""
+    """Print a series on standard output."""
     row, runs, console = series.row, series.runs, out()
     joint = [Verdict(**verdict) for verdict in series.verdicts.to_pylist()]
     word = row["verdict"] or row["status"]
@@ -30,7 +30,7 @@ def show(series: Series) -> None:
 
 
 def listed(found: Sequence[Series]) -> None:
-    """One line a series, newest first."""
+    """Print a line for each series, newest first."""
     table = Table()
     for name in ("series", "status", "verdict", "runs", "of"):
         table.add_column(name)
@@ -43,7 +43,7 @@ def listed(found: Sequence[Series]) -> None:
 
 
 def as_data(series: Series) -> dict[str, Any]:
-    """The same for programs."""
+    """A series as data for programs."""
     row = series.row
     return {
         **row,

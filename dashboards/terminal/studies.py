@@ -1,4 +1,4 @@
-"""What studies look like in a terminal: rates of all agents, costs of simulations, times to an accuracy"""
+"""Output of studies: rates of all agents, costs of simulations, times to an accuracy"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Scope(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Scope":
-        """Taken apart.
+        """The scope with this name in the tables.
 
         >>> Scope.of("d5ray[2] 1 MB")
         Scope(name='d5ray', agents='2', at='1 MB')
@@ -103,7 +103,7 @@ def overheads(run: Tables) -> Table:
 
 
 def wholes(run: Tables) -> Table:
-    """What whole simulations took: the medians."""
+    """A table of how long whole simulations took: the medians."""
     columns: dict[str, Callable[[float], str]] = {
         simulations.WALL_TIME: number,
         simulations.PROCESSOR_TIME: number,

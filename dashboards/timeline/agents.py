@@ -15,7 +15,7 @@ MOST_TOLD: Final = 2000  # characters of an event's text
 
 
 def step(tracks: Tracks, done: Step, wait: Wait | None) -> None:
-    """One step of one agent: what it counted, its parts, and in its exchange the wait for the last one."""
+    """Draw one step of an agent: what it counted, its parts, and in its exchange the wait for the last."""
     track = tracks.agent(done.rank, STEPS)
     facts = {name: _told(value) for name, value in done.facts.items()}
     begin = tracks.slice(
@@ -42,7 +42,7 @@ def _exchange(tracks: Tracks, done: Step, wait: Wait | None) -> None:
 
 
 def arrows(tracks: Tracks, same: Sequence[Step], waited: Mapping[int, Wait]) -> None:
-    """From whoever came last into the exchange of a step to the end of each wait for it."""
+    """Draw arrows from whoever came last into the exchange of a step to the end of each wait for it."""
     by_rank = {done.rank: done for done in same if not done.overlaps}
     for rank, wait in waited.items():
         if rank in by_rank and wait.behind in by_rank:
@@ -53,7 +53,7 @@ def arrows(tracks: Tracks, same: Sequence[Step], waited: Mapping[int, Wait]) -> 
 
 
 def evaluations(tracks: Tracks, view: RunView, clocks: Clocks, first: int, last: int) -> None:
-    """The agents' evaluations after these steps, with what they came to."""
+    """Draw the agents' evaluations after these steps, with what they came to."""
     names = ("evaluation_time", "test_accuracy", "test_loss")
     values = ", ".join(f"max(value) filter (metric = '{name}') as {name}" for name in names)
     wanted = ", ".join(f"'{name}'" for name in names)
@@ -85,7 +85,7 @@ def epochs(tracks: Tracks, view: RunView, clocks: Clocks, first: int, last: int)
 def events(
     tracks: Tracks, view: RunView, clocks: Clocks, first: int, last: int, begin: int, end: int
 ) -> None:
-    """What else happened in these steps, or between these times (ns) where no step is told: failures, too."""
+    """Write the other events of these steps, or between these times (ns) if no step is told; failures too."""
     names = ", ".join(f"'{name}'" for name in NOT_SHOWN)
     found = view.ask(
         "select rank, name, step, t_mono, epoch_ns(t_wall) - t_mono as shift, duration, detail from events "

@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 
 class Recorder(NamedTuple):
-    """Whoever recorded; offset: what its node's clock lacked to the time of the wall when it began, ns."""
+    """A recorder; offset: what its node's clock lacked to the time of the wall when it began, ns."""
 
     rank: int
     agent: str
@@ -18,7 +18,7 @@ class Recorder(NamedTuple):
 
 @final
 class Clocks:
-    """Within a node the monotonic clock is one and exact; between nodes the time of the wall counts.
+    """The clocks of nodes: within one the monotonic clock is exact, between them the wall's time counts.
 
     Every recorder looks once, when it starts, what its clock lacks to the wall's time. The looks of one node
     differ by what the system did in between, so the median of them is taken for all its recorders: their rows
@@ -38,7 +38,7 @@ class Clocks:
         return monotonic + self.offsets[node]
 
     def of_event(self, monotonic: int, offset: int) -> int:
-        """Of an event, which does not say on which node it was: the one whose recorder saw the same."""
+        """The clock of an event, which does not say its node: the one whose recorder saw the same."""
         if not self._nodes:
             return monotonic + offset
         nearest = min(self._nodes, key=lambda seen: abs(seen - offset))

@@ -26,7 +26,7 @@ class Messages:
         self._collected: dict[Letter, tuple[Track, int]] = {}
 
     def write(self, view: RunView, clocks: Clocks, first: int, last: int) -> None:
-        """Everything that was asked in these steps."""
+        """Draw everything that was asked in these steps."""
         for operation in operations.read(view, clocks, first, last):
             self._asked(operation)
         for number, name in enumerate(sorted(self._at_servers)):
@@ -39,7 +39,7 @@ class Messages:
                 self._tracks.trace.flow("letter", posted, collected, "message")
 
     def _asked(self, operation: Operation) -> None:
-        """On the agent's side."""
+        """The slice of the request on the agent's side."""
         begin = operation.begin
         track = self._tracks.free(operation.rank, begin)
         self._tracks.slice(

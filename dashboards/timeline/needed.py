@@ -1,4 +1,4 @@
-"""Whom an agent hears of in a step, as a run's description tells it; nothing of the user's is executed"""
+"""Neighbours whom an agent hears of in a step, from a run's description; nothing of the user's is executed"""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ Needed = Callable[[int, int], Iterable[int]]  # of a rank in a step: ranks
 
 
 def needed_in(view: RunView) -> Needed:
-    """Its neighbours, where the run's optimizer speaks with neighbours alone; otherwise everyone."""
+    """The ranks an agent needs: its neighbours if the run's optimizer speaks with them alone, else all."""
     described = json.loads(view.row["experiment"] or "{}")
     everyone = range(view.row["agents"] or 0)
     topology = topology_of(described.get("topology"))
@@ -31,7 +31,7 @@ def needed_in(view: RunView) -> Needed:
 
 
 def _senders(drawn: Mapping[str, Any]) -> dict[int, list[int]]:
-    """Who sends to whom, by the receiver's rank."""
+    """The ranks that send to each, by the receiver's rank."""
     found: dict[int, list[int]] = defaultdict(list)
     for sender, receiver in drawn.get("edges") or ():
         found[receiver].append(sender)
@@ -61,7 +61,7 @@ def _argument(value: Any) -> Any:
 
 
 def _with_neighbours(described: Mapping[str, Any]) -> bool:
-    """Whether the optimizer asks something of the topology; one of the user's own is taken to."""
+    """True if the optimizer asks something of the topology; one of the user's own is taken to."""
     told = described.get("distributed")
     kind = _own_class(told.get("class") if isinstance(told, Mapping) else told)
     return kind is None or not issubclass(kind, DistributedOptimizer) or bool(kind.needs)

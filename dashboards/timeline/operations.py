@@ -53,7 +53,7 @@ class Served:
     track: list[Track] = field(default_factory=list)
 
     def add(self, turn: int, operation: Operation, track: Track) -> None:
-        """An operation, which is drawn there, had this turn."""
+        """Take notice of the turn of an operation, which is drawn there."""
         self.turn.append(turn)
         self.rank.append(operation.rank)
         self.begin.append(operation.begin)
@@ -75,7 +75,7 @@ class Served:
 
 
 def turns(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
-    """When each had its turn, in the middle of its bounds, and until when at the latest; both grow.
+    """The time at which each had its turn, in the middle of its bounds, and its latest end; both grow.
 
     Whoever has a turn came no earlier than those before it had begun, and no later than those behind it had
     ended.

@@ -40,15 +40,16 @@ class Step:
 
     @property
     def begin(self) -> int:
+        """The time at which the step began, in ns."""
         return self.end - self.duration
 
     @property
     def overlaps(self) -> bool:
-        """Whether its parts took longer than it: some ran side by side."""
+        """True if the parts took longer than the step: some ran side by side."""
         return sum(self.parts.values()) > self.duration
 
     def laid_out(self) -> list[Part]:
-        """Its parts in their order: recording and data begin a step, the others end it.
+        """The parts in their order: recording and data begin a step, the others end it.
 
         The tables have how long each took. What they leave in between is the step's own: events, and what
         its optimizer computes besides.
@@ -68,7 +69,7 @@ class Step:
 
     @property
     def exchange(self) -> Part:
-        """The part in which it communicated."""
+        """The part of the step in which it communicated."""
         end = self.end - self.parts["update"]
         return Part("exchange", end - self.parts["exchange"], end)
 
@@ -111,14 +112,14 @@ def nanoseconds(seconds: float | None) -> int:
 
 
 class Wait(NamedTuple):
-    """How long an agent waited in its exchange, ns, and for whom: the last of those it needed."""
+    """The time in ns that an agent waited in its exchange, and for whom: the last of those it needed."""
 
     duration: int
     behind: int  # rank
 
 
 def waits(steps: Sequence[Step], needed: Callable[[int, int], Iterable[int]]) -> dict[int, Wait]:
-    """Who waited in this step, by rank: from its own entry into the exchange to that of the last it needed.
+    """The waits in this step, by rank: from its own entry into the exchange to that of the last it needed.
 
     needed: the ranks that an agent hears of in a step. One that entered when it had left already was not
     waited for.

@@ -29,18 +29,18 @@ class Trace:
         file.write('{"displayTimeUnit": "ms", "traceEvents": [')
 
     def process(self, number: int, name: str) -> None:
-        """A group of tracks; they stand in the order of their numbers."""
+        """Begin a group of tracks; they stand in the order of their numbers."""
         for what, told in (("process_name", {"name": name}), ("process_sort_index", {"sort_index": number})):
             self._write({"ph": "M", "pid": number, "tid": 0, "name": what, "args": told})
 
     def track(self, track: Track, name: str) -> None:
-        """A line within its process."""
+        """Begin a line within its process."""
         order = {"sort_index": track.thread}
         for what, told in (("thread_name", {"name": name}), ("thread_sort_index", order)):
             self._write({"ph": "M", "pid": track.process, "tid": track.thread, "name": what, "args": told})
 
     def slice(self, track: Track, name: str, begin: int, end: int, kind: str, **told: Any) -> None:
-        """From `begin` to `end` (ns); those of one track lie within each other or apart."""
+        """Draw a slice from `begin` to `end` (ns); those of one track lie within each other or apart."""
         self._event("X", track, name, begin, kind, {"dur": (end - begin) / 1000, "args": told})
 
     def instant(self, track: Track, name: str, at: int, kind: str, **told: Any) -> None:

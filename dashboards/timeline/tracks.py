@@ -45,7 +45,7 @@ class Tracks:
         return self._name(Track(2 + self._agents + number, 1), name, "requests")
 
     def slice(self, track: Track, name: str, begin: int, end: int, kind: str, **told: Any) -> int:
-        """One that does not begin before the last one of its track has ended; returns when it begins (ns)."""
+        """Draw a slice that begins no sooner than the last of its track has ended; gives its begin (ns)."""
         begin = min(max(begin, self._ends.get(track, begin)), end)
         self.trace.slice(track, name, begin, end, kind, **told)
         self._ends[track] = max(end, self._ends.get(track, end))

@@ -32,7 +32,7 @@ NOTES: Final = {
 @final
 @dataclass(frozen=True)
 class Written:
-    """What a timeline has: the steps from the first to the last of those from `low` to `high`; its events."""
+    """The extent of a timeline: its first and last step, of those from `low` to `high`; its events."""
 
     first: int
     last: int
@@ -42,7 +42,7 @@ class Written:
 
 
 def write(run: Run, file: Path, first: int = 0, last: int | None = None, most: int = MOST_STEPS) -> Written:
-    """The steps from the first to the last as a trace in JSON; without a last one at most so many, 0: all.
+    """Write the steps from the first to the last as a trace in JSON; without a last one at most `most`.
 
     A file that ends in .gz is compressed, which Perfetto reads too. It appears when it is complete, in the
     place of what stood there. Raises `ConfigurationError` where there is no such step, `StorageError` where
@@ -104,7 +104,7 @@ def _recorders(view: RunView) -> list[Recorder]:
 
 
 def _times(view: RunView, clocks: Clocks, first: int, last: int) -> tuple[int, int]:
-    """When the first of these steps, or what was asked of servers in it, began; when the last ended; ns."""
+    """The begin of the first step, or of what was asked of servers in it, and the end of the last; ns."""
     found = view.ask(
         "select node, min(t_mono - cast(round(value * 1e9) as bigint)) as low, max(t_mono) as high from "
         f"samples where {OF_STEPS} and step between {first} and {last} group by node",
@@ -121,7 +121,7 @@ def _times(view: RunView, clocks: Clocks, first: int, last: int) -> tuple[int, i
 
 
 def _meet(view: RunView) -> bool:
-    """Whether agents wait for each other in their exchanges: not where servers or windows are asked."""
+    """True if agents wait for each other in their exchanges: not where servers or windows are asked."""
     of_others = f"name = 'train' or name in ({operations.NAMED})"
     found = view.ask(f"select count(*) as n from (select 1 from events where {of_others} limit 1)")
     return bool(found["n"][0].as_py() == 0)

@@ -1,4 +1,4 @@
-"""Activations: Relu, Gelu, Sigmoid, Clip and their kin"""
+"""Activations: Relu, Gelu, Sigmoid, Clip and their family"""
 
 import math
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from d5ray.ops.arrays.special import normal_distribution
 
 
 def sigmoid(xp: Any, x: Array) -> Array:
-    """1 / (1 + exp(−x)), written so that the exponential never overflows."""
+    """1 / (1 + exp(−x)), without an overflow for large −x."""
     small = xp.exp(-xp.abs(x))
     return xp.where(x >= 0, 1, small) / (1 + small)
 
 
 def softplus(xp: Any, x: Array) -> Array:
-    """ln(1 + exp(x)), likewise."""
+    """ln(1 + exp(x)), without an overflow for large x."""
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
@@ -29,10 +29,12 @@ def exponential_below(xp: Any, x: Array, alpha: float, gamma: float = 1.0) -> Ar
 
 
 def exponential_slope(xp: Any, x: Array, y: Array, alpha: float, gamma: float = 1.0) -> Array:
+    """The derivative of `exponential_below`: γ above 0, γ α exp(x) below."""
     return gamma * xp.where(x > 0, 1, alpha * xp.exp(xp.minimum(x, 0)))
 
 
 def celu(xp: Any, x: Array, alpha: float) -> Array:
+    """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)"""
     return xp.maximum(x, 0) + alpha * xp.expm1(xp.minimum(x, 0) / alpha)
 
 
@@ -56,20 +58,24 @@ _CUBIC = math.sqrt(2 / math.pi)
 
 
 def mish_slope(xp: Any, x: Array, y: Array) -> Array:
+    """The derivative of x tanh(softplus x)   (Misra, arXiv:1908.08681)"""
     bent = xp.tanh(softplus(xp, x))
     return bent + x * (1 - bent * bent) * sigmoid(xp, x)
 
 
 def swish_slope(xp: Any, x: Array, y: Array, alpha: float) -> Array:
+    """The derivative of x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)"""
     gate = sigmoid(xp, alpha * x)
     return gate + alpha * x * gate * (1 - gate)
 
 
 def shrink(xp: Any, x: Array, lambd: float, bias: float) -> Array:
+    """x + bias below −λ, x − bias above λ, and 0 between them."""
     return xp.where(x < -lambd, x + bias, xp.where(x > lambd, x - bias, 0))
 
 
 def prelu_slopes(xp: Any, dz: Array, x: Array, slope: Array, z: Array) -> tuple[Array, Array]:
+    """The gradients with respect to x and to the slope, from dz, that of the output."""
     return xp.where(x > 0, dz, slope * dz), xp.where(x < 0, x * dz, 0)
 
 

@@ -13,7 +13,7 @@ from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 @final
 @dataclass(frozen=True)
 class Extreme(WithoutGradient):
-    """Where along an axis the extreme stands: the first place of several, or the last; int64.
+    """The position of the extreme along an axis: the first of several, or the last; int64.
 
     search is the name of the array module's function.
     """
@@ -109,7 +109,7 @@ class CumulativeProduct(ArrayOperator):
         return (narrowed(xp, xp.moveaxis(dx, -1, axis), x), None)
 
     def _turned(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Array:
-        """With the axis last, in the order of the product."""
+        """The input with the axis last, in the order of the product."""
         x = inputs[0]
         axis = checked_axis(site, int(required_number(site, inputs, 1, "axis")), x.ndim)  # type: ignore[union-attr]
         x = xp.moveaxis(x, axis, -1)

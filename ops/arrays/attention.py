@@ -131,7 +131,7 @@ def _grouped(array: Array, query: Array) -> Array:
 
 
 def _flat(inputs: Sequence[Array | None]) -> bool:
-    """Whether the heads lie side by side in three axes."""
+    """True if the heads lie side by side in three axes."""
     return inputs[0] is not None and inputs[0].ndim == 3
 
 
@@ -141,7 +141,7 @@ def _scale(site: Site, query: Array) -> float:
 
 
 def _softmax(xp: Any, site: Site, scores: Array, bias: Array | None) -> Array:
-    """Over the last axis; 0 where the bias leaves nothing to look at."""
+    """The softmax over the last axis; 0 where the bias leaves nothing to look at."""
     precision = site.attribute("softmax_precision")
     wide = scores if precision is None else scores.astype(element_type(SOFTMAX_TYPES[int(precision)]))
     greatest = wide.max(axis=-1, keepdims=True)

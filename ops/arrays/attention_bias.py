@@ -1,4 +1,4 @@
-"""What an Attention adds to its scores, so that each query looks only where it may"""
+"""Attention's bias: added to the scores, so that each query looks only where it may"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +14,9 @@ MASK, PAST_KEY, LENGTHS = 3, 4, 6  # optional inputs
 def attention_bias(
     xp: Any, site: Site, inputs: Sequence[Array | None], shape: tuple[int, ...], dtype: Any
 ) -> Array | None:
-    """What is added to the scores, to be broadcast to their shape (B, Hq, S, L); None where nothing is.
+    """The bias that is added to the scores, broadcast to their shape (B, Hq, S, L); None if there is none.
 
-    A mask of numbers counts as it is, one of truth values as 0 and −inf; where it is too short, −inf.
+    A mask of numbers counts as it is, one of booleans as 0 and −inf; where it is too short, −inf.
     Query i, which stands at the position p = offset + i, may look at key j unless is_causal forbids j > p,
     left_window_size j < p − left, right_window_size j > p + right, or nonpad_kv_seqlen j ≥ the sequence's
     length. offset: the length of the past, or for every sequence its length − S where that is given, or 0.
@@ -45,7 +45,7 @@ def of_mask(of_scores: Array, mask: Array) -> Array:
 def _window(
     xp: Any, site: Site, queries: int, keys: int, past: Array | None, lengths: Array | None
 ) -> Array | None:
-    """Where the positions allow it (S, L) or (B, 1, S, L); None where they allow everything."""
+    """True where the positions allow it (S, L) or (B, 1, S, L); None if they allow everything."""
     left, right = int(site.attribute("left_window_size", -1)), int(site.attribute("right_window_size", -1))
     if site.attribute("is_causal", 0):
         right = 0

@@ -18,7 +18,7 @@ class Casting(ArrayOperator):
 
     @abstractmethod
     def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
-        """The new type."""
+        """The type that the node casts to."""
 
     @final
     @silently
@@ -47,7 +47,7 @@ class Casting(ArrayOperator):
 
 @final
 class Cast(Casting):
-    """To the type that the node names."""
+    """The input in the type that the node names."""
 
     def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
         return onnx_type(site, site.required("to"))
@@ -55,7 +55,7 @@ class Cast(Casting):
 
 @final
 class CastLike(Casting):
-    """To the type of the second input."""
+    """The input in the type of the second input."""
 
     def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
         return inputs[1].dtype  # type: ignore[union-attr]  # it is required
@@ -63,7 +63,7 @@ class CastLike(Casting):
 
 @final
 class BitCast(WithoutGradient):
-    """The same bits, as numbers of another type of the same width."""
+    """The input's bits, as numbers of another type of the same width."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x, kind = inputs[0], onnx_type(site, site.required("to"))

@@ -1,4 +1,4 @@
-"""What a cell of a recurrent operator is: one direction through time, forwards and backwards"""
+"""Cells of recurrent operators: one direction through time, forwards and backwards"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Through:
 
 
 class Cell(ABC):
-    """What happens in one step. `gates` (T, B, G·H) are the products of input and weight, with their bias."""
+    """One step of a recurrent operator. `gates` (T, B, G·H): the products of input and weight, with bias."""
 
     @abstractmethod
     def run(
@@ -73,7 +73,7 @@ class Cell(ABC):
         hidden: Array,
         cell: Array | None,
     ) -> Through:
-        """Through time, from the gradients of the outputs (T, B, H) and of the last states (B, H)."""
+        """The gradients back through time, from those of the outputs (T, B, H) and last states (B, H)."""
 
 
 def parts(array: Array, count: int) -> list[Array]:

@@ -21,6 +21,7 @@ def shifted(xp: Any, x: Array, y: Array, direction: str) -> Array:
 
 
 def is_infinite(xp: Any, x: Array, detect_negative: int, detect_positive: int) -> Array:
+    """True where x is +∞ or −∞, of those two the ones to be detected."""
     signs = xp.where(x > 0, bool(detect_positive), bool(detect_negative))
     return xp.isinf(x) & signs
 

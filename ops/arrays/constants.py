@@ -36,7 +36,7 @@ _KINDS = {
 
 @final
 class ConstantOfShape(WithoutGradient):
-    """One number in all places of a shape; 0 of float32 where none is given."""
+    """A tensor of a shape with one number in all places; 0 of float32 where none is given."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         value = site.attribute("value", np.zeros(1, "float32"))
@@ -88,7 +88,7 @@ class Shape(WithoutGradient):
 
 @final
 class Size(WithoutGradient):
-    """How many elements there are, int64."""
+    """The number of elements, int64."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         (x,) = inputs

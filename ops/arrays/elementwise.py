@@ -38,10 +38,12 @@ FUNCTIONS: Mapping[str, ArrayOperator] = {
 
 
 def quotient(xp: Any, x: Array, y: Array) -> Array:
+    """x / y; for integers it is cut off towards zero."""
     return x / y if is_floating(x) else truncated_quotient(x, y)
 
 
 def power(xp: Any, x: Array, y: Array) -> Array:
+    """xʸ; an integer to the power of an integer is computed in integers."""
     if is_floating(x) or is_floating(y):
         return xp.power(x, y)
     return integer_power(xp, x, y)
@@ -60,6 +62,7 @@ def remainder(xp: Any, x: Array, y: Array, fmod: int) -> Array:
 
 
 def remainder_derivatives(xp: Any, dz: Array, x: Array, y: Array, z: Array, fmod: int) -> tuple[Array, Array]:
+    """The gradients of z = x − n y with respect to x and y, with n = (x − z) / y: dz and −n dz."""
     return dz, -dz * xp.rint((x - z) / y)
 
 

@@ -31,7 +31,7 @@ class GateFunction:
 
 
 def gate_functions(site: Site, defaults: Sequence[str], directions: int) -> list[list[GateFunction]]:
-    """For every direction its functions, as the node names them, or these defaults (ONNX: LSTM).
+    """The functions of every direction, as the node names them, or these defaults (ONNX: LSTM).
 
     activation_alpha and activation_beta are given out in the order of the functions that take one.
     """

@@ -16,7 +16,7 @@ class Picking(ArrayOperator):
 
     @abstractmethod
     def index(self, xp: Any, site: Site, x: Array, indices: Array) -> Index:
-        """What of x is picked, by the second input."""
+        """The index of the elements of x that the second input picks."""
 
     @final
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
@@ -53,7 +53,7 @@ class Gather(Picking):
 
 @final
 class GatherElements(Picking):
-    """One element for every index; it stands in the other axes where the index stands."""
+    """y has one element for every index; it stands in the other axes where the index stands."""
 
     def index(self, xp: Any, site: Site, x: Array, indices: Array) -> Index:
         return along(xp, indices, checked_axis(site, site.attribute("axis", 0), x.ndim))

@@ -11,7 +11,7 @@ from d5ray.ops.arrays.wide import WideOperator
 
 
 def sampling_of(site: Site) -> Sampling:
-    """What the node's attributes say, also in the words of its first version."""
+    """The attributes of the node, also in the words of its first version."""
     mode = site.attribute("mode", "linear").removeprefix("bi")
     if mode not in KERNELS:
         raise ConfigurationError(f"the node {site.node} has mode={mode!r}: it must be one of {list(KERNELS)}")

@@ -23,7 +23,7 @@ def numbers(site: Site, inputs: Sequence[Array | None], index: int) -> list[Any]
 
 
 def required_numbers(site: Site, inputs: Sequence[Array | None], index: int, what: str) -> list[Any]:
-    """The same, of an input that must be there. Raises `ConfigurationError` where it is not."""
+    """The numbers of an input that must be there. Raises `ConfigurationError` if it is not."""
     found = numbers(site, inputs, index)
     if found is None:
         raise ConfigurationError(f"the node {site.node} lacks its input {index}, the {what}: give it")

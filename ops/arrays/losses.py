@@ -98,7 +98,7 @@ class MeanSquaredError(WideOperator):
 @final
 @dataclass(frozen=True)
 class _Labels:
-    """Which element of every column of classes counts, and how much.
+    """The element of every column of classes that counts, and its weight.
 
     labels (batch, 1, ...), in 0..classes−1 even where they are ignored; weights of its shape, 0 where a label
     is ignored.
@@ -141,7 +141,7 @@ class _Labels:
         return xp.asarray(own.sum() / self._divisor(), dtype=logarithms.dtype)
 
     def gradient(self, xp: Any, gradient: Array, logarithms: Array) -> Array:
-        """With respect to the logarithms."""
+        """The gradient with respect to the logarithms."""
         share = -self.weights / self._divisor()
         share = share * (xp.expand_dims(gradient, 1) if self.reduction == "none" else gradient)
         classes = xp.arange(logarithms.shape[1]).reshape(-1, *(1,) * (logarithms.ndim - 2))

@@ -50,7 +50,7 @@ def saturated(xp: Any, x: Array, dtype: "np.dtype[Any]") -> Array:
 
 
 def _widened(x: Array) -> Array:
-    """The same numbers in a type of NumPy's own."""
+    """The values in a type of NumPy's own."""
     if x.dtype.name == E8M0:
         return as_float64(x)
     return wide(x) if is_floating(x) else x.astype("int16")

@@ -17,7 +17,7 @@ Widths = list[tuple[int, int]]  # for every axis, how many stand before and behi
 
 @final
 class Pad(ArrayOperator):
-    """With a constant, or its own elements: the nearest (edge), mirrored (reflect), in circles (wrap)."""
+    """The input padded with a constant or its own elements: the nearest, mirrored, or in circles (wrap)."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
@@ -90,17 +90,17 @@ def _widths(site: Site, inputs: Sequence[Array | None], rank: int) -> Widths:
 
 
 def _inside(widths: Widths) -> tuple[slice, ...]:
-    """Where in the output the input's elements stand."""
+    """The slices of the output that hold the input's elements."""
     return tuple(slice(max(before, 0), -behind if behind > 0 else None) for before, behind in widths)
 
 
 def _kept(widths: Widths) -> tuple[slice, ...]:
-    """Which of the input's elements are in the output."""
+    """The slices of the input whose elements are in the output."""
     return tuple(slice(max(-before, 0), behind if behind < 0 else None) for before, behind in widths)
 
 
 def _sources(site: Site, mode: str, size: int, width: tuple[int, int]) -> "np.ndarray[Any, Any]":
-    """From which element along an axis every one of the output is taken."""
+    """The element along an axis that each one of the output is taken from."""
     places = np.arange(-width[0], size + width[1])
     if mode == "edge":
         return places.clip(0, size - 1)

@@ -54,7 +54,7 @@ def _slices(site: Site, inputs: Sequence[Array | None], shape: tuple[int, ...]) 
 
 
 def _slice(start: int, end: int, step: int, size: int) -> slice:
-    """As Python has it, but that a start before the first element is moved to it backwards too."""
+    """A slice as Python has it, but that a start before the first element is moved to it backwards too."""
     if step > 0:
         return slice(start, end, step)
     start = min(max(start + size if start < 0 else start, 0), size - 1)
@@ -110,7 +110,7 @@ def _sizes(site: Site, inputs: Sequence[Array | None], whole: int) -> list[int]:
 
 @final
 class Concat(ArrayOperator):
-    """All inputs behind one another along an axis."""
+    """The inputs joined along an axis."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return (xp.concatenate(list(inputs), axis=site.required("axis")),)

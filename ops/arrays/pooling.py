@@ -122,12 +122,12 @@ def _sum(arrays: Any) -> Array:
 
 
 def _least(xp: Any, dtype: Any) -> Any:
-    """What no element is smaller than."""
+    """The number that no element is smaller than."""
     return -xp.inf if dtype.kind == "f" else xp.iinfo(dtype).min
 
 
 def _elements(xp: Any, site: Site, windows: Windows, dtype: Any) -> Array:
-    """How many elements each window's sum is divided by: (*counts), at least 1."""
+    """The divisors of each window's sum: (*counts), at least 1."""
     with_padding = bool(site.attribute("count_include_pad", 0))
     result = xp.ones((), dtype=dtype)
     axes = zip(
@@ -154,7 +154,7 @@ def _first_greatest(xp: Any, image: Array, windows: Windows) -> tuple[Array, Arr
 
 
 def _flat_indices(xp: Any, position: Array, windows: Windows, *, by_columns: bool) -> Array:
-    """Where the taps at these positions lie in the whole array (batch, channels, *image), flattened."""
+    """The positions of these taps in the whole array (batch, channels, *image), flattened."""
     offsets = xp.asarray(list(itertools.product(*map(range, windows.kernel))))  # (taps, axes)
     rank = len(windows.image)
     size, result = 1, xp.zeros(position.shape, dtype=xp.int64)

@@ -6,7 +6,7 @@ from d5ray.operators.array_operator import Array
 
 
 def is_floating(array: Array) -> bool:
-    """Whether the elements are floating-point numbers, those of ml_dtypes among them: what has a gradient."""
+    """True if the elements are floating-point numbers, those of ml_dtypes among them: what has a gradient."""
     dtype = array.dtype  # NumPy files bfloat16 under V, as it does int4
     return bool(dtype.kind == "f" or (dtype.kind == "V" and dtype.name.startswith(("bfloat", "float"))))
 

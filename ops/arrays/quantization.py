@@ -76,7 +76,7 @@ class DequantizeLinear(ArrayOperator):
 
 
 def _precise(x: Array, scale: Array) -> "np.dtype[Any]":
-    """In which the quotient is computed."""
+    """The type in which the quotient is computed."""
     wide = x.dtype == "float64" or scale.dtype == "float64" or x.dtype == "int32"
     return np.dtype("float64" if wide else "float16" if x.dtype == scale.dtype == "float16" else "float32")
 
@@ -86,7 +86,7 @@ def _numbers(xp: Any, x: Array, dtype: "np.dtype[Any]") -> Array:
 
 
 def spread(xp: Any, site: Site, each: Array, shape: tuple[int, ...]) -> Array:
-    """One for all, one for each place on the axis, or one for each block of elements along the axis.
+    """Scales or zeros spread over a tensor: one for all, one a place on the axis, or one a block along it.
 
     Raises `ConfigurationError` where it is none of these.
     """
@@ -129,7 +129,7 @@ def _centred(x: Array, zero: Array | None, axis: int | None = None) -> Array:
 
 
 def _product(xp: Any, a: Array, b: Array) -> Array:
-    """In 32 bits, modulo 2³²."""
+    """The product in 32 bits, modulo 2³²."""
     return xp.asarray(xp.matmul(a, b), dtype="int32")
 
 
@@ -171,7 +171,7 @@ class ConvInteger(WithoutGradient):
 
 @final
 class QuantizedConv(WithoutGradient):
-    """As QLinearMatMul, of a Conv; w's scales and zeros by feature, the bias on the grid of the products."""
+    """QLinearMatMul for a Conv; w's scales and zeros by feature, the bias on the grid of the products."""
 
     @silently
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
@@ -186,7 +186,7 @@ class QuantizedConv(WithoutGradient):
 
 
 def _correlated(xp: Any, site: Site, x: Array, w: Array) -> Array:
-    """Exact: float64 has all whole numbers that 32 bits have, and their sums up to 2⁵³."""
+    """Exact: float64 has all integers that 32 bits have, and their sums up to 2⁵³."""
     (y,) = Conv().forward(xp, site, [x.astype("float64"), w.astype("float64")])
     return y.astype("int64").astype("int32")
 

@@ -48,7 +48,7 @@ def _generator(xp: Any, site: Site) -> Any:
 
 @final
 class Uniform(Random):
-    """From low up to high."""
+    """Uniform numbers from low up to high."""
 
     def drawn(self, xp: Any, site: Site, generator: Any, shape: Sequence[int]) -> Array:
         low, high = site.attribute("low", 0.0), site.attribute("high", 1.0)
@@ -57,7 +57,7 @@ class Uniform(Random):
 
 @final
 class Normal(Random):
-    """Of the normal distribution: √(−2 ln u) cos 2πv for uniform u and v   (Box and Muller, 1958)."""
+    """Normal numbers: √(−2 ln u) cos 2πv for uniform u and v   (Box and Muller, 1958)."""
 
     def drawn(self, xp: Any, site: Site, generator: Any, shape: Sequence[int]) -> Array:
         radius = xp.sqrt(-2 * xp.log1p(-generator.random(shape)))

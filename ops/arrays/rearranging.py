@@ -1,4 +1,4 @@
-"""The same elements in another order: Transpose, DepthToSpace, SpaceToDepth; and Trilu, which keeps some"""
+"""Operators that reorder elements: Transpose, DepthToSpace, SpaceToDepth; and Trilu, which keeps some"""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class SpaceToDepth(Rearranging):
 
 @final
 class Trilu(ArrayOperator):
-    """Of the last two axes, the triangle on and above the k-th diagonal, or on and below; 0 elsewhere."""
+    """The triangle on and above the k-th diagonal of the last two axes, or on and below; 0 elsewhere."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return (_triangle(xp, site, inputs, inputs[0]),)

@@ -21,7 +21,7 @@ BIAS, LENGTHS, HIDDEN, CELL, PEEPHOLES = 3, 4, 5, 6, 7  # the optional inputs
 @final
 @dataclass(frozen=True)
 class Recurrent(WideOperator):
-    """What RNN, GRU and LSTM share: directions, layout, lengths, and the products outside of time.
+    """The common part of RNN, GRU and LSTM: directions, layout, lengths, and products outside of time.
 
     Inputs: x (T, B, I), w (D, G·H, I), r (D, G·H, H), b (D, 2·G·H), sequence_lens (B,), first states (D, B,
     H), peepholes (D, 3·H); outputs: y (T, D, B, H), last states (D, B, H). With layout 1 the batch comes
@@ -95,7 +95,7 @@ class Recurrent(WideOperator):
     def _sides(
         self, xp: Any, site: Site, inputs: Sequence[Array | None]
     ) -> list[tuple[Passage, Array, Array | None]]:
-        """For every direction how it goes through time, and its first states."""
+        """The way of every direction through time, and its first states."""
         direction = site.attribute("direction", "forward")
         x, weight, recurrence = _time_first(site, inputs[0]), inputs[1], inputs[2]
         assert weight is not None and recurrence is not None

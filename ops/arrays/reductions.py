@@ -16,7 +16,7 @@ from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 @final
 @dataclass(frozen=True)
 class Reduction(ArrayOperator):
-    """One number of all along some axes.
+    """A reduction to one number along some axes.
 
     The input comes as (kept axes, n), those that are reduced in one at the end: function(xp, x) gives y
     (kept axes, 1), and derivative(xp, dy, x, y) gives dx.
@@ -93,10 +93,12 @@ def _shape(x: Array, axes: tuple[int, ...], keepdims: int) -> list[int]:
 
 
 def total(xp: Any, x: Array) -> Array:
+    """Σ x over the last axis, in the type of x: (..., 1)."""
     return x.sum(axis=-1, keepdims=True, dtype=x.dtype)
 
 
 def mean(xp: Any, x: Array) -> Array:
+    """The mean of x over the last axis, (..., 1); for integers it is cut off towards zero."""
     if is_floating(x):
         return total(xp, x) / x.shape[-1]
     return truncated_quotient(total(xp, x), xp.asarray(x.shape[-1], dtype=x.dtype))
@@ -109,6 +111,7 @@ def norm(xp: Any, x: Array) -> Array:
 
 
 def norm_derivative(xp: Any, dy: Array, x: Array, y: Array) -> Array:
+    """dy x / y, the gradient of y = ‖x‖₂; 0 where the norm is 0."""
     return xp.where(y == 0, 0, dy * x / y)
 
 
@@ -120,10 +123,12 @@ def log_sum_exponentials(xp: Any, x: Array) -> Array:
 
 
 def greatest(xp: Any, x: Array) -> Array:
+    """max x over the last axis, (..., 1); the type's least value where the axis is empty."""
     return x.max(axis=-1, keepdims=True) if x.shape[-1] else _constant(xp, x, _bounds(xp, x)[0])
 
 
 def least(xp: Any, x: Array) -> Array:
+    """min x over the last axis, (..., 1); the type's greatest value where the axis is empty."""
     return x.min(axis=-1, keepdims=True) if x.shape[-1] else _constant(xp, x, _bounds(xp, x)[1])
 
 
@@ -141,12 +146,13 @@ def _constant(xp: Any, x: Array, value: Any) -> Array:
 
 
 def shared(xp: Any, dy: Array, x: Array, y: Array) -> Array:
-    """Those that are equal to the extreme have equal shares."""
+    """The gradient of an extreme: elements that are equal to it have equal shares."""
     chosen = x == y
     return xp.where(chosen, dy / chosen.sum(axis=-1, keepdims=True, dtype=x.dtype), 0)
 
 
 def product(xp: Any, x: Array) -> Array:
+    """Π x over the last axis, in the type of x: (..., 1)."""
     return x.prod(axis=-1, keepdims=True, dtype=x.dtype)
 
 

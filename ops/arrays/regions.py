@@ -64,7 +64,7 @@ class RoiAlign(WideOperator):
 def _region_points(
     xp: Any, site: Site, x: Array, regions: Array, batches: Array
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """For each region its image (1, c, height, width), points (1, points, 2), bin by bin, and which count."""
+    """The image (1, c, height, width) of each region, its points (1, points, 2) by bins, which count."""
     scale = float(site.attribute("spatial_scale", 1.0))
     half_pixel = site.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     bins = int(site.attribute("output_height", 1)), int(site.attribute("output_width", 1))
@@ -158,7 +158,7 @@ def _by_group(xp: Any, matrix: Array, seen: Array) -> Array:
 
 
 class _Columns:
-    """What the windows of a DeformConv see, (batch, offset groups, channels', kernel, counts)."""
+    """The values that the windows of a DeformConv see, (batch, offset groups, channels', kernel, counts)."""
 
     def __init__(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> None:
         x, w, offset = inputs[:3]
@@ -199,7 +199,7 @@ class _Columns:
         )
 
     def backward(self, gradient: Array) -> tuple[Array, Array]:
-        """With respect to x and the offsets."""
+        """The gradients with respect to x and the offsets."""
         whole = gradient.reshape(*self.images.shape[:2], -1)
         dx, dpoints = LINEAR.backward(self.xp, whole, self.images, self.points)
         axes, taps_ = len(self.windows.kernel), math.prod(self.windows.kernel)
@@ -286,7 +286,7 @@ class MaxUnpool(WideOperator):
         return own[index.ravel()].reshape(x.shape), *[None] * (len(inputs) - 1)
 
     def _natural(self, site: Site, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What a MaxPool with these attributes has read."""
+        """The shape of the input of a MaxPool with these attributes."""
         kernel = site.required("kernel_shape")
         rank = len(kernel)
         strides, pads = site.attribute("strides", (1,) * rank), site.attribute("pads", (0,) * 2 * rank)

@@ -46,7 +46,7 @@ class Expand(ArrayOperator):
 
 @final
 class Tile(ArrayOperator):
-    """Every axis so many times behind itself."""
+    """The input repeated along every axis."""
 
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]

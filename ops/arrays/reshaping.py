@@ -1,4 +1,4 @@
-"""The same elements in the same order in another shape: Reshape, Flatten, Squeeze, Unsqueeze, Identity"""
+"""Operators that change the shape alone: Reshape, Flatten, Squeeze, Unsqueeze, Identity"""
 
 import math
 from abc import abstractmethod
@@ -49,7 +49,7 @@ class Reshaping(ArrayOperator):
 
 @final
 class Identity(Reshaping):
-    """The input."""
+    """The input itself."""
 
     def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
         return shape
@@ -68,7 +68,7 @@ class Flatten(Reshaping):
 
 @final
 class Reshape(Reshaping):
-    """To the shape that is input: 0 stands for the size that was there, unless allowed, -1 for the rest."""
+    """The input in another shape: 0 stands for the size that was there, unless allowed, -1 for the rest."""
 
     def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
         asked = required_numbers(site, inputs, 1, "new shape")
@@ -88,7 +88,7 @@ class Reshape(Reshaping):
 
 @final
 class Squeeze(Reshaping):
-    """Without the named axes of size 1, or all such."""
+    """The input without the named axes of size 1, or all such."""
 
     def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
         named = numbers(site, inputs, 1)
@@ -100,7 +100,7 @@ class Squeeze(Reshaping):
 
 @final
 class Unsqueeze(Reshaping):
-    """With new axes of size 1 at the named places of the output."""
+    """The input with new axes of size 1 at the named places of the output."""
 
     def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
         named = required_numbers(site, inputs, 1, "axes")

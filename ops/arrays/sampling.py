@@ -55,14 +55,14 @@ class Sampling:
     align_corners: bool = False
 
     def forward(self, xp: Any, x: Array, points: Array) -> Array:
-        """y (n, channels, points)."""
+        """The sampled values y (n, channels, points)."""
         flat, total = x.reshape(*x.shape[:2], -1), 0
         for element, weight, _ in self.taps(xp, points, x.shape[2:]):
             total = total + weight[:, None] * xp.take_along_axis(flat, element[:, None], axis=2)
         return xp.asarray(total, dtype=x.dtype)
 
     def backward(self, xp: Any, dy: Array, x: Array, points: Array) -> tuple[Array, Array]:
-        """dx and dpoints."""
+        """The gradients dx and dpoints."""
         flat = x.reshape(*x.shape[:2], -1)
         dx, dpoints = xp.zeros_like(flat), xp.zeros_like(points)
         n, c = (xp.arange(size) for size in flat.shape[:2])

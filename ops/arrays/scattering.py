@@ -66,12 +66,14 @@ def _reduction(site: Site) -> str:
 
 
 def replaced(xp: Any, dy: Array, x: Array, index: Index, updates: Array, y: Array) -> tuple[Array, Array]:
+    """The gradients where elements were replaced: dx is 0 there, and the updates get dy from there."""
     dx = dy.copy()
     dx[index] = 0
     return dx, dy[index]
 
 
 def added(xp: Any, dy: Array, x: Array, index: Index, updates: Array, y: Array) -> tuple[Array, Array]:
+    """The gradients where updates were added: dx is dy, and the updates get dy from there."""
     return dy, dy[index]
 
 
@@ -90,7 +92,7 @@ def multiplied(xp: Any, dy: Array, x: Array, index: Index, updates: Array, y: Ar
 
 
 def extreme(xp: Any, dy: Array, x: Array, index: Index, updates: Array, y: Array) -> tuple[Array, Array]:
-    """Those that are equal to the extreme have equal shares."""
+    """The gradients of an extreme: elements that are equal to it have equal shares."""
     from_x, from_updates = x == y, updates == y[index]
     count = from_x.astype(x.dtype)
     combine_at(xp, "add", count, index, from_updates.astype(x.dtype))
@@ -103,7 +105,7 @@ _DERIVATIVES = {"none": replaced, "add": added, "mul": multiplied, "max": extrem
 
 @final
 class ScatterElements(Scattering):
-    """One update for every index; it stands in the other axes where the index stands."""
+    """y = x with one update for every index; it stands in the other axes where the index stands."""
 
     def index(self, xp: Any, site: Site, x: Array, indices: Array) -> Index:
         return along(xp, indices, checked_axis(site, site.attribute("axis", 0), x.ndim))

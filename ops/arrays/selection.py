@@ -1,4 +1,4 @@
-"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their kin"""
+"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their family"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -50,7 +50,7 @@ class OneHot(ArrayOperator):
 
 
 def _places(xp: Any, site: Site, inputs: Sequence[Array | None]) -> Array:
-    """Whether an element of the output is on. An index counts from the end where it is negative; one that
+    """True where the output is on. An index counts from the end where it is negative; one that
     is out of range is on nowhere."""
     indices = inputs[0]
     assert indices is not None

@@ -82,7 +82,7 @@ class TensorScatter(ArrayOperator):
         return checked_axis(site, int(site.attribute("axis", -2)), cache.ndim)
 
     def _places(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
-        """Of batch and time, (batch, steps)."""
+        """The places of batch and time, (batch, steps)."""
         cache, update, start = inputs[0], inputs[1], optional(inputs, 2)
         assert cache is not None and update is not None
         axis = self._axis(site, cache)

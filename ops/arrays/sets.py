@@ -91,7 +91,7 @@ class Unique(ArrayOperator):
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        """To the first of equal elements, which is the one that is taken."""
+        """The gradient goes to the first of equal elements, which is the one that is taken."""
         dy, x = gradients[0], inputs[0]
         if dy is None or x is None or not is_floating(x):
             return (None,)
@@ -107,7 +107,7 @@ class Unique(ArrayOperator):
 
 @final
 class NGrams(WithoutGradient):
-    """How often each n-gram of a pool stands in a row, also with elements left out between its own (skips)
+    """The counts of each n-gram of a pool in a row, also with elements left out between its own (skips)
 
     x (n,) or (batch, n), y (n-grams,) or (batch, n-grams): the counts (TF), whether there are any, times a
     weight (IDF), or the counts times weights (TFIDF).

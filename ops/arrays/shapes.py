@@ -1,4 +1,4 @@
-"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their kin"""
+"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their family"""
 
 from collections.abc import Mapping
 

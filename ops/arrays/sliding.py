@@ -26,7 +26,7 @@ def gathered(xp: Any, shape: tuple[int, ...], dtype: Any, windows: Windows) -> t
 
 
 def taps(image: Array, windows: Windows) -> Iterator[Array]:
-    """For every element of the kernel the view (batch, channels, *counts) of what the windows have there."""
+    """The view (batch, channels, *counts) of the image under each element of the kernel."""
     for offsets in itertools.product(*map(range, windows.kernel)):
         spans = (
             slice(k * dilation, k * dilation + (count - 1) * stride + 1, stride)

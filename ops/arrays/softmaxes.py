@@ -49,6 +49,7 @@ def softmax(xp: Any, x: Array, axis: int) -> Array:
 
 
 def softmax_derivative(xp: Any, dy: Array, y: Array, axis: int) -> Array:
+    """y (dy − Σ dy y) along the axis, the gradient of y = softmax(x)."""
     return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
 
 
@@ -59,6 +60,7 @@ def log_softmax(xp: Any, x: Array, axis: int) -> Array:
 
 
 def log_softmax_derivative(xp: Any, dy: Array, y: Array, axis: int) -> Array:
+    """dy − eʸ Σ dy along the axis, the gradient of y = log softmax(x)."""
     return dy - xp.exp(y) * dy.sum(axis=axis, keepdims=True)
 
 

@@ -127,7 +127,7 @@ class ShortTimeFourierTransform(WideOperator):
         return *found, *[None] * (len(inputs) - len(found))
 
     def _read(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, Array, bool]:
-        """Where each frame's elements stand (frames, length), the window, and whether it is onesided."""
+        """The places of each frame's elements (frames, length), the window, and the flag onesided."""
         x, window = inputs[0], inputs[2] if len(inputs) > 2 else None
         assert x is not None
         given = numbers(site, inputs, 3)

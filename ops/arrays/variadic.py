@@ -52,11 +52,12 @@ class Variadic(ArrayOperator):
 
 
 def total(xp: Any, operands: Sequence[Array]) -> Array:
+    """The sum of all operands, broadcast to one shape."""
     return reduce(lambda x, y: x + y, operands)
 
 
 def shared(xp: Any, dy: Array, operands: Sequence[Array], y: Array) -> Derivatives:
-    """Those that are equal to the extreme share alike, as the central difference of a tie of two has it."""
+    """The gradients of an extreme: operands equal to it share alike, as a tie's central difference has it."""
     chosen = [x == y for x in operands]
     share = dy / total(xp, [each.astype(dy.dtype) for each in chosen])
     return [xp.where(each, share, 0) for each in chosen]

@@ -95,12 +95,12 @@ class WideOperator(ArrayOperator):
 
 
 def outputs_and_kept(site: Site, outputs: Arrays, *kept: Array) -> Arrays:
-    """What `forward` gives: as many outputs as the node has, and what `backward` needs again."""
+    """The outputs of `forward`: as many as the node has, and those that `backward` needs again."""
     return (*outputs[: len(site.node.outputs)], *kept)
 
 
 def kept(site: Site, outputs: Sequence[Array]) -> Sequence[Array]:
-    """What `outputs_and_kept` kept."""
+    """The outputs that `outputs_and_kept` kept."""
     return outputs[len(site.node.outputs) :]
 
 
@@ -110,7 +110,7 @@ def gradient_of(gradients: Sequence[Array | None], index: int) -> Array | None:
 
 
 def optional(inputs: Sequence[Array | None], index: int) -> Array | None:
-    """This input, None where it is left out."""
+    """The input at this place, None if it is left out."""
     return inputs[index] if index < len(inputs) else None
 
 

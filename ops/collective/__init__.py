@@ -1,4 +1,4 @@
-"""What the nodes of a split network do under each framework: exchanges, and one part of a Dropout"""
+"""Collectives: a split network's exchanges, and one part of a Dropout, under each framework"""
 
 from importlib import import_module
 from typing import Any
@@ -16,7 +16,7 @@ MODULES = {
 
 
 def is_known(node: Node) -> bool:
-    """Whether it is a node of the domain of collectives, of a type that there is."""
+    """True if the node is of the domain of collectives, and of a type that there is."""
     return node.domain == types.DOMAIN and node.type in (*types.EXCHANGING, types.DROPOUT)
 
 

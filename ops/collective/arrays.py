@@ -15,7 +15,7 @@ from d5ray.ops.collective.exchanges import Exchange, Exchanges
 
 @final
 class ArrayExchanges(Exchanges):
-    """xp: the array module."""
+    """Exchanges of arrays of NumPy or CuPy. xp: the array module."""
 
     def __init__(self, xp: Any, site: Site) -> None:
         super().__init__(site)
@@ -36,7 +36,7 @@ class ArrayExchanges(Exchanges):
 
 @final
 class Collective(ArrayOperator):
-    """A node that exchanges."""
+    """The operator of a node that exchanges."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -90,4 +90,5 @@ class PartOfDropout(ArrayOperator):
 
 
 def implementation(site: Site) -> ArrayOperator:
+    """A collective, or one part of a Dropout, as an operator over arrays of NumPy or CuPy."""
     return PartOfDropout() if site.node.type == types.DROPOUT else Collective(site)

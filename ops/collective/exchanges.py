@@ -15,7 +15,7 @@ Exchange = Callable[[Array], Array]
 
 
 class Exchanges(ABC):
-    """Of one node. An axis is divided in `blocks`: a part holds its share of each, one behind the other.
+    """The exchanges of one node. An axis is divided in `blocks`: a part holds its share of each, in order.
 
     An axis of an open size, such as that of the batch, need not be a multiple of the parts: the first ones
     are one element longer then.
@@ -32,7 +32,7 @@ class Exchanges(ABC):
 
     @property
     def pair(self) -> tuple[Exchange, Exchange]:
-        """What is done with the tensor, and what with its gradient."""
+        """The exchange of the tensor, and that of its gradient."""
         back = self.reduced_part if self._sums_gradients else self.part
         pairs: dict[str, tuple[Exchange, Exchange]] = {
             types.ALL_REDUCE: (self.summed, _same),
@@ -44,7 +44,7 @@ class Exchanges(ABC):
         return pairs[self._node.type]
 
     def whole_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Of the array that this part, of this shape, is one of."""
+        """The shape of the array that this part, of this shape, is one of."""
         known = self._whole_size()
         size = self._parts * int(shape[self._axis]) if known is None else known
         return self._with_axis([int(each) for each in shape], size)
@@ -92,18 +92,18 @@ class Exchanges(ABC):
         return self._copied(apart.reshape((-1,))[own]).reshape(shape)
 
     def _shares(self, size: int | None) -> list[int] | None:
-        """How long each part is of an open axis of so many elements; None where all are equally long."""
+        """The length of each part of an open axis of this size; None if all are equally long."""
         if self._open is None or size is None or self._blocks > 1 or int(size) % self._parts == 0:
             return None
         least, more = divmod(int(size), self._parts)
         return [least + (index < more) for index in range(self._parts)]
 
     def _whole_size(self) -> int | None:
-        """Of the open axis in the pass under way; None where it is not known."""
+        """The size of the open axis in the pass under way; None if it is not known."""
         return None if self._open is None else self._site.collectives.sizes.get(self._open)
 
     def _sizes(self, shape: Sequence[int], *, whole: bool) -> tuple[int, int, int]:
-        """What lies before a part of a block, its length, and what lies behind it."""
+        """The elements before a part of a block, the part's length, and the elements behind it."""
         before = behind = 1
         for size in shape[: self._axis]:
             before *= int(size)

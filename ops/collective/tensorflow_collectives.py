@@ -25,6 +25,7 @@ _apart: ContextVar[bool] = ContextVar("passes_apart", default=False)
 
 
 def implementation(site: Site) -> Built:
+    """A collective, or one part of a Dropout, as a function of TensorFlow's tensors."""
     made = _part_of_dropout(site) if site.node.type == types.DROPOUT else _collective(site)
     return tf.autograph.experimental.do_not_convert(made)  # type: ignore[no-any-return]
 
@@ -52,7 +53,7 @@ def passes_apart() -> Iterator[None]:
 
 
 def _applied(function: Exchange, x: Tensor, shape: Any, direction: str) -> Tensor:
-    """On the tensor's array; in a graph after the exchange that was traced before, as on every part."""
+    """A function on the tensor's array; in a graph after the exchange traced before, as on every part."""
     if tf.executing_eagerly():
         return tf.convert_to_tensor(function(np.asarray(x)))
     last = _last.setdefault(tf.compat.v1.get_default_graph(), {})

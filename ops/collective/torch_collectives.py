@@ -16,7 +16,7 @@ from d5ray.ops.torch.builders import Value, number, with_values
 
 @final
 class TorchExchanges(Exchanges):
-    """On the tensors' own device."""
+    """Exchanges of PyTorch's tensors, on their own device."""
 
     def _copied(self, x: Tensor) -> Tensor:
         return x.detach().clone(memory_format=torch.contiguous_format)
@@ -47,6 +47,7 @@ class _Exchanged(torch.autograd.Function):
 
 
 def implementation(site: Site) -> Built:
+    """A collective, or one part of a Dropout, as a function of PyTorch's tensors, differentiable."""
     if site.node.type == types.DROPOUT:
         return _part_of_dropout(site)
     group_of(site)

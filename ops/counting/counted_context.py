@@ -26,7 +26,7 @@ class Counted:
         return _sizes(self.outputs, index)
 
     def has(self, index: int) -> bool:
-        """Whether this input is given."""
+        """True if this input is given."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     @property

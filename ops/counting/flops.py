@@ -1,4 +1,4 @@
-"""How floating-point operations are counted, type by type
+"""Counts of floating-point operations, type by type
 
 Conventions. A multiplication and an addition are two operations; so are comparisons, divisions and functions
 such as exp one each, whatever they take on the hardware. What moves, selects or converts elements takes none.

@@ -1,4 +1,4 @@
-"""What a node costs: floating-point operations and bytes, forwards and backwards"""
+"""Costs of a node: floating-point operations and bytes, forwards and backwards"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from d5ray.ops.counting.flops import backward_flops, forward_flops
 @final
 @dataclass(frozen=True)
 class Cost:
-    """flops: a multiplication and an addition are two. bytes: what is read once and written once."""
+    """Operations (a multiplication and an addition are two), and bytes that are read and written once."""
 
     flops: int
     bytes: int
@@ -26,7 +26,7 @@ class Cost:
 
 
 def forward_cost(site: Site) -> Cost:
-    """What the node costs, from its descriptors: every input is read, every output written once.
+    """The cost of the node, from its descriptors: every input is read, every output written once.
 
     Raises `ConfigurationError` where a descriptor is unknown or its sizes are open, or for a type that the
     catalogue has not. How operations are counted: `d5ray.ops.counting.flops`.
@@ -42,7 +42,7 @@ def forward_cost(site: Site) -> Cost:
 
 
 def backward_cost(site: Site) -> Cost | None:
-    """What the gradients of all floating-point inputs cost together; None for a type that has no gradient.
+    """The cost of the gradients of all floating-point inputs together; None for a type that has no gradient.
 
     Read are the inputs and the gradients of the outputs, written are the gradients of the inputs.
     """

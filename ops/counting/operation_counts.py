@@ -8,27 +8,27 @@ from d5ray.ops.equation import Equation
 
 
 def none(node: Counted) -> int:
-    """What moves, selects or converts elements."""
+    """0, for operators that move, select or convert elements."""
     return 0
 
 
 def each_output(count: int) -> Callable[[Counted], int]:
-    """As many for each element of the first output."""
+    """This many operations for each element of the first output."""
     return lambda node: count * node.written
 
 
 def each_input(count: int) -> Callable[[Counted], int]:
-    """As many for each element of the first input."""
+    """This many operations for each element of the first input."""
     return lambda node: count * node.read
 
 
 def operands(node: Counted) -> int:
-    """Element by element, one less than there are operands."""
+    """The operations on operands, element by element: one less than there are operands."""
     return max(1, len(node.inputs) - 1) * node.written
 
 
 def mean(node: Counted) -> int:
-    """The sum of the operands, and its division."""
+    """The operations of a mean: the sum of the operands, and its division."""
     return len(node.inputs) * node.written
 
 
@@ -60,7 +60,7 @@ def einsum_indices(node: Counted) -> int:
 
 
 def einsum(node: Counted) -> int:
-    """For each combination of indices the products of the operands, and a sum where indices vanish."""
+    """The products of the operands for each combination of indices, and a sum where indices vanish."""
     space = einsum_indices(node)
     summed = space != node.written
     return space * (len(node.inputs) - 1 + summed)
@@ -72,17 +72,17 @@ def conv(node: Counted) -> int:
 
 
 def conv_transpose(node: Counted) -> int:
-    """As many as the Conv whose gradient it is, and the bias."""
+    """The operations of the Conv whose gradient it is, and the bias."""
     return 2 * node.read * math.prod(node.input(1)[1:]) + node.written * node.has(2)
 
 
 def pool(count: int) -> Callable[[Counted], int]:
-    """As many for each element of each window."""
+    """This many operations for each element of each window."""
     return lambda node: count * node.written * math.prod(node.site.required("kernel_shape"))
 
 
 def batch_normalization(node: Counted) -> int:
-    """By the batch's statistics, or by given ones."""
+    """The operations by the batch's statistics, or by given ones."""
     return (7 if trains(node) else 2) * node.written
 
 
@@ -92,7 +92,7 @@ def batch_normalization_back(node: Counted) -> int:
 
 
 def trains(node: Counted) -> bool:
-    """Whether a BatchNormalization takes the batch's statistics."""
+    """True if a BatchNormalization takes the batch's statistics."""
     return bool(node.site.attribute("training_mode", 0)) and not node.site.evaluating
 
 
@@ -102,7 +102,7 @@ def lrn(node: Counted) -> int:
 
 
 def dropout(count: int) -> Callable[[Counted], int]:
-    """As many for each element where it trains."""
+    """This many operations for each element in training."""
     return lambda node: 0 if node.site.evaluating or not node.has(2) else count * node.written
 
 
@@ -126,7 +126,7 @@ def recurrent(more: int, of_peepholes: int = 0) -> Callable[[Counted], int]:
 
 
 def attention_scores(node: Counted) -> tuple[int, int]:
-    """How many scores there are, and what a product with them takes in all: features of keys and values."""
+    """The number of scores, and the cost of a product with them in all: features of keys and values."""
     query, key, value = node.input(0), node.input(1), node.input(2)
     if len(query) == 3:
         heads, pairs = int(node.site.required("q_num_heads")), int(node.site.required("kv_num_heads"))
@@ -140,7 +140,7 @@ def attention_scores(node: Counted) -> tuple[int, int]:
 
 
 def attention(node: Counted) -> int:
-    """Both products, the scale, the softmax, and what the attributes add."""
+    """The operations of both products, the scale, the softmax, and what the attributes add."""
     scores, features = attention_scores(node)
     attribute = node.site.attribute
     biased = node.has(3) or node.has(6) or bool(attribute("is_causal", 0))
@@ -164,7 +164,7 @@ def rotary(node: Counted) -> int:
 
 
 def resize(node: Counted) -> int:
-    """Two for each neighbour, axis after axis; an antialiasing filter widens as the image shrinks."""
+    """The operations of Resize: two for each neighbour, axis after axis; antialiasing widens the filter."""
     radius = {"nearest": 0, "linear": 1, "cubic": 2}[node.site.attribute("mode", "nearest")]
     total, sizes = 0, [*node.input(0)]
     for axis, (old, new) in enumerate(zip(node.input(0), node.output(), strict=True)):
@@ -177,7 +177,7 @@ def resize(node: Counted) -> int:
 
 
 def softmax_loss(count: int) -> Callable[[Counted], int]:
-    """As many for each score, and two for each label."""
+    """This many operations for each score, and two for each label."""
     return lambda node: count * node.read + 2 * math.prod(node.input(1))
 
 
@@ -193,18 +193,18 @@ def quantized_conv(node: Counted) -> int:
 
 
 def neighbours(node: Counted, axes: int) -> int:
-    """How many elements around a point its value comes from."""
+    """The number of elements around a point that its value comes from."""
     mode = str(node.site.attribute("mode", "linear"))
     return int({"nearest": 1, "cubic": 4}.get(mode.removeprefix("bi"), 2) ** axes)
 
 
 def grid_sample(node: Counted) -> int:
-    """Two for each neighbour of each point."""
+    """The operations of GridSample: two for each neighbour of each point."""
     return 2 * node.written * neighbours(node, len(node.input(0)) - 2)
 
 
 def regions(node: Counted) -> int:
-    """Two for each of four neighbours of each point in a bin; one point, where the region says how many."""
+    """The operations of RoiAlign: two for each of four neighbours of each point in a bin."""
     points = max(int(node.site.attribute("sampling_ratio", 0)), 1) ** 2
     return 8 * points * node.written
 

@@ -66,7 +66,7 @@ class TensorflowOperation:
         return tuple(outputs) if isinstance(outputs, (list, tuple)) else outputs
 
     def _with_gradient(self, number: int, places: Sequence[int]) -> Callable[..., Any]:
-        """What TensorFlow differentiates; of so many inputs, those at these places are there."""
+        """The function that TensorFlow differentiates, with the inputs at these places given."""
 
         def spread(given: Sequence[Any]) -> list[Any]:
             whole: list[Any] = [None] * number
@@ -198,5 +198,5 @@ def _tensor_shape(descriptor: TensorDescriptor) -> Any:
 
 @cache
 def _threads() -> int:
-    """Of OpenMP, as many as TensorFlow uses within an operation, which stays so; 0 where nobody says."""
+    """OpenMP's threads, as many as TensorFlow uses within an operation, which stays so; 0 if nobody says."""
     return int(tf.config.threading.get_intra_op_parallelism_threads())

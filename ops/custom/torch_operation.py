@@ -83,7 +83,7 @@ def built(site: Site) -> Built:
 
 
 def _function(op: CustomOp, runner: Runner) -> Callable[..., Any]:
-    """What automatic differentiation goes through."""
+    """The function that automatic differentiation goes through."""
 
     def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
         outputs = runner.forward(inputs)

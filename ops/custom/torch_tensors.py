@@ -20,7 +20,7 @@ MaybeTensors = Sequence[torch.Tensor | None]
 
 
 class Runner(ABC):
-    """What computes an operator on tensors, without automatic differentiation."""
+    """An operator on tensors, without automatic differentiation."""
 
     @abstractmethod
     def forward(self, inputs: MaybeTensors) -> Tensors:
@@ -34,13 +34,13 @@ class Runner(ABC):
 
 
 def runner_of(op: CustomOp) -> Runner:
-    """By pointers for compiled operators, by arrays for all others."""
+    """The runner of an operator: by pointers for compiled ones, by arrays for all others."""
     return CppRunner(op) if isinstance(op, CustomCppOp) else ArrayRunner(op)
 
 
 @final
 class ArrayRunner(Runner):
-    """By way of NumPy's arrays, on a GPU CuPy's, where it is installed, else copies in host memory."""
+    """A runner by NumPy's arrays; on a GPU CuPy's, if it is installed, else copies in host memory."""
 
     def __init__(self, op: CustomOp) -> None:
         self._op = op
@@ -63,7 +63,7 @@ class ArrayRunner(Runner):
 
 @final
 class CppRunner(Runner):
-    """By pointers to the tensors' elements. OpenMP uses as many threads as PyTorch."""
+    """A runner by pointers to the tensors' elements. OpenMP uses as many threads as PyTorch."""
 
     def __init__(self, op: CustomCppOp) -> None:
         self._op = op

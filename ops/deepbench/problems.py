@@ -105,7 +105,7 @@ GEMMS: Final = {"training": _training_gemms, "inference": _inference_gemms}
 
 
 def convolutions(mode: str, dtype: Any = "float32") -> list[Problem]:
-    """Of a set: in training the backward pass too."""
+    """The convolutions of a set: in training with the backward pass."""
     made = []
     for *sizes, training, inference in LAYERS:
         for batch in training if mode == "training" else inference:

@@ -1,1 +1,1 @@
-"""Which elements windows and interpolations read"""
+"""The elements that windows and interpolation read"""

@@ -1,4 +1,4 @@
-"""Where a Resize reads: for each element along an axis its neighbours and their weights"""
+"""Interpolation of a Resize: for each element along an axis its neighbours and their weights"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 @final
 @dataclass(frozen=True)
 class AxisPlan:
-    """What becomes of one axis: output[o] = Σ_n weights[o, n] · input[indices[o, n]].
+    """The resizing of one axis: output[o] = Σ_n weights[o, n] · input[indices[o, n]].
 
     outside: the elements that get the extrapolation value instead.
     """
@@ -29,7 +29,7 @@ class AxisPlan:
 
     @property
     def selects(self) -> bool:
-        """Whether every output is one element of the input."""
+        """True if every output is one element of the input."""
         return bool(self.indices.shape[1] == 1)
 
     def matrix(self, size: int) -> Floats:
@@ -130,7 +130,7 @@ def _plan(
 def _coordinates(
     site: Site, size: int, outputs: int, scale: float, region: tuple[float, float] | None
 ) -> Floats:
-    """Where each output lies among the input's elements (ONNX: coordinate_transformation_mode)."""
+    """The position of each output among the input's elements (ONNX: coordinate_transformation_mode)."""
     mode = site.attribute("coordinate_transformation_mode", "half_pixel")
     if mode not in _TRANSFORMATIONS:
         raise ConfigurationError(

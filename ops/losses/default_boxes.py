@@ -48,7 +48,7 @@ class DefaultBoxes:
 
     @property
     def per_cell(self) -> tuple[int, ...]:
-        """How many boxes a cell of each grid has."""
+        """The number of boxes in a cell of each grid."""
         return tuple(len(sizes) * len(self.ratios) for sizes in self.sizes)
 
     @cached_property

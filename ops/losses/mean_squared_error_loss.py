@@ -23,7 +23,7 @@ class MeanSquaredErrorLoss(Loss):
     classifies = False
 
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
-        """Whatever the network gives; its shape is compared with the targets' when there are some."""
+        """Accept any output; its shape is compared with the targets' when there are some."""
 
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
         _check_alike(self, scores.shape, labels.shape)

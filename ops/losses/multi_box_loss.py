@@ -61,7 +61,7 @@ class MultiBoxLoss(Loss):
 def matched(
     boxes: DefaultBoxes, targets: "torch.Tensor", least: float
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """What each default box is to have: classes (batch, A), from 1, or 0 for nothing; offsets (batch, A, 4).
+    """The targets of the default boxes: classes (batch, A), from 1, or 0 for nothing; offsets (batch, A, 4).
 
     least: the overlap with a true box that is enough to be its.
     """

@@ -59,7 +59,7 @@ _BUILDERS: Mapping[str, Builder] = {
 
 
 def _as_written(builder: Builder) -> Builder:
-    """What is built is not rewritten by AutoGraph when a `tf.function` traces it: it needs no rewriting."""
+    """A builder whose results AutoGraph does not rewrite when a `tf.function` traces them."""
 
     def build(site: Site) -> Built:
         return tf.autograph.experimental.do_not_convert(builder(site))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Activations: Relu, Gelu, Sigmoid, Clip and their kin"""
+"""Activations: Relu, Gelu, Sigmoid, Clip and their family"""
 
 from collections.abc import Callable, Mapping
 

@@ -89,7 +89,7 @@ def _for_queries(site: Site, x: Tensor, q: Tensor) -> Tensor:
 
 
 def _bias(site: Site) -> Any:
-    """What builds the bias for scores (batch, heads, queries, keys); None where nothing is hidden."""
+    """The function that builds the bias for scores (batch, heads, queries, keys); None if none is hidden."""
     causal = bool(site.attribute("is_causal", 0))
     left, right = site.attribute("left_window_size", -1), site.attribute("right_window_size", -1)
 
@@ -125,7 +125,7 @@ def _mask_bias(mask: Tensor, keys: Size, dtype: Any) -> Tensor:
 
 
 def _softmax(scores: Tensor, bias: Tensor | None, precision: int | None) -> Tensor:
-    """Over the keys; 0 for a query to which the bias leaves none, in the gradient too."""
+    """The softmax over the keys; 0 for a query to which the bias leaves none, in the gradient too."""
     wide = scores if precision is None else tf.cast(scores, type_of(precision))
     if bias is None:
         return tf.cast(tf.nn.softmax(wide), scores.dtype)

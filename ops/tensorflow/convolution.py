@@ -53,7 +53,7 @@ def _two_dimensional(
 
 
 def _finished(layout: Layout, y: Tensor, bias: Tensor | None, rank: int) -> Tensor:
-    """With the bias, which Grappler fuses into the convolution, in ONNX's layout, with its number of axes."""
+    """The convolution with the bias, which Grappler fuses into it, in ONNX's layout and number of axes."""
     if bias is not None:
         y = tf.nn.bias_add(y, bias, data_format="NC..." if layout.first else "N...C")
     if rank == 3:
@@ -110,7 +110,7 @@ def _depthwise(layout: Layout, images: Tensor, weights: Tensor, own: Window, pad
 
 
 def _in_parts(layout: Layout, own: Window) -> bool:
-    """Whether TensorFlow takes the image apart for a dilated kernel (space to batch), as for stride 1.
+    """True if TensorFlow takes the image apart for a dilated kernel (space to batch), as for stride 1.
 
     Its kernels for CPUs have no gradient with dilations, and those for three dimensions no dilations.
     """
@@ -156,7 +156,7 @@ def _conv_transpose(site: Site) -> Built:
 
 
 def _cropping(site: Site, own: Window, space: list[Size]) -> Pads:
-    """What is taken before and after from the full result, (in − 1) · stride + extent; negative: added."""
+    """The elements cut off before and after the full result, (in − 1) · stride + extent; negative: added."""
     count = len(own.kernel)
     added, wanted = site.attribute("output_padding", (0,) * count), site.attribute("output_shape")
     found: Pads = []

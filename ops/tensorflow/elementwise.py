@@ -24,12 +24,12 @@ def _sign(x: Tensor) -> Tensor:
 
 
 def _divide(a: Tensor, b: Tensor) -> Tensor:
-    """Of integers the quotient towards zero, as in C."""
+    """The quotient, of integers towards zero, as in C."""
     return tf.truncatediv(a, b) if a.dtype.is_integer else tf.realdiv(a, b)
 
 
 def _power(a: Tensor, b: Tensor) -> Tensor:
-    """In a's type; an integer to a fractional power is computed in the power's type."""
+    """The power in a's type; an integer to a fractional power is computed in the power's type."""
     if a.dtype.is_integer and b.dtype.is_floating:
         return tf.cast(tf.pow(tf.cast(a, b.dtype), b), a.dtype)
     return tf.pow(a, tf.cast(b, a.dtype))
@@ -45,7 +45,7 @@ def _build_power(site: Site) -> Built:
 
 
 def _folded(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Of any number of inputs, two at a time."""
+    """A function of any number of inputs, two at a time."""
 
     def call(*given: Tensor) -> Tensor:
         return reduce(function, given)

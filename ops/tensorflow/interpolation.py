@@ -1,4 +1,4 @@
-"""Where the elements of a resized axis stand in the original, and how much of which it takes"""
+"""Interpolation: places of a resized axis's elements in the original, and the weights there"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ class Axis:
 
     @property
     def changes(self) -> bool:
+        """True if the resizing does anything along this axis."""
         return self.before != self.after or self.scale != 1.0 or self.region != (0.0, 1.0)
 
 
@@ -88,12 +89,12 @@ def _cubic(distance: Numbers, a: float) -> Numbers:
 
 
 def _places(site: Site, axis: Axis) -> Numbers:
-    """Where in the original the elements of the result stand."""
+    """The places of the result's elements in the original."""
     return COORDINATES[site.attribute("coordinate_transformation_mode", "half_pixel")](axis)
 
 
 def plan(site: Site, axis: Axis) -> tuple[Any, Any]:
-    """What is taken from an axis, places (after,) or weights (after, before); which results lie outside."""
+    """The places (after,) or weights (after, before) that resize an axis; and which results lie outside."""
     where = _places(site, axis)
     cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
     outside = ((where < 0) | (where > axis.before - 1)) & cropped
@@ -102,7 +103,7 @@ def plan(site: Site, axis: Axis) -> tuple[Any, Any]:
 
 
 def nearest_places(site: Site, axis: Axis) -> Numbers:
-    """Which element of the original stands nearest to each of the result."""
+    """The element of the original that stands nearest to each of the result."""
     rounded = ROUNDINGS[site.attribute("nearest_mode", "round_prefer_floor")](_places(site, axis))
     return np.clip(rounded, 0, axis.before - 1).astype(np.int32)
 

@@ -19,15 +19,15 @@ class Layout(ABC):
 
     @abstractmethod
     def enter(self, x: Tensor) -> Tensor:
-        """From (batch, channels, *space) to the kernels' layout."""
+        """A tensor (batch, channels, *space) in the kernels' layout."""
 
     @abstractmethod
     def leave(self, y: Tensor) -> Tensor:
-        """From the kernels' layout to (batch, channels, *space)."""
+        """A tensor in the kernels' layout as (batch, channels, *space)."""
 
     @abstractmethod
     def name(self, dimensions: int) -> str:
-        """What TensorFlow calls it: NCHW, NHWC, and so on."""
+        """TensorFlow's name of the layout: NCHW, NHWC, and so on."""
 
     def space(self, images: Tensor) -> list[Size]:
         """The sizes of images in the kernels' layout, without batch and channels."""
@@ -107,7 +107,7 @@ def filters_of(weights: Tensor) -> Tensor:
 
 
 def held_filters(weights: Tensor) -> Tensor | None:
-    """What `weights_of` has made these weights of; None for all others."""
+    """The tensor that `weights_of` has made these weights of; None for all others."""
     return getattr(weights, _FILTERS, None)
 
 

@@ -42,7 +42,7 @@ def _batch_normalization(site: Site) -> Built:
 
 
 def _fits_kernel(x: Tensor, *statistics: Tensor) -> bool:
-    """Whether TensorFlow's fused kernel takes them: images, of float32 or less, statistics of float32."""
+    """True if TensorFlow's fused kernel takes them: images of at most float32, statistics of float32."""
     return (
         x.shape.rank == 4 and x.dtype != tf.float64 and all(each.dtype == tf.float32 for each in statistics)
     )
@@ -96,7 +96,7 @@ def _trained(
 
 
 def _layer_normalization(site: Site) -> Built:
-    """Over the axes from `axis` on   (Ba et al., arXiv:1607.06450); also the mean, and 1/√(var + ε)."""
+    """LayerNormalization over the axes from `axis` on (arXiv:1607.06450); the mean and 1/√(var + ε) too."""
     epsilon, stash = site.attribute("epsilon", EPSILON), _stash(site)
 
     def call(x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Any:
@@ -134,7 +134,7 @@ def _at_least(x: Tensor, wide: Any) -> Tensor:
 
 
 def _instance_normalization(site: Site) -> Built:
-    """Over the space of each channel of each image   (Ulyanov et al., arXiv:1607.08022)"""
+    """InstanceNormalization over the space of each channel of each image   (arXiv:1607.08022)"""
     epsilon = site.attribute("epsilon", EPSILON)
 
     def call(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def _instance_normalization(site: Site) -> Built:
 
 
 def _group_normalization(site: Site) -> Built:
-    """Over groups of channels of each image   (Wu and He, arXiv:1803.08494)"""
+    """GroupNormalization over groups of channels of each image   (Wu and He, arXiv:1803.08494)"""
     epsilon, groups, stash = site.attribute("epsilon", EPSILON), site.required("num_groups"), _stash(site)
 
     def call(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

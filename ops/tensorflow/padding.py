@@ -10,6 +10,7 @@ from d5ray.ops.tensorflow.tensors import Size, Tensor, from_front, integers, kno
 
 
 def pad(site: Site) -> Built:
+    """ONNX's Pad in its four modes. Raises ConfigurationError for any other mode."""
     mode = site.attribute("mode", "constant")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ConfigurationError(
@@ -60,7 +61,7 @@ def _constant_pad(x: Tensor, pads: list[tuple[Size, Size]], value: Tensor) -> Te
 
 
 def _reread(places: Tensor, size: Size, mode: str) -> Tensor:
-    """Which element stands at places beyond the ends: the last, the mirrored, that of the other end."""
+    """The element at places beyond the ends: the last, the mirrored, that of the other end."""
     if mode == "edge":
         return tf.clip_by_value(places, 0, size - 1)
     if mode == "wrap":

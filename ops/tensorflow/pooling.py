@@ -38,7 +38,7 @@ def _pooled(
     pads: Pads,
     fill: float,
 ) -> Tensor:
-    """By TensorFlow's kernel: `two` or `three` for the number of axes; one axis is an image of height 1."""
+    """Pooling by TensorFlow's kernel `two` or `three`, by the number of axes; one axis is an image's row."""
     images, count = layout.enter(x), len(own.kernel)
     padding = own.named(layout.space(images), pads)
     if padding is None or (padding == "SAME" and fill == 0):  # which TensorFlow leaves out of means
@@ -53,12 +53,12 @@ def _pooled(
 
 
 def _lacks_kernel(x: Tensor) -> bool:
-    """In three dimensions TensorFlow pools float32 and less."""
+    """True for float64 in three dimensions, which TensorFlow cannot pool."""
     return bool(x.shape.rank == 5 and x.dtype == tf.float64)
 
 
 def taps(x: Tensor, own: Window, pads: Pads, fill: float) -> list[Tensor]:
-    """For every place of the kernel, by rows, the elements that lie under it, in the shape of the output.
+    """The elements under every place of the kernel, by rows, each in the shape of the output.
 
     For what TensorFlow's kernels for pooling cannot do: dilations, places, integers.
     """
@@ -96,7 +96,7 @@ def _greatest_with_place(x: Tensor, own: Window, pads: Pads, by_column: bool) ->
 
 
 def _coordinates(best: Tensor, own: Window, pads: Pads) -> list[Tensor]:
-    """Where in the image, axis by axis, the kernel's place `best` lies for every window."""
+    """The place in the image, axis by axis, of the kernel's place `best` for every window."""
     found: list[Tensor] = []
     for axis in reversed(range(len(own.kernel))):
         starts = tf.range(sizes(best)[axis + 2]) * own.strides[axis] - pads[axis][0]
@@ -115,7 +115,7 @@ def _raveled(where: list[Tensor], space: list[Size]) -> Tensor:
 
 
 def _mean(layout: Layout, x: Tensor, own: Window, pads: Pads) -> Tensor:
-    """Over all places of the kernel, with zeros around the image."""
+    """The mean over all places of the kernel, with zeros around the image."""
     if own.dilated or _lacks_kernel(x):
         under = taps(x, own, pads, 0)
         return tf.add_n(under) / tf.cast(len(under), x.dtype)

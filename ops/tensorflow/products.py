@@ -28,7 +28,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _stack_times_matrix(a: Tensor, b: Tensor) -> Tensor:
-    """As one product of two matrices, which is quicker than a stack of small ones, and so is its gradient."""
+    """One product of two matrices, which is quicker than a stack of small ones, and so is its gradient."""
     shape = sizes(a)
     product = tf.matmul(tf.reshape(a, [-1, shape[-1]]), b)
     return tf.reshape(product, [*shape[:-1], sizes(b)[-1]])
@@ -117,7 +117,7 @@ def _einsum(site: Site) -> Built:
 
 
 def _determinant(x: Tensor) -> Tensor:
-    """In float32 where x has 16 bits, which TensorFlow factorizes nowhere."""
+    """The determinant, in float32 where x has 16 bits, which TensorFlow factorizes nowhere."""
     return tf.cast(tf.linalg.det(tf.cast(x, tf.float32) if x.dtype.size == 2 else x), x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Where the operators that draw at random get their numbers: generators of TensorFlow's"""
+"""Random numbers of the operators that draw them: generators of TensorFlow's"""
 
 from typing import Any, final
 
@@ -18,9 +18,11 @@ class SeededNumbers:
         self._seed = seed
 
     def uniform(self, shape: Any, minval: float = 0.0, maxval: float = 1.0, dtype: Any = tf.float32) -> Any:
+        """Numbers of [minval, maxval) in this shape, the same ones for the same seed."""
         return tf.random.stateless_uniform(shape, self._seed, minval, maxval, dtype)
 
     def normal(self, shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = tf.float32) -> Any:
+        """Normal numbers in this shape, the same ones for the same seed."""
         return tf.random.stateless_normal(shape, self._seed, mean, stddev, dtype)
 
 

@@ -33,7 +33,7 @@ ACTIVATIONS: Mapping[str, tuple[Callable[[float, float], Activation], float, flo
 @final
 @dataclass(frozen=True)
 class Cell:
-    """What one direction of a recurrent operator does in a time step, once its weights are known.
+    """A time step of one direction of a recurrent operator, once its weights are known.
 
     `project` gives the input's part of all gates, of the whole sequence in one product; `step` the rest.
     """
@@ -73,7 +73,7 @@ TAKES_BETA = frozenset({"Affine", "HardSigmoid", "ScaledTanh"})
 
 
 def _clipped(site: Site) -> Activation:
-    """What bounds the input of every activation to [−clip, clip]."""
+    """The function that bounds the input of every activation to [−clip, clip]."""
     bound = site.attribute("clip")
     return (lambda x: x) if not bound else (lambda x: tf.clip_by_value(x, -bound, bound))
 
@@ -148,7 +148,7 @@ def _times(x: Tensor, weights: Tensor) -> Tensor:
 def _recurrent(
     site: Site, states: int, make: Callable[..., Cell], default: Sequence[str]
 ) -> Callable[..., Any]:
-    """What the three operators share; make(functions, w, r, b, p) gives the cell of one direction."""
+    """The common part of the three operators; make(functions, w, r, b, p) gives the cell of one direction."""
     directions = _directions(site)
     functions = _activations(site, directions, default)
     batch_first = bool(site.attribute("layout", 0))

@@ -14,7 +14,7 @@ Reduction = Callable[..., Tensor]  # of (x, axes, keepdims)
 
 
 def _reduced(reduction: Reduction) -> Builder:
-    """Over the axes that the second input names, over all where it names none, unless that means none."""
+    """A reduction over the axes of the second input, over all if it names none, unless that means none."""
 
     def build(site: Site) -> Built:
         keep = bool(site.attribute("keepdims", 1))
@@ -64,7 +64,7 @@ def _norm(x: Tensor, axes: Any, keep: bool) -> Tensor:
 
 
 def _floating(function: Reduction) -> Reduction:
-    """For integers by way of float64, as NumPy does."""
+    """A reduction that computes integers by way of float64, as NumPy does."""
 
     def call(x: Tensor, axes: Any, keep: bool) -> Tensor:
         if x.dtype.is_integer:
@@ -75,7 +75,7 @@ def _floating(function: Reduction) -> Reduction:
 
 
 def _place(find: Callable[..., Tensor]) -> Builder:
-    """Where along an axis the greatest or least stands, the first or the last of equals."""
+    """The position of the greatest or least along an axis, the first or the last of equals."""
 
     def build(site: Site) -> Built:
         keep = bool(site.attribute("keepdims", 1))

@@ -37,7 +37,7 @@ class HeldOp(CustomOp):
         return self._operator.run_backward(xp, grads, inputs, outputs)
 
     def infer(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
-        """As the network knows the outputs; by itself, all of the first input's type."""
+        """The outputs' descriptors as the network knows them; by itself, all of the first input's type."""
         first = next((each for each in inputs if each is not None), None)
         found = []
         for known in self._operator.expected():

@@ -53,12 +53,12 @@ def _resize(site: Site) -> Built:
 
 
 def _as_given(y: Tensor, dtype: Any) -> Tensor:
-    """In the type of the input, integers rounded."""
+    """The result in the type of the input, integers rounded."""
     return y if y.dtype == dtype else tf.saturate_cast(tf.round(y), dtype)
 
 
 def _numbers(site: Site, index: int, given: Tensor | None) -> Numbers | None:
-    """What this input holds: nothing where it is left out, None where only the running graph knows."""
+    """The numbers of this input: nothing if it is left out, None if only the running graph knows."""
     if given is None or (given.shape.rank == 1 and given.shape[0] == 0):
         return np.zeros(0)
     value = known(site, index, given)
@@ -122,7 +122,7 @@ def _kept_aspect(site: Site, before: Sequence[int], wanted: Numbers) -> tuple[li
 def _when_it_runs(
     site: Site, x: Tensor, region: Tensor | None, scales: Tensor | None, wanted: Tensor | None
 ) -> Tensor:
-    """With sizes or scales that come out of the graph: NumPy makes the matrices when it runs."""
+    """Resizing by sizes or scales out of the graph: NumPy makes the matrices when it runs."""
     nothing = tf.zeros([0], tf.float64)
     given = [nothing if each is None else tf.cast(each, tf.float64) for each in (region, scales, wanted)]
     nearest = site.attribute("mode", "nearest") == "nearest"
@@ -195,7 +195,7 @@ def _by_kernel(site: Site, layout: Layout, x: Tensor, axes: list[Axis]) -> Tenso
 
 
 def _same_nearest(site: Site, axis: Axis, half: bool) -> bool:
-    """Whether TensorFlow's kernel takes the elements that ONNX asks for, with half pixels or without."""
+    """True if TensorFlow's kernel takes the elements that ONNX asks for, with half pixels or without."""
     ratio = np.float32(axis.before) / np.float32(axis.after)  # as the kernel computes it
     own = np.floor((np.arange(axis.after, dtype=np.float32) + np.float32(0.5 if half else 0.0)) * ratio)
     return bool(np.array_equal(np.clip(own, 0, axis.before - 1), nearest_places(site, axis)))

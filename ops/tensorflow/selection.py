@@ -1,4 +1,4 @@
-"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their kin"""
+"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their family"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -50,7 +50,7 @@ def _gather_elements(site: Site) -> Built:
 
 
 def _flat_places(x: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """Where in the flattened x the elements stand that `indices` choose on this axis."""
+    """The places in the flattened x of the elements that `indices` choose on this axis."""
     shape, own = sizes(x), sizes(indices)
     place = tf.zeros([], tf.int64)
     for each, size in enumerate(shape):
@@ -163,7 +163,7 @@ def _top_k(site: Site) -> Built:
 
 
 def _opposite(x: Tensor) -> Tensor:
-    """What turns the order round: −x, and of integers ~x, which none of them overflows."""
+    """The values in opposite order: −x, and of integers ~x, which none of them overflows."""
     return tf.bitwise.invert(x) if x.dtype.is_integer else -x
 
 

@@ -1,4 +1,4 @@
-"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their kin"""
+"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their family"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -61,7 +61,7 @@ def _expand(site: Site) -> Built:
 
 
 def _flatten(site: Site) -> Built:
-    """To a matrix, split at the axis."""
+    """The input as a matrix, split at the axis."""
 
     def call(x: Tensor) -> Tensor:
         axis, shape = axis_of(site, x, default=1), sizes(x)
@@ -102,7 +102,7 @@ def _leading_sizes(x: Tensor, given: Tensor) -> Tensor:
 
 
 def _copied(asked: list[int], x: Tensor) -> list[Size]:
-    """With 0 replaced; a size that is known only later becomes −1, and the −1 a number, where that can be.
+    """The sizes with 0 replaced; a size known only later becomes −1, and the −1 a number, where that can be.
 
     So TensorFlow's graph keeps the sizes that are known: (batch, 3, 8, 8) as (0, −1) is (−1, 192).
     """

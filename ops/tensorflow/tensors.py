@@ -1,4 +1,4 @@
-"""What the builders ask about tensors: their sizes, their values where these are known, their types"""
+"""Facts about tensors that builders need: their sizes, their values where these are known, their types"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -114,5 +114,5 @@ def root(x: Tensor, degree: float = 2) -> Tensor:
 
 
 def outputs(site: Site, values: list[Tensor]) -> Any:
-    """What is given for a node: a tensor where it has one output, a tuple otherwise."""
+    """The values of a node: a tensor if it has one output, a tuple otherwise."""
     return values[0] if len(site.node.outputs) == 1 else tuple(values[: len(site.node.outputs)])

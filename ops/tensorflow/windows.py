@@ -1,4 +1,4 @@
-"""How a kernel goes over the space of an image: strides, dilations and the padding that ONNX asks for"""
+"""Windows of a kernel over an image: strides, dilations and the padding that ONNX asks for"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,15 +26,16 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """How far the kernel reaches, with its dilations."""
+        """The reach of the kernel, with its dilations."""
         return tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
 
     @property
     def dilated(self) -> bool:
+        """True if some dilation is not 1."""
         return any(step != 1 for step in self.dilations)
 
     def padding(self, space: Sequence[Size]) -> Pads:
-        """What is added around an image of this size; the windows then lie inside it."""
+        """The padding around an image of this size; the windows then lie inside it."""
         count = len(self.kernel)
         if self.automatic in ("SAME_UPPER", "SAME_LOWER"):
             return [self._same(axis, size, self.automatic) for axis, size in enumerate(space)]
@@ -44,7 +45,7 @@ class Window:
         return [self._rounded_up(axis, size, *given[axis]) for axis, size in enumerate(space)]
 
     def named(self, space: Sequence[Size], pads: Pads) -> str | None:
-        """What TensorFlow calls this padding around an image of this size, None where it has no name."""
+        """TensorFlow's name for this padding around an image of this size, None if it has none."""
         if is_zero(pads):
             return "VALID"
         if self.automatic == "SAME_UPPER":
@@ -56,14 +57,14 @@ class Window:
         return "SAME"
 
     def _same(self, axis: int, size: Size, automatic: str) -> tuple[Size, Size]:
-        """So that there are size/stride windows, rounded up; the odd one is added after, or before."""
+        """The padding for size/stride windows, rounded up; the odd one is added after, or before."""
         stride, extent = self.strides[axis], self.extent[axis]
         total = extent - 1 if stride == 1 else positive((-(-size // stride) - 1) * stride + extent - size)
         half = total // 2
         return (half, total - half) if automatic == "SAME_UPPER" else (total - half, half)
 
     def _rounded_up(self, axis: int, size: Size, before: int, after: int) -> tuple[Size, Size]:
-        """So that the last window, which must begin before the padding at the end, is whole."""
+        """The padding that makes the last window whole, which must begin before the padding at the end."""
         stride, extent = self.strides[axis], self.extent[axis]
         steps = -(-(size + before + after - extent) // stride)
         late = steps * stride >= size + before
@@ -72,7 +73,7 @@ class Window:
 
 
 def positive(size: Size) -> Size:
-    """max(size, 0)"""
+    """The greater of size and 0, in a graph too."""
     return tf.maximum(size, 0) if tf.is_tensor(size) else max(size, 0)
 
 
@@ -106,10 +107,12 @@ def window(site: Site, kernel: Sequence[int]) -> Window:
 
 
 def is_zero(pads: Pads) -> bool:
+    """True if every padding is known when the graph is built, and 0."""
     return all(isinstance(size, int) and size == 0 for pair in pads for size in pair)
 
 
 def is_known(pads: Pads) -> bool:
+    """True if every padding is known when the graph is built."""
     return all(isinstance(size, int) for pair in pads for size in pair)
 
 

@@ -14,6 +14,7 @@ from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered
 
 
 def celu(site: Site) -> Built:
+    """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)"""
     alpha = site.attribute("alpha", 1.0)
 
     def celu(x: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ def celu(site: Site) -> Built:
 
 
 def clip(site: Site) -> Built:
-    """Where the lower bound lies above the upper one, everything becomes the upper one."""
+    """min(max(x, low), high): where low is above high, everything becomes high."""
     bounds = [index for index in (1, 2) if site.has_input(index)]
     if all(index in site.constants and site.constants[index].dtype not in UNSIGNED for index in bounds):
         low, high = (number(constant(site, index)) for index in (1, 2))
@@ -46,6 +47,7 @@ def _same(x: Tensor, *bounds: None) -> Tensor:
 
 
 def elu(site: Site) -> Built:
+    """x for x > 0, else α (eˣ − 1)   (Clevert, Unterthiner and Hochreiter, arXiv:1511.07289)"""
     alpha = site.attribute("alpha", 1.0)
 
     def elu(x: Tensor) -> Tensor:
@@ -55,6 +57,7 @@ def elu(site: Site) -> Built:
 
 
 def gelu(site: Site) -> Built:
+    """x Φ(x), or its approximation by tanh where the node asks for that   (arXiv:1606.08415)"""
     approximation = site.attribute("approximate", "none")
     if approximation == "none":
         return F.gelu
@@ -66,6 +69,7 @@ def gelu(site: Site) -> Built:
 
 
 def hard_sigmoid(site: Site) -> Built:
+    """max(0, min(1, α x + β)), by PyTorch's own where α is 1/6 and β is 1/2."""
     alpha, beta = site.attribute("alpha", 0.2), site.attribute("beta", 0.5)
     if abs(alpha - 1 / 6) < 1e-7 and beta == 0.5:  # as PyTorch has it; the attribute is a float32
         return F.hardsigmoid
@@ -77,6 +81,7 @@ def hard_sigmoid(site: Site) -> Built:
 
 
 def leaky_relu(site: Site) -> Built:
+    """x for x > 0, else α x."""
     alpha = site.attribute("alpha", 0.01)
 
     def leaky_relu(x: Tensor) -> Tensor:
@@ -104,6 +109,7 @@ def prelu(site: Site) -> Built:
 
 
 def selu(site: Site) -> Built:
+    """γ x for x > 0, else γ α (eˣ − 1)   (Klambauer et al., arXiv:1706.02515)"""
     alpha, gamma = site.attribute("alpha", 1.6732632), site.attribute("gamma", 1.0507010)
     if abs(alpha - 1.6732632423543772) < 2e-7 and abs(gamma - 1.0507009873554805) < 2e-7:
         return torch.selu  # its constants are these, before they were rounded to float32
@@ -115,6 +121,7 @@ def selu(site: Site) -> Built:
 
 
 def shrink(site: Site) -> Built:
+    """x + bias below −λ, x − bias above λ, and 0 between them."""
     bias, threshold = site.attribute("bias", 0.0), site.attribute("lambd", 0.5)
 
     def shrink(x: Tensor) -> Tensor:
@@ -125,6 +132,7 @@ def shrink(site: Site) -> Built:
 
 
 def swish(site: Site) -> Built:
+    """x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)"""
     alpha = site.attribute("alpha", 1.0)
     if alpha == 1:
         return F.silu
@@ -136,6 +144,7 @@ def swish(site: Site) -> Built:
 
 
 def thresholded_relu(site: Site) -> Built:
+    """x for x > α, else 0   (Konda, Memisevic and Krueger, arXiv:1402.3337)"""
     alpha = site.attribute("alpha", 1.0)
 
     def thresholded_relu(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which keys a query may attend to: masks as given, causal ones, sliding windows, padded sequences"""
+"""Mask of Attention: masks as given, causal ones, sliding windows, padded sequences"""
 
 from typing import final
 
@@ -11,7 +11,7 @@ from d5ray.operators.nodes.node_context import Site
 
 @final
 class Mask:
-    """What a node of type Attention says, for scores (batch, heads, queries, keys).
+    """The mask of a node of type Attention, for scores (batch, heads, queries, keys).
 
     A query stands at the place among the keys that comes after those of the past; where only the lengths of
     the sequences are given, the queries are the last of each.
@@ -24,7 +24,7 @@ class Mask:
 
     @property
     def plain(self) -> bool:
-        """Whether there is no window, so that a kernel needs to be told no more than whether it is causal."""
+        """True if there is no window, so that a kernel needs to know only if the mask is causal."""
         return self._left < 0 and self._right < 0
 
     def for_kernel(
@@ -44,7 +44,7 @@ class Mask:
     def bias(
         self, q: Tensor, k: Tensor, given: Tensor | None, past: int, lengths: Tensor | None
     ) -> Tensor | None:
-        """What is added to the scores: 0 or −∞, or the numbers given."""
+        """The bias that is added to the scores: 0 or −∞, or the numbers given."""
         given, allowed = _padded(given, k), self._allowed(q, k, past, lengths)
         if given is not None and given.dtype == torch.bool:
             given = _numbers(given, q)
@@ -53,7 +53,7 @@ class Mask:
         return given.masked_fill(~allowed, -torch.inf)
 
     def _allowed(self, q: Tensor, k: Tensor, past: int, lengths: Tensor | None) -> Tensor | None:
-        """Whether a query may see a key, by their places alone: (batch or 1, 1, queries, keys)."""
+        """True where a query may see a key, by their places alone: (batch or 1, 1, queries, keys)."""
         keys = torch.arange(k.shape[2], device=q.device)
         places: Tensor = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + past  # (queries, 1)
         if lengths is not None:

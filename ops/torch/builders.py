@@ -1,4 +1,4 @@
-"""What builders share: functions as they are, values read once or at every call, the outputs asked for"""
+"""Common parts of builders: functions as they are, values read once or at every call, outputs asked for"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -15,6 +15,7 @@ E8M0 = 24  # ONNX's number
 
 
 def cast(site: Site) -> Built:
+    """Cast to the type that the node names; types that PyTorch does not compute in go by the reference."""
     number = site.required("to")
     if number in HELD_NUMBERS or number == E8M0:
         return by_reference(reference.Cast())(site)
@@ -33,6 +34,7 @@ def cast(site: Site) -> Built:
 
 
 def cast_like(site: Site) -> Built:
+    """Cast to the type of the second input; types that PyTorch does not compute in go by the reference."""
     if known_type(site, 1) in HOLDERS or known_type(site, 1) == "float8_e8m0fnu":
         return by_reference(reference.CastLike())(site)
     saturate = bool(site.attribute("saturate", 1))
@@ -48,7 +50,7 @@ def _is_8_bit(kind: torch.dtype) -> bool:
 
 
 def _to_8_bits(x: Tensor, kind: torch.dtype, saturate: bool) -> Tensor:
-    """What rounds to more than the greatest number of the type becomes that number, or else NaN or ∞.
+    """Cast; a value beyond the type's range becomes its greatest number, or else NaN or ∞.
 
     PyTorch goes one of these ways for one 8-bit type, and the other way for another.
     """

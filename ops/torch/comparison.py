@@ -12,7 +12,7 @@ from d5ray.ops.torch.unsigned import compared, to_signed, widened
 
 
 def bit_shift(site: Site) -> Built:
-    """A shift by more bits than there are, or by a negative number, gives what many single shifts give."""
+    """BitShift: by more bits than there are, or a negative number, it gives what many single shifts give."""
     if site.required("direction") == "LEFT":
         return widened(torch.bitwise_left_shift)(site)
 
@@ -27,6 +27,7 @@ def bit_shift(site: Site) -> Built:
 
 
 def is_infinite(site: Site) -> Built:
+    """PyTorch's isinf, isneginf or isposinf, as the node asks; without either sign, never."""
     negative, positive = site.attribute("detect_negative", 1), site.attribute("detect_positive", 1)
     if negative and positive:
         return torch.isinf

@@ -20,6 +20,7 @@ from d5ray.ops.torch.types import onnx_type, tensor_of
 
 
 def constant(site: Site) -> Built:
+    """The node's value, on PyTorch's default device."""
     value = tensor_of(_value(site))
 
     def constant() -> Tensor:
@@ -29,7 +30,7 @@ def constant(site: Site) -> Built:
 
 
 def _value(site: Site) -> np.ndarray[Any, Any]:
-    """Of the attribute that the node has: a tensor, a number or numbers."""
+    """The value in the attribute that the node has: a tensor, a number or numbers."""
     for name, kind in (
         ("value_float", "float32"),
         ("value_floats", "float32"),
@@ -48,6 +49,7 @@ def _value(site: Site) -> np.ndarray[Any, Any]:
 
 @with_values(0)
 def constant_of_shape(site: Site, shape: Value) -> Built:
+    """A tensor of the given shape filled with the node's value, 0 in float32 by default."""
     element = tensor_of(np.array(site.attribute("value", np.zeros(1, np.float32))).reshape(()))
     value, kind, sizes = element.item(), element.dtype, tuple(shape)
 
@@ -71,6 +73,7 @@ def eye_like(site: Site) -> Built:
 
 
 def random_normal(site: Site) -> Built:
+    """Normal numbers of the node's shape, anew in every call, from PyTorch's own generator."""
     kind, shape = onnx_type(site, "dtype", 1), tuple(site.required("shape"))
     mean, scale = site.attribute("mean", 0.0), site.attribute("scale", 1.0)
 
@@ -81,6 +84,7 @@ def random_normal(site: Site) -> Built:
 
 
 def random_normal_like(site: Site) -> Built:
+    """Normal numbers of the input's shape, anew in every call, from PyTorch's own generator."""
     kind = onnx_type(site, "dtype") if "dtype" in site.node.attributes else None
     mean, scale = site.attribute("mean", 0.0), site.attribute("scale", 1.0)
 
@@ -91,6 +95,7 @@ def random_normal_like(site: Site) -> Built:
 
 
 def random_uniform(site: Site) -> Built:
+    """Uniform numbers of the node's shape, anew in every call, from PyTorch's own generator."""
     kind, shape = onnx_type(site, "dtype", 1), tuple(site.required("shape"))
     low, high = site.attribute("low", 0.0), site.attribute("high", 1.0)
 
@@ -101,6 +106,7 @@ def random_uniform(site: Site) -> Built:
 
 
 def random_uniform_like(site: Site) -> Built:
+    """Uniform numbers of the input's shape, anew in every call, from PyTorch's own generator."""
     kind = onnx_type(site, "dtype") if "dtype" in site.node.attributes else None
     low, high = site.attribute("low", 0.0), site.attribute("high", 1.0)
 
@@ -112,6 +118,7 @@ def random_uniform_like(site: Site) -> Built:
 
 @with_values(0, 1, 2)
 def arange(site: Site, start: Value, limit: Value, delta: Value) -> Built:
+    """ONNX's Range: first, first + step, … as long as they lie before the end; none where there are none."""
     first, end, step = number(start), number(limit), number(delta)
     count = max(-int((first - end) // step), 0)
 
@@ -125,6 +132,7 @@ def arange(site: Site, start: Value, limit: Value, delta: Value) -> Built:
 
 
 def shape(site: Site) -> Built:
+    """The input's shape as int64, from the axis `start` to the one before `end`."""
     start, end = site.attribute("start", 0), site.attribute("end")
 
     def shape(x: Tensor) -> Tensor:
@@ -134,6 +142,8 @@ def shape(site: Site) -> Built:
 
 
 def size(site: Site) -> Built:
+    """The number of elements of the input, int64 ()."""
+
     def size(x: Tensor) -> Tensor:
         return torch.tensor(x.numel(), dtype=torch.int64, device=x.device)
 

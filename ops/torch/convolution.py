@@ -11,6 +11,7 @@ from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, shared, windows
 
 
 def convolution(site: Site) -> Built:
+    """Conv; where the padding depends on the sizes of the image, it is built when they are known."""
     return with_sizes(_convolution, site, needs_sizes(site))
 
 
@@ -30,6 +31,7 @@ def _convolution(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
 
 
 def transposed(site: Site) -> Built:
+    """ConvTranspose; where the node names the output's sizes, it is built when the image's are known."""
     return with_sizes(_transposed, site, bool(site.attribute("output_shape")))
 
 
@@ -63,7 +65,7 @@ def _transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
 
 
 def _window_of_transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Windows:
-    """With the padding to crop: as given, or what is too much for the output's shape as given."""
+    """The window with the padding to crop: as given, or what is too much for the given output's shape."""
     automatic = site.attribute("auto_pad", "NOTSET")
     explicit = site.attribute("output_shape")
     rank = len(kernel)

@@ -38,7 +38,7 @@ def modulo(site: Site) -> Built:
 
 
 def power(site: Site) -> Built:
-    """The type is that of the base, whatever the exponent's."""
+    """The power, in the type of the base, whatever the exponent's."""
     exponent = constant(site, 1)
     if is_floating(site) and isinstance(exponent, (int, float)):
 
@@ -60,7 +60,7 @@ def power(site: Site) -> Built:
 
 
 def variadic(binary: Builder) -> Builder:
-    """Of one tensor or more, from the function of two."""
+    """A builder for one tensor or more, from the function of two."""
 
     def build(site: Site) -> Built:
         count, function = len(site.node.inputs), binary(site)
@@ -80,6 +80,7 @@ def variadic(binary: Builder) -> Builder:
 
 
 def mean(site: Site) -> Built:
+    """The mean of all inputs, broadcast to one shape; with one input, that input."""
     total, count = variadic(directly(torch.add))(site), len(site.node.inputs)
 
     def mean(*tensors: Tensor) -> Tensor:

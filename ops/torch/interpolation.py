@@ -30,7 +30,7 @@ class Along:
 
     @property
     def whole(self) -> bool:
-        """Whether the output's size is the input's times the scale, without a rest."""
+        """True if the output's size is the input's times the scale, without a rest."""
         return math.isclose(self.input * self.scale, self.output, rel_tol=1e-9)
 
 
@@ -51,6 +51,7 @@ class Interpolation:
 
     @staticmethod
     def of(site: Site) -> "Interpolation":
+        """The attributes of a Resize node, or their defaults. Raises ConfigurationError for a wrong mode."""
         mode = site.attribute("mode", "nearest")
         if mode not in ("nearest", "linear", "cubic"):
             raise ConfigurationError(
@@ -101,7 +102,7 @@ class Interpolation:
         return tuple(found)
 
     def positions(self, along: Along) -> Floats:
-        """Where on the input's axis every output lies: (output,)"""
+        """The position of every output on the input's axis, (output,)."""
         outputs = np.arange(along.output, dtype=np.float64)
         size, width = along.input, along.input * along.scale
         match self.coordinates:
@@ -126,7 +127,7 @@ class Interpolation:
         )
 
     def outside(self, along: Along) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Which outputs lie outside of the input, and take the extrapolation value: (output,)"""
+        """True for outputs outside of the input, which take the extrapolation value: (output,)."""
         positions = self.positions(along)
         if self.coordinates != "tf_crop_and_resize":
             return np.zeros(len(positions), bool)

@@ -14,7 +14,7 @@ from d5ray.ops.torch.types import known_sizes
 
 
 def batch_normalization(site: Site) -> Built:
-    """With the statistics of the batch while a network is trained, and with the running ones otherwise.
+    """BatchNormalization with the batch's statistics in training, and with the running ones otherwise.
 
     The running variance that comes out follows the population variance of the batch, as ONNX has it;
     PyTorch's own, in place, follows the sample variance.
@@ -53,6 +53,7 @@ def batch_normalization(site: Site) -> Built:
 
 
 def group_normalization(site: Site) -> Built:
+    """γ (x − mean) / √(variance + ε) + β within groups of channels   (Wu and He, arXiv:1803.08494)"""
     groups, epsilon = site.required("num_groups"), site.attribute("epsilon", 1e-5)
 
     def group_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -62,6 +63,7 @@ def group_normalization(site: Site) -> Built:
 
 
 def instance_normalization(site: Site) -> Built:
+    """γ (x − mean) / √(variance + ε) + β within every channel of a sample   (arXiv:1607.08022)"""
     epsilon = site.attribute("epsilon", 1e-5)
 
     def instance_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -86,7 +88,7 @@ def local_response_normalization(site: Site) -> Built:
 
 
 def layer_normalization(site: Site) -> Built:
-    """Over all axes from `axis` on; the mean and 1 / the deviation of each come out too."""
+    """LayerNormalization over all axes from `axis` on; also the mean and 1 / the deviation of each."""
     axis, epsilon = site.attribute("axis", -1), site.attribute("epsilon", 1e-5)
     with_statistics = len(site.node.outputs) > 1
     known = known_sizes(site, 0, axis)
@@ -110,7 +112,7 @@ def layer_normalization(site: Site) -> Built:
 
 
 def _scaled_by(site: Site, sizes: tuple[int, ...]) -> bool:
-    """Whether scale and bias have the shape of what is normalized, and need not be broadcast."""
+    """True if scale and bias have the shape of what is normalized, and need not be broadcast."""
     return all(known_sizes(site, index) == sizes for index in (1, 2) if site.has_input(index))
 
 

@@ -17,7 +17,7 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 
 @with_values(1, 2, 3)
 def pad(site: Site, pads: Value, value: Value, axes: Value) -> Built:
-    """pads: for every axis, or those given, how much comes before; then for each how much comes after."""
+    """Pad. pads: for every axis, or those given, how much comes before; then how much comes after."""
     mode = site.attribute("mode", "constant")
     if mode not in _MODES:
         raise ConfigurationError(
@@ -52,7 +52,7 @@ def pad(site: Site, pads: Value, value: Value, axes: Value) -> Built:
 
 
 def _places(size: int, begin: int, end: int, mode: str) -> list[int]:
-    """Which elements come where along an axis; negative amounts cut off.
+    """The elements that come along an axis; negative amounts cut off.
 
     A mirror that is too short is mirrored again, as in NumPy.
     """

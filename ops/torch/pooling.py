@@ -23,6 +23,7 @@ _MAXIMA_WITH_PLACES: tuple[Built, ...] = (
 
 
 def average(site: Site) -> Built:
+    """AveragePool; where the padding depends on the sizes of the image, it is built when they are known."""
     return with_sizes(_average, site, needs_sizes(site))
 
 
@@ -45,6 +46,7 @@ def _average(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
 
 
 def norm(site: Site) -> Built:
+    """LpPool; where the padding depends on the sizes of the image, it is built when they are known."""
     return with_sizes(_norm, site, needs_sizes(site))
 
 
@@ -59,6 +61,7 @@ def _norm(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
 
 
 def maximum(site: Site) -> Built:
+    """MaxPool for any type: integers are computed in float32, which holds those of 8 bits exactly."""
     built = with_sizes(_maximum, site, needs_sizes(site))
 
     def max_pool_of_any(x: Tensor) -> Any:
@@ -103,7 +106,7 @@ def _maximum(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
 
 
 def _flat_places(places: Tensor, x: Tensor, frame: list[int], begins: Sizes, columns_first: bool) -> Tensor:
-    """Where the elements lie in the whole tensor x, from where they lie in each padded image of a channel.
+    """The places of elements in the whole tensor x, from those in each padded image of a channel.
 
     places: (batch, channels, ...), counted row by row within a frame of these sizes around each image.
     columns_first: within an image, elements are counted column by column.
@@ -124,7 +127,7 @@ def _flat_places(places: Tensor, x: Tensor, frame: list[int], begins: Sizes, col
 
 
 def over_whole(function: Callable[..., Tensor]) -> Builder:
-    """Of whole images: (batch, channels, …) to (batch, channels, 1, …)."""
+    """A builder for whole images: (batch, channels, …) to (batch, channels, 1, …)."""
 
     def build(site: Site) -> Built:
         rank = known_rank(site)
@@ -152,7 +155,7 @@ def _plain(window: Windows) -> bool:
 
 
 def _fits(window: Windows) -> bool:
-    """Whether PyTorch takes the padding: equal at both ends, and at most half a window."""
+    """True if PyTorch takes the padding: equal at both ends, and at most half a window."""
     return window.symmetric and all(
         begin <= size // 2 for begin, size in zip(window.begins, window.kernel, strict=True)
     )
@@ -176,7 +179,7 @@ def _sums(x: Tensor, window: Windows, ceil: bool) -> Tensor:
 
 
 def _elements(x: Tensor, window: Windows, ceil: bool, padded: bool) -> Tensor:
-    """How many elements each window has, in the padding too if `padded`; shaped like the image."""
+    """The number of elements in each window, in the padding too if `padded`; shaped like the image."""
     counts, _ = window.counts(x.shape[2:], ceil)
     result = torch.ones((), dtype=x.dtype, device=x.device)
     for axis, (count, size) in enumerate(zip(counts, x.shape[2:], strict=True)):

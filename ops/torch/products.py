@@ -14,6 +14,7 @@ from d5ray.ops.torch.unsigned import through_signed, to_signed, to_unsigned, wid
 
 
 def einsum(site: Site) -> Built:
+    """PyTorch's own einsum by the node's equation."""
     equation = site.required("equation").replace(" ", "")
 
     def einsum(*tensors: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ def _of_integers(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: flo
 
 
 def _determinant(x: Tensor) -> Tensor:
-    """In float32 where x has 16 bits, which PyTorch factorizes nowhere."""
+    """The determinant, in float32 where x has 16 bits, which PyTorch factorizes nowhere."""
     found: Tensor = torch.linalg.det(x.float() if x.dtype.itemsize == 2 else x).to(x.dtype)
     return found
 

@@ -27,6 +27,8 @@ class Recurrence:
 
 
 def recurrent(kind: Recurrence) -> Builder:
+    """The builder of RNN, GRU or LSTM: by PyTorch's kernel where one has the activations, else by steps."""
+
     def build(site: Site) -> Built:
         directions = 2 if site.attribute("direction", "forward") == "bidirectional" else 1
         names = activations(site, kind.step, directions)
@@ -40,7 +42,7 @@ def recurrent(kind: Recurrence) -> Builder:
 
 
 def _needs_steps(site: Site) -> bool:
-    """Whether a node asks for what PyTorch's kernels cannot."""
+    """True if a node asks for what PyTorch's kernels cannot."""
     if site.attribute("clip") or site.attribute("input_forget", 0) or site.has_input(7):
         return True
     if site.node.type == "GRU" and not site.attribute("linear_before_reset", 0):
@@ -49,7 +51,7 @@ def _needs_steps(site: Site) -> bool:
 
 
 def _full(site: Site) -> bool:
-    """Whether the lengths of the sequences are known, and leave nothing out."""
+    """True if the lengths of the sequences are known, and leave nothing out."""
     sizes, lengths = known_sizes(site), site.constants.get(4)
     time = 1 if site.attribute("layout", 0) else 0
     return sizes is not None and lengths is not None and bool((lengths == sizes[time]).all())

@@ -88,7 +88,7 @@ def _clipped(site: Site, x: Tensor) -> Tensor:
 
 
 def step_by_step(site: Site, step: Step) -> Built:
-    """All steps of all directions; beyond its length, a sequence's output is 0, and its state stays."""
+    """A recurrent operator step by step; beyond its length, a sequence's output is 0, its state stays."""
     batch_first = bool(site.attribute("layout", 0))
     direction = site.attribute("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1

@@ -19,14 +19,14 @@ Reduce = Callable[[Tensor, Axes, bool], Tensor]  # axes are not empty
 @final
 @dataclass(frozen=True)
 class Reduction:
-    """What a Reduce… does over some axes, and what to one element, where no axis is reduced."""
+    """The functions of a Reduce… operator: over some axes, and for one element if no axis is reduced."""
 
     over: Reduce
     of_one: Callable[[Tensor], Tensor]
 
 
 def reduction(kind: Reduction) -> Builder:
-    """Over the axes of the second input; if it has none, over all axes or, as a node may say, over none."""
+    """The reduction over the axes of the second input; without it over all or, if a node says so, none."""
 
     def make(site: Site, given: Value) -> Built:
         axes: Axes = tuple(given or ())
@@ -67,7 +67,7 @@ def _product(x: Tensor, axes: Axes, kept: bool) -> Tensor:
 
 
 def _extreme(function: Callable[[Tensor, Axes, bool], Tensor], sign: int) -> Reduce:
-    """Of no elements, the maximum is the lowest number there is."""
+    """The extreme; of no elements, the maximum is the lowest number there is."""
 
     def over(x: Tensor, axes: Axes, kept: bool) -> Tensor:
         if x.numel():

@@ -17,6 +17,7 @@ MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}  # in P
 
 
 def grid_sample(site: Site) -> Built:
+    """PyTorch's own function for two and three axes of space, without cubic in three; else the reference."""
     sampling, rank = sampling_of(site), known_rank(site)
     if rank not in ((4,) if sampling.kernel == "cubic" else (4, 5)):
         return by_reference(GridSample())(site)

@@ -20,7 +20,7 @@ _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}  # PyTorch's names, by th
 
 @with_values(1, 2, 3)
 def resize(site: Site, region: Value, scales: Value, sizes: Value) -> Built:
-    """Where the sizes of the image are known, weights are computed once, otherwise for each new size."""
+    """Resize, with weights computed once if the sizes of the image are known, else for each new size."""
     interpolation = Interpolation.of(site)
 
     def make(shape: tuple[int, ...]) -> Built:
@@ -84,7 +84,7 @@ def _by_interpolate(how: Interpolation, axes: Sequence[Along], shape: tuple[int,
 
 
 def _doubled(how: Interpolation, along: Along) -> bool:
-    """Whether each element comes 1, 2, 4, 8 … times, where PyTorch's float32 finds the same ones."""
+    """True if each element comes 1, 2, 4, 8 … times, where PyTorch's float32 finds the same ones."""
     times = along.output // along.input
     expected = np.arange(along.output) // max(times, 1)
     return times.bit_count() == 1 and np.array_equal(how.nearest_places(along), expected)
@@ -116,7 +116,7 @@ def _by_matrices(how: Interpolation, axes: Sequence[Along]) -> Built:
 
 
 def _mask(how: Interpolation, along: Along) -> Tensor | None:
-    """Which outputs take the extrapolation value, None if there are none."""
+    """The outputs that take the extrapolation value, None if there are none."""
     outside = how.outside(along)
     return torch.from_numpy(outside) if outside.any() else None
 

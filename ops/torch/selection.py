@@ -1,4 +1,4 @@
-"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their kin"""
+"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their family"""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}  # ONNX's names of t
 
 
 def compress(site: Site) -> Built:
-    """Those along an axis, or of all elements in their order, for which the condition holds."""
+    """The elements along an axis, or of all in their order, for which the condition holds."""
     axis = site.attribute("axis")
 
     def compress(x: Tensor, condition: Tensor) -> Tensor:
@@ -59,6 +59,7 @@ def _from_start(indices: Tensor, size: int) -> Tensor:
 
 
 def gather_elements(site: Site) -> Built:
+    """PyTorch's gather along the node's axis; negative indices count from the end."""
     axis = site.attribute("axis", 0)
 
     def gather_elements(x: Tensor, indices: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ def gather_nd(site: Site) -> Built:
 
 
 def non_zero(site: Site) -> Built:
-    """Where the elements are that are not 0: (axes, elements)."""
+    """The indices of the elements that are not 0: (axes, elements)."""
 
     def non_zero(x: Tensor) -> Tensor:
         return torch.nonzero(x).t()
@@ -94,7 +95,7 @@ def non_zero(site: Site) -> Built:
 
 @with_values(1)
 def one_hot(site: Site, given: Value) -> Built:
-    """indices of any number type; those out of range give no hot element."""
+    """OneHot for indices of any number type; those out of range give no hot element."""
     axis, depth = site.attribute("axis", -1), int(number(given))
 
     def one_hot(indices: Tensor, depth_: Tensor, values: Tensor) -> Tensor:

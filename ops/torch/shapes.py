@@ -1,4 +1,4 @@
-"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their kin"""
+"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad and their family"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from d5ray.ops.torch.unsigned import through_signed
 
 
 def concat(site: Site) -> Built:
+    """The inputs joined along the node's axis."""
     axis = site.required("axis")
 
     def concat(*tensors: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ def space_to_depth(site: Site) -> Built:
 
 @with_values(1)
 def expand(site: Site, given: Value) -> Built:
-    """Broadcasting both ways: a 1 in the new shape leaves the axis as it is."""
+    """Expand, broadcasting both ways: a 1 in the new shape leaves the axis as it is."""
     shape = tuple(given)
 
     def expand(x: Tensor, shape_: Tensor) -> Tensor:
@@ -88,6 +89,7 @@ def flatten(site: Site) -> Built:
 
 
 def identity(x: Tensor) -> Tensor:
+    """The input itself, not a copy."""
     return x
 
 
@@ -140,7 +142,7 @@ def slice_(site: Site, starts: Value, ends: Value, axes: Value, steps: Value) ->
 
 @with_values(1)
 def split(site: Site, given: Value) -> Built:
-    """By sizes, or into as many equal parts as there are outputs, of which the last may be smaller."""
+    """The input split by sizes, or into as many equal parts as outputs; the last one may be smaller."""
     axis, count = site.attribute("axis", 0), len(site.node.outputs)
 
     def split(x: Tensor, sizes: Tensor | None = None) -> Any:
@@ -152,6 +154,7 @@ def split(site: Site, given: Value) -> Built:
 
 @with_values(1)
 def squeeze(site: Site, given: Value) -> Built:
+    """The input without the axes given, or without all of size 1 where none are given."""
     axes = None if given is None else tuple(given)
 
     def squeeze(x: Tensor, axes_: Tensor | None = None) -> Tensor:
@@ -162,6 +165,7 @@ def squeeze(site: Site, given: Value) -> Built:
 
 @with_values(1)
 def tile(site: Site, given: Value) -> Built:
+    """The input repeated along each axis as often as the second input says."""
     repeats = tuple(given)
 
     def tile(x: Tensor, repeats_: Tensor) -> Tensor:
@@ -171,6 +175,7 @@ def tile(site: Site, given: Value) -> Built:
 
 
 def transpose(site: Site) -> Built:
+    """The input with its axes in the node's order, reversed where it has none; a view."""
     order = site.attribute("perm")
 
     def transpose(x: Tensor) -> Tensor:

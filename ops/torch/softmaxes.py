@@ -10,6 +10,7 @@ from d5ray.operators.nodes.node_context import Site
 
 
 def softmax(site: Site) -> Built:
+    """exp(x) / Σ exp(x) along the node's axis, the last by default."""
     axis = site.attribute("axis", -1)
 
     def softmax(x: Tensor) -> Tensor:
@@ -19,6 +20,7 @@ def softmax(site: Site) -> Built:
 
 
 def log_softmax(site: Site) -> Built:
+    """x − log Σ exp(x) along the node's axis, the last by default."""
     axis = site.attribute("axis", -1)
 
     def log_softmax(x: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def array_of(tensor: Tensor, kind: "np.dtype[Any] | None" = None) -> np.ndarray[
 
 
 def is_plain(kind: "np.dtype[Any]") -> bool:
-    """Whether PyTorch shares arrays of this type with NumPy as they are."""
+    """True if PyTorch shares arrays of this type with NumPy as they are."""
     return kind.name not in BY_BITS and kind.name not in HOLDERS
 
 
@@ -108,7 +108,7 @@ def known_type(site: Site, index: int = 0) -> str | None:
 
 
 def is_floating(site: Site, index: int = 0) -> bool:
-    """Whether an input is known to be of a floating-point type."""
+    """True if an input is known to be of a floating-point type."""
     return (known_type(site, index) or "").startswith(("float", "bfloat"))
 
 

@@ -21,12 +21,12 @@ def widened(function: Built) -> Builder:
 
 
 def ordered(function: Built) -> Builder:
-    """As `widened`, for functions that only compare and choose: the order of uint64 is kept."""
+    """A builder like `widened`, for functions that only compare and choose: the order of uint64 is kept."""
     return through_ordered(directly(function))
 
 
 def compared(function: Built) -> Builder:
-    """As `ordered`, for functions whose output is of another type: booleans, or places."""
+    """A builder like `ordered`, for functions whose output is of another type: booleans, or places."""
 
     def call(*tensors: Tensor) -> Any:
         return function(*map(to_ordered, tensors))
@@ -38,12 +38,12 @@ def compared(function: Built) -> Builder:
 
 
 def through_signed(builder: Builder) -> Builder:
-    """What a builder makes, of inputs that may be unsigned, and of one output of the first one's type."""
+    """A builder for inputs that may be unsigned, and for one output of the first one's type."""
     return _through(builder, to_signed, to_unsigned)
 
 
 def through_ordered(builder: Builder) -> Builder:
-    """As `through_signed`, for what only compares and chooses."""
+    """A builder like `through_signed`, for what only compares and chooses."""
     return _through(builder, to_ordered, from_ordered)
 
 
@@ -69,12 +69,12 @@ def _may_be_unsigned(site: Site) -> bool:
 
 
 def to_signed(tensor: Tensor) -> Tensor:
-    """The same numbers in a signed type, modulo 2⁶⁴; others than the unsigned types pass."""
+    """The numbers in a signed type, modulo 2⁶⁴; others than the unsigned types pass."""
     return tensor.to(_HOLDERS[tensor.dtype]) if tensor.dtype in _HOLDERS else tensor
 
 
 def to_unsigned(tensor: Tensor, unsigned: torch.dtype) -> Tensor:
-    """Back from `to_signed`, modulo what the type holds."""
+    """The inverse of `to_signed`, modulo what the type holds."""
     return tensor.to(unsigned)
 
 
@@ -85,7 +85,7 @@ def to_ordered(tensor: Tensor) -> Tensor:
 
 
 def from_ordered(tensor: Tensor, unsigned: torch.dtype) -> Tensor:
-    """Back from `to_ordered`."""
+    """The inverse of `to_ordered`."""
     return (tensor ^ _LOWEST if unsigned == torch.uint64 else tensor).to(unsigned)
 
 

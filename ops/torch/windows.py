@@ -18,7 +18,7 @@ Sizes = tuple[int, ...]
 @final
 @dataclass(frozen=True)
 class Windows:
-    """What the attributes of a convolution or pooling say; tuples have one entry for each spatial axis."""
+    """The attributes of a convolution or pooling; tuples have one entry for each spatial axis."""
 
     kernel: Sizes
     strides: Sizes
@@ -28,11 +28,12 @@ class Windows:
 
     @property
     def symmetric(self) -> bool:
+        """True if every axis has as much padding at its begin as at its end."""
         return self.begins == self.ends
 
     @property
     def extents(self) -> Sizes:
-        """How many elements a window reaches over."""
+        """The number of elements that a window reaches over, for every axis."""
         return tuple(
             (size - 1) * dilation + 1 for size, dilation in zip(self.kernel, self.dilations, strict=True)
         )
@@ -44,7 +45,7 @@ class Windows:
         return F.pad(x, [amount for pair in pairs for amount in pair], value=value)
 
     def counts(self, sizes: Sequence[int], ceil: bool) -> tuple[Sizes, Sizes]:
-        """How many windows there are along every axis, and how far the last ones reach over the padding.
+        """The number of windows along every axis, and the reach of the last ones over the padding.
 
         ceil: one more window where elements are left over, unless it starts in the padding at the end.
         """
@@ -61,7 +62,7 @@ class Windows:
 
 
 def windows(site: Site, kernel: Sizes, sizes: Sizes | None) -> Windows:
-    """What a node's attributes say, for an image of these sizes; None if padding does not depend on them."""
+    """A node's attributes, for an image of these sizes; None if the padding does not depend on them."""
     rank = len(kernel)
     if rank > 3 or rank == 0:
         raise ConfigurationError(
@@ -89,13 +90,13 @@ def shared(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
 
 
 def needs_sizes(site: Site) -> bool:
-    """Whether the padding depends on the sizes of the image."""
+    """True if the padding depends on the sizes of the image."""
     strides = site.attribute("strides") or (1,)
     return site.attribute("auto_pad", "NOTSET").startswith("SAME") and any(stride != 1 for stride in strides)
 
 
 def with_sizes(make: Callable[[Site, Sizes, Sizes | None], Built], site: Site, needed: bool) -> Built:
-    """What `make` gives of the sizes of kernel and image: now where they are known, else at each call."""
+    """The function that `make` gives for these sizes: now if they are known, else at each call."""
     kernel = site.attribute("kernel_shape") or known_sizes(site, 1, start=2)
     sizes = known_sizes(site, 0, start=2)
     if kernel and (sizes is not None or not needed):

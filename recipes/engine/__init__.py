@@ -1,1 +1,1 @@
-"""What runs recipes: from FIXED, MUTABLE and METRICS to a run's folder with a verdict."""
+"""The engine that runs recipes: from FIXED, MUTABLE and METRICS to a run's folder with a verdict."""

@@ -1,4 +1,4 @@
-"""What runs a recipe from a command line, whichever: `d5ray run`, or the recipe's file as a program"""
+"""The command line of any recipe: `d5ray run`, or the recipe's file as a program"""
 
 import sys
 import time
@@ -75,7 +75,7 @@ Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to
 
 @dataclass(frozen=True)
 class Way:
-    """How a recipe is run: once, with several seeds, twice to compare all bits, or on from a checkpoint."""
+    """A way to run a recipe: once, with several seeds, twice to compare all bits, or on from a checkpoint."""
 
     seeds: int
     steps: int | None  # to be compared
@@ -84,7 +84,7 @@ class Way:
     sign: Path | None = None  # with this key
 
     def check(self) -> None:
-        """Raise `ConfigurationError` unless it is one of them."""
+        """Raise `ConfigurationError` unless it is one way, not two."""
         check_count("seeds", self.seeds, 1, MOST_SEEDS)
         ways = {
             "--seeds": self.seeds > 1,
@@ -99,7 +99,7 @@ class Way:
 
 
 def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
-    """What a recipe's file does when it is run as a program: the same as `d5ray run`, with its options."""
+    """Run a recipe's file as a program: the same as `d5ray run`, with its options."""
     module = sys.modules["__main__"]
     name = library.name_of(Path(str(module.__file__)))
 

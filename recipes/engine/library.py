@@ -40,7 +40,7 @@ def shipped() -> dict[str, Listed]:
 
 
 def benchmarks() -> dict[str, Listed]:
-    """Those that measure d5ray itself, by the path that runs them from here; none outside of the checkout."""
+    """The recipes that measure d5ray itself, by the path that runs them; none outside of the checkout."""
     folder = checkout.benchmarks()
     if folder is None or not Path.cwd().is_relative_to(folder.parent):
         return {}
@@ -49,7 +49,7 @@ def benchmarks() -> dict[str, Listed]:
 
 
 def is_known(name: str) -> bool:
-    """Whether d5ray has a recipe of this name here: it ships, or measures d5ray itself in a checkout."""
+    """True if d5ray has a recipe of this name here: it ships, or measures d5ray itself in a checkout."""
     return name in shipped() or name in checkout.names()
 
 
@@ -109,7 +109,7 @@ def _from_here(path: Path) -> str:
 
 
 def _listed(path: Path) -> Listed | None:
-    """What a file says of its recipe, without running it; None where it holds none."""
+    """The recipe of a file as it is listed, without running it; None if the file holds none."""
     text = path.read_text(encoding="utf-8")
     if not all(part in text for part in PARTS):
         return None

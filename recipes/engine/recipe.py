@@ -77,7 +77,7 @@ class Recipe:
 
     @property
     def held(self) -> Fixed:
-        """What FIXED fixes, and what it leaves open."""
+        """The values that FIXED fixes, and what it leaves open."""
         return Fixed(self.name, self.fixed)
 
     @property
@@ -86,7 +86,7 @@ class Recipe:
         return digest(self.held.normal())
 
     def job(self) -> type:
-        """What the recipe runs: a dataclass whose fields are its keys; `Experiment` unless it says so."""
+        """The class that the recipe runs, whose fields are its keys; by default `Experiment`."""
         job = self.fixed.get("job", Experiment)
         if not isinstance(job, type) or not hasattr(job, "__dataclass_fields__"):
             raise ConfigurationError(f"FIXED has the job {job!r}: it must be a dataclass such as Experiment")
@@ -133,7 +133,7 @@ class Recipe:
         return {**values, **self.held.values()}
 
     def _replaced(self, key: str) -> bool:
-        """Whether an override replaces what this key of MUTABLE belongs to.
+        """True if an override replaces what this key of MUTABLE belongs to.
 
         A component that is replaced does not keep the old one's arguments, nor do new arguments keep leaves.
         """
@@ -143,7 +143,7 @@ class Recipe:
         return "." in key and any(f"{component}_{what}" in self.overrides for what in ("args", "kwargs"))
 
     def _sets(self, component: str) -> bool:
-        """Whether an override replaces this component or changes something of it."""
+        """True if an override replaces this component or changes something of it."""
         return any(component in (key, settings.owner(key)) for key in self.overrides)
 
     def _check_override(self, key: str, known: set[str]) -> None:
@@ -169,7 +169,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Result:
-    """What a recipe came to. True exactly when it passed, so that `run_recipe(…) or exit(1)` works.
+    """The result of a recipe. True exactly when it passed, so that `run_recipe(…) or exit(1)` works.
 
     Of several seeds, run_id and folder are those of the series, and runs are its runs.
     """

@@ -22,7 +22,7 @@ def run_recipe(
 ) -> Result:
     """Run a recipe to its verdict. Raises `D5Error` where it cannot run; nothing passed in is changed.
 
-    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`; seeds: so many
+    overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`; seeds: that many
     runs, with the recipe's seed and those that follow it, are judged together.
     """
     from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray

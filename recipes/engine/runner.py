@@ -15,7 +15,8 @@ from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 class Job(Protocol):
     """A recipe's job other than a training: a dataclass with this method."""
 
-    def run(self, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result: ...
+    def run(self, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
+        """Do the job and judge it by the recipe's metrics."""
 
 
 def run(

@@ -1,1 +1,1 @@
-"""What recipes do other than one training: trainings side by side, contests, studies of scale."""
+"""Jobs of recipes other than one training: trainings side by side, contests, studies of scale"""

@@ -1,4 +1,4 @@
-"""How many samples a second each agent of a training trained, from what it recorded at every step"""
+"""Rates of the agents of a training, samples a second, from what each recorded at every step"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a process does that tries to reach a workload's target: it trains by one optimizer, and evaluates"""
+"""Attempts to reach a workload's target: a process trains by one optimizer, and evaluates"""
 
 import math
 import pickle
@@ -17,7 +17,7 @@ from d5ray.training.samplers import Shards
 @final
 @dataclass
 class Curve:
-    """Evaluations, each after so many steps, seconds and samples; seconds of training alone."""
+    """Evaluations, each after that many steps, seconds and samples; seconds of training alone."""
 
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Attempt:
 
 
 def _numerical(error: Exception) -> bool:
-    """Whether numbers were at fault, such as those of a matrix that has no roots since it is not finite."""
+    """True if numbers were at fault, such as those of a matrix that has no roots since it is not finite."""
     return isinstance(error, ArithmeticError) or type(error).__name__.endswith(
         "LinAlgError"
     )  # any framework's

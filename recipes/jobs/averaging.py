@@ -1,4 +1,4 @@
-"""What a member of a group does to measure how gradients are averaged: as they are, or compressed"""
+"""Measurement of how a group averages gradients: as they are, or compressed"""
 
 import time
 from collections.abc import Callable
@@ -27,7 +27,7 @@ STORE = "store"  # the file in which the first member says where all meet
 
 
 class Exchanged(NamedTuple):
-    """What one member measured of one gradient."""
+    """One member's measurement of one gradient."""
 
     times: Times
     bytes_sent: float  # by this member, an exchange
@@ -84,7 +84,7 @@ class Averaging:
         return Exchanged(timed(exchange, D5rayWorld(communicator), self.seconds), sent)
 
     def exchange(self, communicator: Communicator, slots: Slots) -> Callable[[], Array]:
-        """What gives the mean of the members' gradients, normal numbers that differ from rank to rank."""
+        """A function that gives the mean of the members' gradients, normal numbers that differ by rank."""
         generator = np.random.default_rng([self.seed, communicator.rank])
         elements = sum(slot.size for slot in slots)
         gradient = generator.standard_normal(elements, dtype=np.float32)

@@ -81,7 +81,7 @@ class Contest(SideBySide):
         return [Tries(optimizer, workload) for workload in self.workloads for optimizer in self.optimizers]
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
-        """In every other round the last is first on each workload; the seed is the round's."""
+        """The order of entries: in every other round the last is first on each workload; seed by round."""
         for pair in range(self.most_pairs):
             for workload in self.workloads:
                 names = list(self.optimizers)

@@ -65,7 +65,7 @@ class GradientExchanges(SideBySide):
         return {name: _slots(name) for name in self.gradients}
 
     def series(self, found: list[dict[str, Exchanged]]) -> list[Series]:
-        """What the members of a group measured, by rank, as rows."""
+        """The measurements of a group's members, by rank, as rows."""
         return [
             series
             for rank, own in enumerate(found)

@@ -21,7 +21,7 @@ AGENTS_PER_SHARD = 4
 @final
 @dataclass(frozen=True)
 class Algorithm:
-    """What agents train by. exchange: what one exchange costs in closed form, by the number of agents."""
+    """An algorithm that agents train by. exchange: the cost of one exchange, by the number of agents."""
 
     rule: DistributedOptimizer
     topology: Callable[[int], Topology] = Complete
@@ -33,7 +33,7 @@ class Algorithm:
 
 
 def shards(agents: int) -> int:
-    """How many parameter servers so many agents share."""
+    """The number of parameter servers that this many agents share."""
     return max(1, agents // AGENTS_PER_SHARD)
 
 

@@ -29,7 +29,7 @@ REAL: dict[str, Exchange] = {"allreduce": AllreduceExchange(), "parameter server
 
 
 class Study(Protocol):
-    """What a contender takes of the study that it is a part of; see `ScaleStudy`."""
+    """The part of a study that a contender needs; see `ScaleStudy`."""
 
     @property
     def networks(self) -> Mapping[str, UniformLinks]: ...
@@ -50,7 +50,7 @@ class Study(Protocol):
 @final
 @dataclass(frozen=True)
 class Scaled(Contender[Study]):
-    """So many agents under one algorithm, on one network; straggler: the last of them is slow."""
+    """The agents under one algorithm, on one network; straggler: the last of them is slow."""
 
     algorithm: str
     network: str

@@ -126,7 +126,7 @@ class ScaleStudy(SideBySide):
                 yield pair, contender
 
     def experiment(self, algorithm: str, agents: int, dataset: str | Dataset, **values: Any) -> Experiment:
-        """What so many agents train by this algorithm."""
+        """The experiment of this many agents by this algorithm."""
         made = ALGORITHMS[algorithm]
         return Experiment(
             model=self.model,
@@ -143,7 +143,7 @@ class ScaleStudy(SideBySide):
         )
 
     def compute(self, agents: int) -> ConstantTime:
-        """How long an agent's gradient takes."""
+        """The time of an agent's gradient."""
         return ConstantTime(self.sample_seconds * (self.samples_per_step // agents))
 
     @cached_property

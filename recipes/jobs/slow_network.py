@@ -26,7 +26,7 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """What a command begins with that runs on this host."""
+        """The words that a command begins with to run on this host."""
         return ["ip", "netns", "exec", self.name]
 
 
@@ -64,7 +64,7 @@ def limited(hosts: int, megabits: float) -> Iterator[list[Host]]:
 
 @functools.cache
 def missing() -> str:
-    """What this machine lacks for such a network; empty if nothing. Makes one and removes it."""
+    """The tools that this machine lacks for such a network; empty if none. Makes one and removes it."""
     if platform.system() != "Linux":
         return "network namespaces need Linux: run it there"
     if os.geteuid() != 0:

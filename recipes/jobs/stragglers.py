@@ -63,7 +63,7 @@ class StragglerRates(SideBySide):
             contender.experiment(self, self.dataset)  # checks the rest
 
     def experiment(self, dataset: str | Dataset, rule: DistributedOptimizer, agents: int) -> Experiment:
-        """What agents train by this rule, the last one slowly."""
+        """The experiment of agents by this rule, the last one slow."""
         return Experiment(
             model=self.model,
             dataset=dataset,
@@ -102,7 +102,7 @@ class Straggling(Contender[StragglerRates], ABC):
         return ""
 
     def experiment(self, job: StragglerRates, dataset: str | Dataset) -> Experiment:
-        """What runs."""
+        """The experiment to run."""
         return job.experiment(dataset, self.rule, self.processes)
 
 
@@ -134,7 +134,7 @@ class OnDevices(Straggling):
 @final
 @dataclass(frozen=True)
 class Simulated(Straggling):
-    """The same agents on the virtual clock, a gradient in `device_seconds`, over the default network."""
+    """The agents on the virtual clock, a gradient in `device_seconds`, over the default network."""
 
     where = ", simulated"
 

@@ -42,7 +42,7 @@ class Trainings(SideBySide):
             contender.experiment(self)  # checks the rest
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
-        """All contenders of a round have the same seed."""
+        """The order of training; all contenders of a round have the same seed."""
         for pair, contender in super().turns():
             yield pair, replace(contender, round=pair)  # type: ignore[type-var]
 
@@ -50,7 +50,7 @@ class Trainings(SideBySide):
 @final
 @dataclass(frozen=True)
 class Training(Contender[Trainings]):
-    """So many agents that train by this rule with this batch size, by allreduce."""
+    """The agents that train by this rule with this batch size, by allreduce."""
 
     word: str
     optimizer: Optimizer
@@ -66,7 +66,7 @@ class Training(Contender[Trainings]):
         return ""
 
     def experiment(self, job: Trainings) -> Experiment:
-        """What is trained."""
+        """The experiment of this training."""
         return Experiment(
             model=job.model,
             dataset=job.dataset,

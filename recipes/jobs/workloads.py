@@ -1,4 +1,4 @@
-"""What a workload is: something to train, the target that is to be reached, and the steps in which"""
+"""Workloads: something to train, the target that is to be reached, and the steps in which"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Workload:
 
     target   a criterion such as `TestAccuracy() >= 0.97` or `TestLoss() <= 2.0`
     steps    in which it is to be reached
-    every    so many steps there is an evaluation, whose time does not count
+    every    the steps from one evaluation to the next; their time does not count
     model, model_kwargs, dataset, dataset_kwargs, batch_size: as in an `Experiment`
     """
 
@@ -63,6 +63,6 @@ class Workload:
 
 
 def meets(target: Criterion, found: Evaluation) -> bool:
-    """Whether an evaluation meets a workload's target; NaN does not."""
+    """True if an evaluation meets a workload's target; NaN does not."""
     value = found.accuracy if isinstance(target.metric, TestAccuracy) else found.loss
     return value >= target.target if target.relation == ">=" else value <= target.target

@@ -27,7 +27,7 @@ class World(Protocol):
         """Return when all members have called it."""
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group and free what it holds."""
 
 
 def join(backend: str, rank: int, size: int, store: Store) -> "D5rayWorld":
@@ -38,7 +38,7 @@ def join(backend: str, rank: int, size: int, store: Store) -> "D5rayWorld":
 
 @final
 class D5rayWorld(World):
-    """A d5ray communicator."""
+    """A world whose collectives are those of a communicator of d5ray."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator = communicator
@@ -61,7 +61,7 @@ class D5rayWorld(World):
 
 @final
 class MPIWorld(World):
-    """All processes that mpirun started, through mpi4py; it has given this one its rank."""
+    """A world of all processes that mpirun started, through mpi4py; it has given this one its rank."""
 
     def __init__(self, rank: int) -> None:
         from mpi4py import MPI  # noqa: PLC0415 - an extra; importing it starts MPI

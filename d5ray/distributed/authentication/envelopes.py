@@ -1,4 +1,4 @@
-"""How messages between two members travel: as they are within a machine, tagged or encrypted between machines
+"""Envelopes of messages between two members: none within a machine, tagged or encrypted between machines
 
 A message is short, made of words and a payload that fits beside them, or it is a large payload, which is
 followed by an end and answered by a receipt (`Crossing`).
@@ -35,7 +35,7 @@ class Envelope(ABC):
 
     @abstractmethod
     def outgoing(self, payload: Bytes) -> Bytes:
-        """What travels of a large payload; it stays as it is until it has been sent."""
+        """The bytes that travel for a large payload, which stays as it is until it has been sent."""
 
     @abstractmethod
     def end(self, payload: Bytes) -> Bytes:
@@ -43,7 +43,7 @@ class Envelope(ABC):
 
     @abstractmethod
     def incoming(self, into: Bytes) -> Bytes:
-        """Where a large payload is received."""
+        """The buffer in which a large payload is received."""
 
     @abstractmethod
     def accept(self, received: Bytes, end: Bytes, into: Bytes) -> None:
@@ -51,7 +51,7 @@ class Envelope(ABC):
 
     @abstractmethod
     def receipt(self) -> Bytes:
-        """What confirms a large payload (`end_bytes`,)."""
+        """The bytes that confirm a large payload, (`end_bytes`,)."""
 
     @abstractmethod
     def confirm(self, receipt: Bytes) -> None:
@@ -60,7 +60,7 @@ class Envelope(ABC):
 
 @final
 class Plain(Envelope):
-    """Within a machine, where the system keeps others out: bytes as they are."""
+    """An envelope within a machine, where the system keeps others out: bytes as they are."""
 
     margin = 0
     end_bytes = 1
@@ -96,7 +96,7 @@ class Plain(Envelope):
 
 @final
 class Protected(Envelope):
-    """Between machines: every message proves its sender, its place in the order and that nobody altered it.
+    """An envelope between machines: every message proves its sender, its place in the order, and its bytes.
 
     Words are always encrypted; payloads where the session says so, and otherwise travel as they are with a
     tag.

@@ -36,7 +36,7 @@ class Refused(D5Error):
 
 
 class Claim(NamedTuple):
-    """Who the initiator is, and to whom it wants to speak.
+    """The initiator's claim: who it is, and to whom it wants to speak.
 
     purpose: of the connection, such as "gossip" or "rendezvous", 1 to 16 bytes.
     label: of the group: its name and epoch.

@@ -1,4 +1,4 @@
-"""What follows a handshake: frames that carry proof of who sent them, in which order, and may be encrypted
+"""Sessions after a handshake: frames with proof of their sender and order, encrypted where that is asked for
 
 AES-256-GCM (NIST SP 800-38D) by `cryptography`. Both directions have a key of their own, derived from the
 run's secret and the handshake's messages, and each stream of a direction numbers its frames in the nonce: a
@@ -91,7 +91,7 @@ class Receiver(_Stream):
     """
 
     def open(self, sealed: bytes) -> bytes:
-        """The short message."""
+        """The short message, decrypted; raises `Forged` where its tag is wrong."""
         try:
             return self._key.decrypt(self._nonce(), sealed, None)
         except InvalidTag:

@@ -88,7 +88,7 @@ class Checkpoints:
 
 
 def comparable(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an experiment's description must be equal for a training to go on bit for bit."""
+    """The part of an experiment's description that must be equal for a training to go on bit for bit."""
     kept = {name: value for name, value in described.items() if name not in FREE}
     loaded: dict[str, Any] = json.loads(json.dumps(kept))
     return loaded
@@ -97,7 +97,7 @@ def comparable(described: Mapping[str, Any]) -> dict[str, Any]:
 @final
 @dataclass(frozen=True)
 class Saved:
-    """Where a training stood."""
+    """The position of a training at a checkpoint."""
 
     step: int
     epoch: int
@@ -114,7 +114,7 @@ def save(
     now: Saved,
     facts: Mapping[str, Any],
 ) -> int:
-    """One checkpoint of all agents, who call this at the same step; returns the bytes that this one wrote.
+    """Write a checkpoint of all agents, who call this at the same step; gives the bytes this one wrote.
 
     keep: complete checkpoints of this run in the folder, older ones are removed; 0: all. facts: of the
     manifest. Raises `StorageError` on all agents if one of them cannot write.
@@ -230,7 +230,7 @@ class _Together:
 
 
 def agents_that(agree: bool, communication: Communicator, like: Any) -> int:
-    """How many agents call this with True; all of them call it. like: an array that they can exchange."""
+    """The number of agents that call this with True; all call it. like: an array that they can exchange."""
     if communication.size == 1:
         return int(agree)
     flag = zeros_like(like[:1])

@@ -23,7 +23,7 @@ _PART: Final = ".part"  # the end of a folder's name until it is complete
 
 @final
 class Folder:
-    """One folder an experiment, in it one a checkpoint, named by its step.
+    """The folder of an experiment's checkpoints, each in a folder named by its step.
 
     path: a local path, or a URI such as s3://bucket/folder. A checkpoint is complete when its manifest is
     there; on a local disk it also has another name until then. Whatever the storage refuses is a
@@ -58,7 +58,7 @@ class Folder:
         return sorted(step for step in found if self._is_file(f"{step_name(step)}/{MANIFEST}"))
 
     def manifest(self, step: int) -> dict[str, Any]:
-        """What a complete checkpoint says of itself; raises `StorageError` if it cannot be read."""
+        """The manifest of a complete checkpoint. Raises `StorageError` if it cannot be read."""
         name = f"{step_name(step)}/{MANIFEST}"
         try:
             found: dict[str, Any] = json.loads(self._read(name).tobytes())
@@ -93,7 +93,7 @@ class Folder:
             self._files.create_dir(place, recursive=True)
 
     def write(self, step: int, name: str, pieces: Iterable[memoryview]) -> None:
-        """One file of an unfinished checkpoint, and beside it what it must be."""
+        """Write a file of an unfinished checkpoint, and beside it what it must be."""
         place = f"{self._place(step)}/{name}"
         size, crc = 0, 0
         with (
@@ -109,7 +109,7 @@ class Folder:
         self._write_json(f"{place}.json", {"bytes": size, "crc32": crc})
 
     def complete(self, step: int, names: Iterable[str], facts: Mapping[str, Any]) -> None:
-        """The checkpoint has these files and is complete now; one of the same step is replaced."""
+        """Declare the checkpoint complete, with these files; one of the same step is replaced."""
         place = self._place(step)
         files = {}
         for name in names:
@@ -141,7 +141,7 @@ class Folder:
     # --------------------------------------------------------------------------------------------------
 
     def _place(self, step: int) -> str:
-        """Where a checkpoint is written: a store of objects cannot rename folders."""
+        """The folder in which a checkpoint is written: a store of objects cannot rename folders."""
         return f"{self._base}/{step_name(step)}" + (_PART if self._local else "")
 
     def _is_file(self, name: str) -> bool:

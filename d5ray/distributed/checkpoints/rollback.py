@@ -1,4 +1,4 @@
-"""After a death: every survivor goes back to its last complete step, takes one survivor's, and proves it
+"""Recovery after a death: all go back to their last complete step, take one survivor's, and prove it
 
 A step that a death interrupts leaves some agents after it and some before it, and arrays that were exchanged
 in place hold half a sum. So what counts is what each agent kept at the end of its last complete step.
@@ -29,7 +29,7 @@ OF_EXECUTOR = ("parameters", "untrained", "counters")
 @final
 @dataclass(frozen=True)
 class Agreement:
-    """Where the agents of a group go on that was formed again after a death.
+    """The step from which a group goes on that was formed again after a death.
 
     steps    complete steps that each member had done, by its rank in the group; -1: it was just started
     source   the member with the most, of several the first: whose state is taken
@@ -45,6 +45,7 @@ class Agreement:
 
     @property
     def step(self) -> int:
+        """The complete steps of the member whose state is taken."""
         return self.steps[self.source]
 
 
@@ -62,7 +63,7 @@ class Committed:
     own: Packed | None = None
 
     def keep(self, step: int, optimizer: DistributedOptimizer, executor: Executor) -> None:
-        """Copy the state; so many steps are complete."""
+        """Copy the state; that many steps are complete."""
         self.common = _copied(_common(optimizer, executor), self.common)
         self.own = _copied(_own(optimizer), self.own or Packed())
         self.step = step

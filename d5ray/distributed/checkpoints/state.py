@@ -37,7 +37,7 @@ MADE_ANEW: Final = (
 
 
 def pack(value: Any, name: str, values_of: Callable[[Any, str], Any] | None = None) -> Packed:
-    """All that can be restored of an object: numbers, texts, arrays, generators, and what holds them.
+    """The restorable state of an object: numbers, texts, arrays, generators, and what holds them.
 
     What belongs to d5ray's own machinery (a communicator, a compressor, frozen data) is made anew where the
     state is restored, and not kept; of a communicator the round is kept. Arrays are what `values_of` makes of
@@ -122,7 +122,7 @@ class _Unpacker:
             setattr(fresh, key, self.value(item, vars(fresh).get(key), f"{name}.{key}"))
 
     def value(self, packed: Any, fresh: Any, name: str) -> Any:
-        """What was packed; fresh: what stands in its place in the object made anew."""
+        """The value that was packed; fresh: the one in its place in the object made anew."""
         if not isinstance(packed, dict):
             return packed
         (kind, content), *_ = packed.items()
@@ -250,5 +250,5 @@ def _is_made_anew(value: Any) -> bool:
 
 
 def _of_a_library(value: Any) -> bool:
-    """Whether its class is Python's own, so that its attributes are not its state."""
+    """True if the value's class is Python's own, so that its attributes are not its state."""
     return type(value).__module__.partition(".")[0] in sys.stdlib_module_names

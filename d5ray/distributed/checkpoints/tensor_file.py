@@ -21,7 +21,10 @@ ALIGNMENT = 64
 
 
 class Source(Protocol):
-    def read(self, nbytes: int, /) -> Any: ...
+    """A stream of bytes to read from, such as a binary file."""
+
+    def read(self, nbytes: int, /) -> Any:
+        """The next bytes, at most `nbytes`; empty at the end."""
 
 
 def pieces(arrays: Mapping[str, Array], text: str) -> Iterator[memoryview]:

@@ -1,4 +1,4 @@
-"""Which communicator a group gets"""
+"""Backends: the choice of the communicator that a group gets"""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -29,7 +29,7 @@ class Handle:
         self._traffic = traffic
 
     def wait(self, timeout_seconds: float | None = None) -> Any:
-        """What the operation gives; raises what it raised, or `PeerLost` when it takes too long."""
+        """The operation's result; raises what it raised, or `PeerLost` when it takes too long."""
         begin = self._now()
         seconds = self._seconds if timeout_seconds is None else timeout_seconds
         finished = self._done.wait(seconds)
@@ -45,7 +45,7 @@ class Handle:
         return self._result
 
     def run(self, moved: Callable[[], Traffic] | None = None) -> None:
-        """Do it; called by the worker. moved: what was moved, to be counted by whoever waits."""
+        """Run the operation; called by the worker. moved: what was moved, to be counted by whoever waits."""
         try:
             self._result = self._call()
         except BaseException as error:  # raised again by whoever waits
@@ -54,7 +54,7 @@ class Handle:
         self._done.set()
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """True if `wait` would return at once."""
         return self._done.is_set()
 
 
@@ -97,43 +97,43 @@ class Background(Generic[Group]):
         self._scheduler.spawn(self._run, "d5ray-background")
 
     def allreduce(self, array: Any, operation: str = "sum") -> Handle:
-        """As `Communicator.allreduce`."""
+        """Start `Communicator.allreduce` in the background."""
         return self._start(lambda: self._communicator.allreduce(array, operation))
 
     def reduce_scatter(self, array: Any, operation: str = "sum") -> Handle:
-        """As `Communicator.reduce_scatter`; `wait` gives the slice."""
+        """Start `Communicator.reduce_scatter` in the background; `wait` gives the slice."""
         return self._start(lambda: self._communicator.reduce_scatter(array, operation))
 
     def all_gather(self, array: Any) -> Handle:
-        """As `Communicator.all_gather`."""
+        """Start `Communicator.all_gather` in the background."""
         return self._start(lambda: self._communicator.all_gather(array))
 
     def all_to_all(self, array: Any) -> Handle:
-        """As `Communicator.all_to_all`."""
+        """Start `Communicator.all_to_all` in the background."""
         return self._start(lambda: self._communicator.all_to_all(array))
 
     def broadcast(self, array: Any, root: int = 0) -> Handle:
-        """As `Communicator.broadcast`."""
+        """Start `Communicator.broadcast` in the background."""
         return self._start(lambda: self._communicator.broadcast(array, root))
 
     def barrier(self) -> Handle:
-        """As `Communicator.barrier`."""
+        """Start `Communicator.barrier` in the background."""
         return self._start(self._communicator.barrier)
 
     def send(self, array: Any, to: int, tag: int = 0) -> Handle:
-        """As `Communicator.send`."""
+        """Start `Communicator.send` in the background."""
         return self._start(lambda: self._communicator.send(array, to, tag))
 
     def recv(self, array: Any, source: int, tag: int = 0) -> Handle:
-        """As `Communicator.recv`."""
+        """Start `Communicator.recv` in the background."""
         return self._start(lambda: self._communicator.recv(array, source, tag))
 
     def neighbor_average(self, *arrays: Any) -> Handle:
-        """As `Communicator.neighbor_average`; rounds are counted apart from those in the foreground."""
+        """Start `Communicator.neighbor_average`; its rounds are counted apart from the foreground's."""
         return self._start(lambda: self._communicator.neighbor_average(*arrays))
 
     def neighbor_exchange(self, array: Any) -> Handle:
-        """As `Communicator.neighbor_exchange`; `wait` gives the arrays by rank."""
+        """Start `Communicator.neighbor_exchange`; `wait` gives the arrays by rank."""
         return self._start(lambda: self._communicator.neighbor_exchange(array))
 
     def run(self, function: Callable[[Group], Any]) -> Handle:
@@ -146,7 +146,7 @@ class Background(Generic[Group]):
         self.join()
 
     def leave(self) -> None:
-        """The same, but the thread may still be there."""
+        """Leave the group as `close` does, but the thread may still be there."""
         with self._lock:
             self._closed = True
             self._queue.put(None)

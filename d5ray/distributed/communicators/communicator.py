@@ -1,4 +1,4 @@
-"""How agents exchange arrays: the operations, in place, and the count of what they moved"""
+"""Communicator: the operations by which agents exchange arrays, in place, and the count of what they moved"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ Message = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True)
 class Store:
-    """Where a `Rendezvous` listens, and the secret of the run that everyone proves there."""
+    """The address of a `Rendezvous`, and the secret of the run that everyone proves there."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Group:
-    """What one member must know to join: (name, epoch) is unique, `store` is where the members meet.
+    """Everything that one member must know to join: (name, epoch) is unique, members meet at `store`.
 
     encrypted: whether what leaves a machine is hidden from those who see the network. That it comes from a
     member of the run, unaltered, is proved in any case.
@@ -53,7 +53,7 @@ class Group:
 
     @property
     def label(self) -> str:
-        """Under which the members meet."""
+        """The name under which the members meet."""
         return f"{self.name}/{self.epoch}"
 
 
@@ -279,7 +279,7 @@ class Communicator(ABC):
 
     @final
     def neighbor_messages(self, message: Message, length: int | None = None) -> dict[int, Message]:
-        """Send bytes to the neighbours of this round; those that came, by rank."""
+        """Send bytes to the neighbours of this round; gives those that came, by rank."""
         now = self._neighborhood()
         received = self.exchange_messages(dict.fromkeys(now.targets, message), now.sources, length)
         self.round += 1
@@ -314,7 +314,7 @@ class Communicator(ABC):
     @final
     @property
     def start(self) -> "Background[Communicator]":
-        """The same operations in the background: `handle = self.communication.start.allreduce(x)`.
+        """The communicator's operations in the background: `handle = self.communication.start.allreduce(x)`.
 
         The caller computes on and then calls `handle.wait()`.
 
@@ -329,7 +329,7 @@ class Communicator(ABC):
 
     @final
     def in_background(self) -> "Background[Communicator]":
-        """As `start`, for a group of which no operation is called in the foreground: it needs no clone."""
+        """A background for a group of which no operation is called in the foreground: it needs no clone."""
         if self._background is None:
             waiting, self.traffic = self.traffic, Traffic()
             self._background = Background(self, waiting, self.group.timeout_seconds)
@@ -343,7 +343,7 @@ class Communicator(ABC):
 
     @final
     def leave(self) -> "list[Background[Communicator]]":
-        """The same, without waiting for the threads in the background, which are given back."""
+        """Leave the group without waiting for the threads in the background, which are given back."""
         if self._closed:
             return []
         self._closed = True
@@ -484,7 +484,7 @@ class Communicator(ABC):
         return self._join(group, topology)
 
     def _neighborhood(self) -> "_Neighborhood":
-        """Who is a neighbour at this round, with which weight; looked up once a round of the period."""
+        """The neighbours at this round, with their weights; looked up once a round of the period."""
         round = self.round % self.topology.period
         if round not in self._neighborhoods:
             row = self.topology.weights(round)[self.rank]
@@ -511,7 +511,7 @@ class Communicator(ABC):
         return self._native(array)
 
     def _own(self, operation: str) -> str:
-        """What the backend is asked for: a mean is a sum first, unless it averages."""
+        """The operation that the backend is asked for: a mean is a sum first, unless it averages."""
         return "sum" if operation == "mean" and not self.averages else operation
 
     def _check_floating(self, array: Any, operation: str) -> None:

@@ -153,7 +153,7 @@ class Hierarchical(Communicator):
 
     @contextmanager
     def _naming(self, members: Sequence[int]) -> Iterator[None]:
-        """What goes wrong in a part is the whole group's failure: told to all, with the group's own ranks.
+        """A context in which a part's error is the whole group's: told to all, with the group's own ranks.
 
         members: the ranks in this group of the part's members, by the part's.
         """

@@ -1,4 +1,4 @@
-"""Whole numbers of a few bits each, packed without gaps"""
+"""Integers of a few bits each, packed without gaps"""
 
 from typing import Any
 

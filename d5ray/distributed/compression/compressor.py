@@ -1,4 +1,4 @@
-"""What a compressor is: a vector becomes fewer bytes and comes back, and it is stated what that loses"""
+"""Compressor: a vector becomes fewer bytes and comes back, with its loss stated"""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -22,16 +22,16 @@ class Compressor(ABC):
     @property
     @abstractmethod
     def linear(self) -> bool:
-        """Whether C(a) + C(b) = C(a + b) for the same random choice."""
+        """True if C(a) + C(b) = C(a + b) for the same random choice."""
 
     @property
     @abstractmethod
     def unbiased(self) -> bool:
-        """Whether E C(v) = v."""
+        """True if E C(v) = v."""
 
     @property
     def rounding(self) -> bool:
-        """Whether every entry is kept up to a share of 2**-8, so that a training does well without more."""
+        """True if every entry is off by at most 2**-8 of it, so that a training needs no error feedback."""
         return False
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Compressor(ABC):
         """
 
     def bounded_residual(self, n: int) -> bool:
-        """Whether error feedback makes up for what C loses: always with a contraction."""
+        """True if error feedback makes up for what C loses: always with a contraction."""
         return self.contraction(n) is not None
 
     def check(self, n: int) -> None:  # noqa: B027 - most fit every vector
@@ -61,7 +61,7 @@ class Compressor(ABC):
         """The length of the message of a vector (n,) of this type; None if the vector decides."""
 
     def sent(self, vector: Array, message: Message, received: Array) -> Array:
-        """What of v counts as sent, so that the rest is the error to feed back: C(v), which is `received`."""
+        """The part of v that counts as sent, C(v) = `received`; the rest is the error to feed back."""
         return received
 
 
@@ -82,7 +82,7 @@ class Linear(Compressor):
 
     @abstractmethod
     def part(self, n: int, rng: np.random.Generator) -> Indices | slice:
-        """Which entries of a vector (n,) are kept."""
+        """The entries of a vector (n,) that are kept."""
 
     @abstractmethod
     def values(self, vector: Array, part: Any) -> Array:

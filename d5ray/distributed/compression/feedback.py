@@ -36,7 +36,7 @@ class ErrorFeedback(Reduction):
 
     @property
     def reduction(self) -> Reduction:
-        """How the q are reduced."""
+        """The reduction of the q."""
         return reduction_of(self.compression)
 
     @property

@@ -62,7 +62,7 @@ class PowerSGD(Reduction):
         return False
 
     def contraction(self, n: int) -> float:
-        """With one agent and a fresh normal Q: E‖M − P̂ Qᵀ‖² ≤ (1 − r/min(rows, columns))‖M‖².
+        """E‖M − P̂ Qᵀ‖² ≤ (1 − r/min(rows, columns))‖M‖², with one agent and a fresh normal Q.
 
         The weights σ² of a random direction favour large σ, so each of the r directions of P̂ holds at least
         its share of what is left. A matrix of n entries has min(rows, columns) ≤ √n. For the warm Q there is
@@ -74,7 +74,7 @@ class PowerSGD(Reduction):
         return True
 
     def check(self, elements: int) -> None:
-        """Whether it fits depends on the tensors' shapes: `state` sees."""
+        """Accept any number of elements: what must fit are the tensors' shapes, which `state` checks."""
 
     def state(self, slots: Sequence[Slot], dtype: Any) -> State:
         matrices = self._matrices(slots)

@@ -56,7 +56,7 @@ class _Random(Sparsifier, Linear):
 class RandomK(_Random):
     """k random entries as they are: a contraction, E‖v − C(v)‖² = (1 − k/n)‖v‖², for error feedback.
 
-    k is a whole number, or a fraction below 1 (Stich et al., arXiv:1809.07599, definition 2.1). Agents
+    k is an integer, or a fraction below 1 (Stich et al., arXiv:1809.07599, definition 2.1). Agents
     with the same generator keep the same entries, and their values can be added: `Allreduce(RandomK(k))`.
     """
 

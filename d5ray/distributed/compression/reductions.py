@@ -1,4 +1,4 @@
-"""How the mean of the agents' vectors is formed from compressed ones: gathered, by parts, or on the way"""
+"""Reductions of the agents' compressed vectors to their mean: gathered, by parts, or on the way"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from d5ray.training.optimizers.optimizer import State
 
 @dataclass(frozen=True)
 class Draws:
-    """Where random choices come from: this agent's own generator, and one that is alike on all agents."""
+    """The sources of random choices: this agent's own generator, and one that is alike on all agents."""
 
     own: np.random.Generator
     shared: np.random.Generator
 
 
 class Reduced(NamedTuple):
-    """What a reduction gives: the mean, alike on all agents, and what of this agent's own vector is in it."""
+    """The result of a reduction: the mean, alike on all agents, and the part of this agent's vector in it."""
 
     mean: Array  # (n,)
     sent: Array  # (n,)
@@ -35,18 +35,18 @@ class Reduction(ABC):
     @property
     @abstractmethod
     def faithful(self) -> bool:
-        """Whether over the steps nothing is lost: unbiased, with error feedback, or merely rounded."""
+        """True if nothing is lost over the steps: unbiased, with error feedback, or merely rounded."""
 
     @abstractmethod
     def bounded_residual(self, n: int) -> bool:
-        """Whether error feedback makes up for what is lost."""
+        """True if error feedback makes up for what the reduction loses."""
 
     @abstractmethod
     def check(self, elements: int) -> None:
-        """Raise `ConfigurationError` if this does not fit a gradient of so many entries."""
+        """Raise `ConfigurationError` if this does not fit a gradient of that many entries."""
 
     def state(self, slots: Sequence[Slot], dtype: Any) -> State:
-        """What is remembered between steps, at the start: nothing, unless it says otherwise.
+        """The state before the first step, which the reduction changes: empty by default.
 
         slots: the tensors of the gradient. Raises `ConfigurationError` if they do not fit.
         """
@@ -201,5 +201,5 @@ def reduction_of(compression: object) -> Reduction:
 
 
 def elements_of(slots: Sequence[Slot]) -> int:
-    """How many entries a gradient with these tensors has."""
+    """The number of entries of a gradient with these tensors."""
     return sum(slot.size for slot in slots)

@@ -24,23 +24,23 @@ def rows(vector: Array, bucket: int | None) -> Array:
 
 
 def row_size(n: int, bucket: int | None) -> int:
-    """How long the rows of a vector (n,) are; a vector shorter than a bucket is one row."""
+    """The length of the rows of a vector (n,); a vector shorter than a bucket is one row."""
     return max(1, n if bucket is None else min(bucket, n))
 
 
 def row_count(n: int, bucket: int | None) -> int:
-    """How many rows a vector (n,) has."""
+    """The number of rows of a vector (n,)."""
     return -(-n // row_size(n, bucket))
 
 
 def row_lengths(n: int, bucket: int | None) -> Array:
-    """How many entries of the vector (n,) are in each row (buckets,)."""
+    """The number of entries of the vector (n,) in each row, (buckets,)."""
     lengths = np.full(row_count(n, bucket), row_size(n, bucket))
     lengths[-1:] -= len(lengths) * row_size(n, bucket) - n
     return lengths
 
 
 def check_bucket(bucket: object) -> None:
-    """Raise `ConfigurationError` unless this is a whole number of at least 1, or None."""
+    """Raise `ConfigurationError` unless this is an integer of at least 1, or None."""
     if bucket is not None:
         check_count("bucket", bucket, of="entries", other="None for the whole vector")

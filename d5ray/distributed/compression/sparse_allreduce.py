@@ -16,7 +16,7 @@ from d5ray.training.optimizers.optimizer import State
 
 
 class Schedule(ABC):
-    """Who sends which stream to whom until everyone has the sum."""
+    """The schedule of streams: who sends which one to whom until everyone has the sum."""
 
     @abstractmethod
     def total(self, own: Stream, communication: Communicator) -> Array:

@@ -32,14 +32,14 @@ class Stream:
 
     @staticmethod
     def of(n: int, indices: np.ndarray[Any, Any], values: Array) -> "Stream":
-        """From entries (count,) in ascending order and their values."""
+        """A stream of entries (count,) in ascending order and their values."""
         stream = Stream(n, indices.astype(np.uint32), values)
         longer = pairs_are_longer(len(indices), n, values.itemsize)
         return Stream(n, None, stream.dense()) if longer else stream
 
     @staticmethod
     def read(message: Message, n: int, dtype: Any) -> "Stream":
-        """From what `message` gives."""
+        """The stream in what `message` gives."""
         item_bytes = np.dtype(dtype).itemsize
         if len(message) == n * item_bytes:
             return Stream(n, None, message.view(dtype))
@@ -47,7 +47,7 @@ class Stream:
         return Stream(n, message[:head].view("<u4"), message[head:].view(dtype))
 
     def message(self) -> Message:
-        """All indices, then all values; or the values alone."""
+        """The stream as bytes: all indices, then all values; or the values alone."""
         values = np.ascontiguousarray(self.values).view(np.uint8)
         if self.indices is None:
             return values

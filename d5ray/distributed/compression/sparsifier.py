@@ -25,14 +25,14 @@ class Sparsifier(Compressor):
 
     @abstractmethod
     def count(self, n: int) -> int | None:
-        """How many entries of a vector (n,) are kept; None if the vector decides."""
+        """The number of entries of a vector (n,) that are kept; None if the vector decides."""
 
     @abstractmethod
     def head_bytes(self, n: int) -> int | None:
         """The length of the head; None if the vector decides."""
 
     def gain(self, n: int) -> float:
-        """What the kept entries are multiplied with."""
+        """The factor that the kept entries of n are multiplied with."""
         return 1.0
 
     @final
@@ -68,7 +68,7 @@ class Sparsifier(Compressor):
 
 
 def check_k(k: object, room: int | None) -> None:
-    """Raise `ConfigurationError` unless k is a whole number from 1 to `room`, or a fraction below 1."""
+    """Raise `ConfigurationError` unless k is an integer from 1 to `room`, or a fraction below 1."""
     whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool) and 1 <= k <= LARGEST
     fraction = isinstance(k, (float, np.floating)) and 0.0 < k < 1.0
     if not whole and not fraction:
@@ -82,7 +82,7 @@ def check_k(k: object, room: int | None) -> None:
 
 
 def count_of(k: float, n: int) -> int:
-    """How many of n entries k means: that many, but not more than there are; or this fraction, at least one.
+    """The number of n entries that k means: k, but not more than there are; or a fraction, at least one.
 
     >>> count_of(16, 512), count_of(16, 10), count_of(0.01, 512)
     (16, 10, 5)

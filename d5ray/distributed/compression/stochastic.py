@@ -32,7 +32,7 @@ class _Levels(Quantizer):
 
     @abstractmethod
     def scales(self, buckets: Array) -> Array:
-        """What each bucket of (buckets, size) is divided by, (buckets,): at least its largest magnitude."""
+        """The divisor of each bucket of (buckets, size), (buckets,): at least its largest magnitude."""
 
     @final
     def compress(self, vector: Array, rng: np.random.Generator) -> Message:

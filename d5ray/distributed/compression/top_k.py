@@ -21,9 +21,9 @@ from d5ray.distributed.compression.sparsifier import (
 @final
 @dataclass(frozen=True)
 class TopK(Sparsifier):
-    """The k entries of largest magnitude, of the vector or of each bucket of so many entries.
+    """The k entries of largest magnitude, of the vector or of each bucket of that many entries.
 
-    k is a whole number, or a fraction below 1 of them, rounded, at least one. SparCML's "top 16 of 512"
+    k is an integer, or a fraction below 1 of them, rounded, at least one. SparCML's "top 16 of 512"
     (arXiv:1802.08021) is TopK(16, bucket=512). ‖v − C(v)‖² ≤ (1 − k/n)‖v‖² (Stich et al., arXiv:1809.07599).
     A message is the places, in as few bits as a bucket needs, and the values.
     """

@@ -10,7 +10,7 @@ from d5ray.errors import ConfigurationError
 @final
 @dataclass(frozen=True)
 class Late:
-    """This agent joins when the others have trained for so many seconds; virtual ones in a simulation.
+    """An agent that joins when the others have trained for these seconds; virtual ones in a simulation.
 
     It takes the servers' parameters, or another agent's, and goes on at the step where the furthest agent is.
     Its process is started then; what it needs is reserved from the beginning.
@@ -25,7 +25,7 @@ class Late:
 
 
 def check_late(given: object, agents: int) -> tuple[Late, ...]:
-    """Who is late, as a tuple; raises `ConfigurationError` for a stranger, or an agent that is not there."""
+    """The late agents; raises `ConfigurationError` for a stranger, or an agent that is not there."""
     listed = (given,) if isinstance(given, Late) else given
     if not isinstance(listed, (tuple, list)):
         raise ConfigurationError(f"late is {given!r}: it must be a tuple such as (Late(agent=3, seconds=5),)")

@@ -217,11 +217,11 @@ class Prefixed:
         self._membership, self._prefix = membership, prefix
 
     def put(self, key: str, value: bytes) -> None:
-        """As `Membership.put`."""
+        """Put a value under the key with the prefix; see `Membership.put`."""
         self._membership.put(f"{self._prefix}/{key}", value)
 
     def take(self, key: str, seconds: float | None = None) -> bytes:
-        """As `Membership.take`."""
+        """Take the value under the key with the prefix; see `Membership.take`."""
         return self._membership.take(f"{self._prefix}/{key}", seconds)
 
 

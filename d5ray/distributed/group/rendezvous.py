@@ -1,4 +1,4 @@
-"""Where the members of groups meet, and what tells everyone else when one of them is gone"""
+"""Rendezvous of the members of groups, which tells everyone else when one of them is gone"""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class _Member:
 
 @dataclass
 class _Given:
-    """What one member left for the others: keys, the oldest first, and the length of all values."""
+    """Everything that one member left for others: keys, the oldest first, and the length of all values."""
 
     keys: dict[str, None] = field(default_factory=dict)
     characters: int = 0
@@ -290,7 +290,7 @@ def frame(sender: Sender, message: list[Any]) -> bytes:
 
 
 def message(receiver: Receiver, sealed: bytes) -> list[Any]:
-    """What was sealed; raises `Forged`, or `ValueError` for what is no list."""
+    """The message that was sealed. Raises `Forged`, or `ValueError` if it is no list."""
     found = json.loads(receiver.open(sealed))
     if not isinstance(found, list):
         raise ValueError(found)

@@ -1,4 +1,4 @@
-"""What every agent of a mesh gets of the network, which is divided into parts and cut into stages"""
+"""Shares of a network for the agents of a mesh: divided into parts and cut into stages"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,20 +24,20 @@ Parameters = dict[str, Array]
 @final
 @dataclass(frozen=True)
 class Share:
-    """One agent's: its pieces, in the order of its chunks, and what both ends of the whole are called."""
+    """One agent's share: its pieces, in the order of its chunks, and the names at both ends of the whole."""
 
     pieces: tuple[Piece, ...]
     ends: Ends
 
     @property
     def parameters(self) -> int:
-        """How many it holds."""
+        """The number of parameters that the share holds."""
         return sum(value.size for piece in self.pieces for value in piece.network.parameters.values())
 
 
 @final
 class Shares:
-    """Those of all stages and parts; all replicas have the same.
+    """The shares of all stages and parts; all replicas have the same.
 
     Raises `ConfigurationError` for a cut or a split that does not fit the network.
     """
@@ -53,7 +53,7 @@ class Shares:
                 self._shares[stage, part] = Share(own, ends)
 
     def of(self, seat: Seat) -> Share:
-        """That of an agent."""
+        """The share of an agent."""
         return self._shares[seat.stage, seat.part]
 
     def whole(self, parameters: Sequence[Parameters], replica: int = 0) -> Parameters:
@@ -70,7 +70,7 @@ class Shares:
         return parts[0] if self._splitting is None else self._splitting.joined(parts)
 
     def own(self, parameters: Mapping[str, Array], seat: Seat) -> Parameters:
-        """Those of these parameters of the whole network that an agent has, each as much as it has of it."""
+        """An agent's part of these parameters of the whole network, each as much as it has of it."""
         names = {name for piece in self.of(seat).pieces for name in piece.network.parameters}
         found = {name: value for name, value in parameters.items() if name in names}
         return found if self._splitting is None else self._splitting.divided(found, seat.part)

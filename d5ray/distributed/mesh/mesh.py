@@ -93,22 +93,22 @@ class Mesh:
 
     @property
     def agents(self) -> int:
-        """How many there are."""
+        """The number of agents in the mesh."""
         return self.replicas * self.stages * self.parts
 
     @property
     def shares_networks(self) -> bool:
-        """Whether several agents hold one network."""
+        """True if several agents hold one network."""
         return self.agents > self.replicas
 
     @property
     def pieces(self) -> int:
-        """Into which the network is cut: as many a stage as the schedule has chunks."""
+        """The number of pieces into which the network is cut: as many a stage as the schedule has chunks."""
         return self.stages * self.schedule.chunks
 
     @property
     def cutting(self) -> Cutting:
-        """Where it is cut."""
+        """The cut of the network into stages."""
         return Balanced(self.pieces) if self.cut is None else self.cut
 
     def seat(self, rank: int) -> Seat:
@@ -136,7 +136,7 @@ class Mesh:
         return tuple(self.rank(Seat(replica, own.stage, own.part)) for replica in range(self.replicas))
 
     def check_agents(self, agents: int) -> None:
-        """Raise `ConfigurationError` unless these are all its agents."""
+        """Raise `ConfigurationError` unless this is the number of the mesh's agents."""
         if agents != self.agents:
             raise ConfigurationError(
                 f"a mesh of {self.replicas} replicas × {self.stages} stages × {self.parts} parts has "

@@ -24,7 +24,7 @@ LETTER_BYTES = 2**28  # that all of them may have, however small the window is
 
 @dataclass(frozen=True, eq=False)
 class Letter:
-    """What an agent posted: the source's number-th letter to this agent, from 1.
+    """An eager message of an agent: the source's number-th to this one, from 1.
 
     returned: this agent posted it itself, to one that is gone; it was not delivered.
     """
@@ -47,7 +47,7 @@ class PeerOperation(NamedTuple):
 
     @property
     def detail(self) -> dict[str, Any]:
-        """For the events table."""
+        """The operation's facts for the events table."""
         return {"number": self.number, "places": self.places, "letters": self.letters}
 
 
@@ -88,7 +88,7 @@ class Peers(ABC):
 
     @final
     def average(self, peer: int) -> None:
-        """Both windows ← ½ (own + the peer's), at once: nobody sees or changes one of them in between.
+        """Average both windows, ½ (own + the peer's), at once: nobody sees or changes one of them in between.
 
         Whoever averages with whom at the same time, there is no deadlock: of two windows the one with the
         lower rank is taken first. If the peer is gone, nothing happens.
@@ -204,7 +204,7 @@ class Peers(ABC):
         self.complete = False
 
     def admit(self, rank: int, address: Address | None = None) -> None:
-        """An agent that was gone is there again, or came at last; in the real world at this address."""
+        """Take notice of an agent that was gone, or came at last; on real machines at this address."""
         self.gone.discard(rank)
 
     @abstractmethod

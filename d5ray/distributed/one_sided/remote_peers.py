@@ -100,7 +100,7 @@ class RemotePeers(Peers):
 
     @property
     def address(self) -> Address:
-        """Where the others reach this agent."""
+        """The address at which the others reach this agent."""
         return self._service.address
 
     def admit(self, rank: int, address: Address | None = None) -> None:
@@ -252,7 +252,7 @@ class RemotePeers(Peers):
             self._deliver(Letter(source, number, tuple(arrays)))
 
     def _has_room(self, source: int) -> bool:
-        """Whether one more letter of this agent may lie here."""
+        """True if one more eager message of this agent may wait here."""
         letters, size = self._uncollected[source]
         return letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes
 
@@ -348,7 +348,7 @@ class _Outbox:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if no message is under way."""
         with self._idle:
             return not self._under_way
 

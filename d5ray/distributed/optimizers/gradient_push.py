@@ -82,7 +82,7 @@ class GradientPush(DistributedOptimizer):
         host_view(self.x)[...] = u / w
 
     def _shares(self, round: int, targets: tuple[int, ...]) -> dict[int, float]:
-        """What each target gets of this agent's (u, w); equal shares where the graph has lost somebody."""
+        """The weights of this agent's (u, w) for each target; equal where the graph has lost somebody."""
         if self.peers.gone:
             return dict.fromkeys(targets, 1 / (1 + len(targets)))
         column = self.peers.topology.weights(round)[:, self.peers.rank]

@@ -1,4 +1,4 @@
-"""What a distributed optimizer is: a `step` that speaks only to x, gradient, apply and communication"""
+"""DistributedOptimizer: a `step` that speaks only to x, gradient, apply and communication"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -90,22 +90,22 @@ class DistributedOptimizer(ABC):
     @final
     @property
     def one_sided(self) -> bool:
-        """Whether a step needs no other agent's step, but servers, windows or memory alone."""
+        """True if a step needs no other agent's step, but servers, windows or memory alone."""
         return self.uses_server or self.uses_peers or self.shares_parameters
 
     @property
     def consistency(self) -> Consistency:
-        """When its parameter servers apply pushes, and let read."""
+        """The consistency of its parameter servers: when they apply pushes, and let read."""
         return Asynchronous()
 
     @property
     def server_rule(self) -> ServerRule:
-        """How its parameter servers make updates of pushes."""
+        """The rule by which its parameter servers make updates of pushes."""
         return Descend()
 
     @property
     def server_optimizer(self) -> Optimizer | None:
-        """Level 2 at its parameter servers; None: the experiment's own optimizer."""
+        """The update rule at its parameter servers; None: the experiment's own."""
         return None
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to bring
@@ -118,7 +118,7 @@ class DistributedOptimizer(ABC):
         """Called at the pace of the steps while others still train; rounds count on from this one's steps."""
 
     def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
-        """Raise `ConfigurationError` if this cannot train a model of so many parameters; called unbound."""
+        """Raise `ConfigurationError` if this cannot train a model of that many parameters; called unbound."""
 
     @final
     def bind(
@@ -171,7 +171,7 @@ class DistributedOptimizer(ABC):
 
     @final
     def buckets(self, bucket_bytes: int) -> None:
-        """Let `gradient` announce in pieces of at least so many bytes; to be called in `start`."""
+        """Let `gradient` announce in pieces of at least that many bytes; to be called in `start`."""
         self._ranges = self._executor.buckets(bucket_bytes)
 
     @final
@@ -223,7 +223,7 @@ class DistributedOptimizer(ABC):
         self.update_ns += now() - begin
 
     def _state_of(self, part: slice) -> State:
-        """What the base optimizer remembers of a part of the parameters."""
+        """The base optimizer's state of a part of the parameters."""
         x, own = self._executor.parameters, (part.start, part.stop)
         if own not in self._states:
             if self.base.whole and own != (0, len(x)):

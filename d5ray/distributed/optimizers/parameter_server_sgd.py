@@ -14,7 +14,7 @@ from d5ray.training.batches.batch import Batch
 
 
 class ServerSGD(DistributedOptimizer):
-    """One gradient a step to the servers, and their parameters back; subclasses say how the servers work.
+    """A rule with a gradient a step to the servers, and their parameters back; subclasses choose the servers.
 
     compressor: pushes are C(g + e), e ← g + e − C(g + e), with an e of every agent; pulls stay as they are.
     """

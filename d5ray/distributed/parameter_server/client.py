@@ -34,7 +34,7 @@ class Operation(NamedTuple):
 
     @property
     def detail(self) -> dict[str, Any]:
-        """For the events table."""
+        """The operation's facts for the events table."""
         above = [(reply.above, reply.round) for reply in self.replies if reply.above >= 0]
         return {
             "number": self.number,
@@ -66,7 +66,7 @@ def summary(operations: Sequence[Operation]) -> tuple[float | None, ...]:
 
 
 class Ask(NamedTuple):
-    """What one operation asks of one shard."""
+    """The request that one operation sends to one shard."""
 
     number: int  # of this agent's operations
     sequence: int
@@ -80,7 +80,7 @@ Answer = Callable[[], Reply]  # waits for it
 
 @dataclass(eq=False)
 class Sending:
-    """What an agent remembers of its compressed pushes."""
+    """The state of an agent's compressed pushes, such as the error that is fed back."""
 
     residual: Array | None = None  # (n,): what the compressor dropped so far
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
@@ -143,7 +143,7 @@ class Server(ABC):
     @final
     @property
     def start(self) -> "Background":
-        """The same in the background: `handle = self.server.start.push(gradient)`, then `handle.wait()`.
+        """The operations in the background: `handle = self.server.start.push(gradient)`, `handle.wait()`.
 
         The vector is copied, so the agent may compute the next gradient meanwhile; `into` must not be
         touched before `wait` has returned.
@@ -197,7 +197,7 @@ class Server(ABC):
 
     @abstractmethod
     def kept(self) -> list[Packed]:
-        """What every shard holds, for a checkpoint; no agent is in the midst of an operation."""
+        """The contents of every shard, for a checkpoint; no agent is in the midst of an operation."""
 
     @abstractmethod
     def keep(self, kept: Sequence[Packed]) -> None:
@@ -305,15 +305,15 @@ class Background:
         server.scheduler.spawn(self._run, "d5ray-server")
 
     def push(self, vector: Any) -> Handle:
-        """As `Server.push`."""
+        """Start `Server.push` in the background."""
         return self._put("push", vector, None)
 
     def pull(self, into: Any) -> Handle:
-        """As `Server.pull`."""
+        """Start `Server.pull` in the background."""
         return self._put("pull", None, into)
 
     def push_pull(self, vector: Any, into: Any) -> Handle:
-        """As `Server.push_pull`."""
+        """Start `Server.push_pull` in the background."""
         return self._put("push_pull", vector, into)
 
     def _put(self, kind: str, vector: Any, into: Any) -> Handle:

@@ -1,4 +1,4 @@
-"""When a push is applied and when a pull may read: synchronous, with bounded staleness, or asynchronous"""
+"""Consistency of parameter servers: synchronous, with bounded staleness, or asynchronous"""
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
@@ -24,7 +24,7 @@ class Frontier:
         return self._at.get(rank, 0)
 
     def all(self) -> dict[int, int]:
-        """Every member's counter."""
+        """The counter of every member, by rank."""
         return dict(self._at)
 
     def raise_to(self, rank: int, value: int) -> None:
@@ -33,12 +33,12 @@ class Frontier:
             self._move(rank, value)
 
     def add(self, rank: int) -> None:
-        """One more, with the smallest counter."""
+        """Add a member, with the smallest counter."""
         self._at[rank] = self.low
         self._count[self.low] += 1
 
     def remove(self, rank: int) -> None:
-        """One less."""
+        """Forget a member."""
         if rank in self._at:
             self._move(rank, None)
 
@@ -68,10 +68,10 @@ class Policy(ABC):
 
     @abstractmethod
     def may_read(self, rank: int) -> bool:
-        """Whether this agent may read now."""
+        """True if this agent may read now."""
 
     def read(self, rank: int) -> None:  # noqa: B027 - most need not know
-        """This agent read."""
+        """Take notice that this agent has read."""
 
     def changed(self) -> None:  # noqa: B027
         """The members changed, or an update was completed."""
@@ -89,7 +89,7 @@ class Policy(ABC):
         return max(0, self.clocks[rank] - self.clocks.low)
 
     def counters(self) -> dict[str, Frontier]:
-        """What it knows of the members, by name, for a snapshot."""
+        """The counters of the members that the policy knows, by name, for a snapshot."""
         return {"clocks": self.clocks}
 
     def enter(self, rank: int) -> None:
@@ -107,14 +107,14 @@ class Policy(ABC):
 
 
 class Consistency(ABC):
-    """What the agents of a parameter server may see of each other's updates; frozen data."""
+    """A rule for what the agents of a parameter server may see of each other's updates; frozen data."""
 
     @abstractmethod
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
         """The consistency at work in one shard."""
 
     def check(self, agents: int) -> None:  # noqa: B027 - most fit any number of agents
-        """Raise `ConfigurationError` unless it makes sense for so many agents."""
+        """Raise `ConfigurationError` unless it makes sense for this number of agents."""
 
 
 @final

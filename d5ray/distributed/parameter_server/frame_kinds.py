@@ -1,4 +1,4 @@
-"""What agents and shards say to each other by the kind of a frame, and how much a shard may keep"""
+"""The kinds of frames between agents and shards, and the bound on what a shard keeps"""
 
 BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
 ANSWER = 20

@@ -98,14 +98,14 @@ class RemoteServer(Server):
         return carved
 
     def begin(self, x: Any) -> None:
-        """The servers' first parameters (n,), unless they have some."""
+        """Bring the servers their first parameters (n,), unless they have some."""
         flat = self._flat(x, "begin with")
         for channel, part in zip(self._channels, self._bounds, strict=True):
             place, payload = self._placed(flat[part], part)
             channel.call(BEGIN, (0, place, flat[part].nbytes), payload)
 
     def reroute(self, shard: int, address: Address) -> None:
-        """A shard is to be found there from now on."""
+        """Send a shard's requests to this address from now on."""
         self._channels[shard].address = address
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class RemoteServer(Server):
             channel.lock.release()
 
     def _placed(self, vector: Array, part: slice) -> tuple[int, frames.Bytes]:
-        """Where the server finds a vector (n,): its place in shared memory, or the bytes to send."""
+        """The place where the server finds a vector (n,): in shared memory, or the bytes to send."""
         if self._region is None:
             return NOTHING, vector.view(np.uint8)
         place = self._region.offset(vector)
@@ -192,7 +192,7 @@ class RemoteServer(Server):
         return place, frames.EMPTY
 
     def _wanted(self, into: Array | None, part: slice) -> tuple[int, int, Array | None]:
-        """Where the server is to write, how many bytes, and the array that has it afterwards."""
+        """The place that the server is to write to, its bytes, and the array that has it afterwards."""
         if into is None:
             return NOTHING, 0, None
         if self._region is None:

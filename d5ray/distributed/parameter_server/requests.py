@@ -1,4 +1,4 @@
-"""What an agent asks a shard of a parameter server, and what comes back"""
+"""Requests of an agent to a shard of a parameter server, and the replies"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Reply(NamedTuple):
-    """What a shard says about a request that it has answered."""
+    """The answer of a shard to a request."""
 
     order: int  # of the request among all that this shard took
     version: int  # of the values, after a push or as read
@@ -25,7 +25,7 @@ class Reply(NamedTuple):
 
 @dataclass(eq=False)
 class Kept:
-    """What of a shard outlives a run, between two steps of agents that meet at every step."""
+    """The part of a shard that outlives a run, between two steps of agents that meet at every step."""
 
     x: Array  # (n,)
     state: Any  # the base optimizer's
@@ -39,7 +39,7 @@ class Request:
     rank      of the agent; sequence: its pushes are numbered 1, 2, 3, …; a pull has that of the push before
     vector    what is pushed (n,), in memory that stays as it is until the request is done; None: a pull
     into      where the values are copied to (n,); None: a push
-    counts    for so many in a mean: the pushes that the server of a group makes one of
+    counts    the weight in a mean: the pushes that the server of a group makes one of
     """
 
     rank: int
@@ -65,7 +65,7 @@ class Request:
 
     @property
     def reply(self) -> Reply:
-        """What is sent back, beside the values."""
+        """The reply that is sent back beside the values."""
         return Reply(
             self.order, self.version, self.staleness, self.applied, self.gap, self.waiting, self.above,
             self.round, self.waited,

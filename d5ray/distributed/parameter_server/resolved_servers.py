@@ -15,7 +15,7 @@ from d5ray.training.optimizers.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class Settled:
-    """What the servers of an experiment come to, its distributed and its base optimizer being known.
+    """The resolved servers of an experiment whose distributed and base optimizer are known.
 
     compressors  those that are attributes of the distributed optimizer, which agents may compress with
     """
@@ -51,11 +51,11 @@ class Settled:
         return settled
 
     def among(self, agents: int) -> "Settled":
-        """The same for that many agents: a rule may depend on how many push."""
+        """The servers for another number of agents: a rule may depend on how many push."""
         return dataclasses.replace(self, rule=self.rule.among(len(self.members(None, agents))))
 
     def check(self, agents: int) -> None:
-        """Raise `ConfigurationError` unless it fits so many agents."""
+        """Raise `ConfigurationError` unless the servers fit this number of agents."""
         self.servers.check(agents)
         if self.base.tensorwise or (self.base.whole and self.servers.shards > 1):
             needs = "the model's tensors" if self.base.tensorwise else "all parameters at once"
@@ -66,18 +66,18 @@ class Settled:
         self.consistency.check(len(self.members(None, agents)))
 
     def timed(self, epochs: Epochs, agents: int) -> "Settled":
-        """The same for a run with these epochs: schedules count the run's."""
+        """The servers for a run with these epochs: schedules count the run's."""
         waits = isinstance(self.consistency, Synchronous)
         updates = 1 if waits else len(self.members(None, agents))
         return dataclasses.replace(self, base=self.base.timed(epochs, updates))
 
     @property
     def within(self) -> Consistency:
-        """Of the server of a group: it sends on one push of every agent at a time."""
+        """The consistency of a group's server: it sends on one push of every agent at a time."""
         return Synchronous()
 
     def members(self, group: int | None, agents: int) -> range:
-        """Who speaks to a shard: of a group its agents; of the root all agents, or else the groups."""
+        """The ranks that speak to a shard: a group's agents; at the root all agents, or else the groups."""
         if group is not None:
             return self.servers.members(group, agents)
         return range(agents if self.servers.groups == 1 else self.servers.groups)
@@ -87,7 +87,7 @@ class Settled:
         return None if self.servers.groups == 1 else self.servers.group_of(rank, agents)
 
     def shard_name(self, shard: int, group: int | None = None) -> str:
-        """As people see it."""
+        """The name of a shard for people."""
         return f"ParameterServer({'' if group is None else f'group={group}, '}shard={shard})"
 
 

@@ -20,7 +20,7 @@ ALL = slice(None)
 
 @dataclass
 class Held:
-    """What a shard holds: the parameters x (n,), the base optimizer with its state, and the rule's own."""
+    """The contents of a shard: the parameters x (n,), the base optimizer with its state, the rule's own."""
 
     x: Array
     base: Optimizer
@@ -44,7 +44,7 @@ class ServerRule(ABC):
         """Change held.x in place by what was pushed: by one agent, or by several in the order of ranks."""
 
     def own(self, x: Array) -> dict[str, Any]:
-        """What the rule itself remembers, at the start."""
+        """The rule's own state before the first push."""
         return {}
 
     def check(self, base: Optimizer) -> None:  # noqa: B027 - most take any

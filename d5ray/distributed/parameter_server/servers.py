@@ -49,7 +49,7 @@ class Servers:
         check_rate("snapshot_seconds", self.snapshot_seconds)
 
     def check(self, agents: int) -> None:
-        """Raise `ConfigurationError` unless it fits so many agents."""
+        """Raise `ConfigurationError` unless the servers fit this number of agents."""
         if self.groups > agents:
             raise ConfigurationError(
                 f"{self.groups} groups of servers for {agents} agents leave a server without agents: take at "

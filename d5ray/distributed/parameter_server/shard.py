@@ -53,7 +53,7 @@ class Shard:
 
     @property
     def x(self) -> Array:
-        """The parameters (n,)."""
+        """The shard's parameters (n,)."""
         return self.held.x
 
     @property
@@ -73,7 +73,7 @@ class Shard:
         self._serve_readers()
 
     def install(self, x: Array, version: int, order: int) -> None:
-        """What the upstream made of the pushes that were sent there; order: in which they came in there."""
+        """Take x and its version from upstream; order: in which the pushes sent there came in."""
         self.held.x[...] = x
         self.version = version
         self._rounds += 1
@@ -106,7 +106,7 @@ class Shard:
     # -- snapshots -------------------------------------------------------------------------------------
 
     def kept(self) -> Kept:
-        """What a checkpoint keeps, as copies; no push is on its way here."""
+        """The contents that a checkpoint keeps, as copies; no push is on its way here."""
         return copy.deepcopy(Kept(self.held.x, self.held.state, self.held.own))
 
     def keep(self, kept: Kept) -> None:
@@ -120,7 +120,7 @@ class Shard:
         self.held.state, self.held.own = kept.state, kept.own
 
     def state(self) -> dict[str, Any]:
-        """All that `restore` needs, as copies: pushes that are not applied yet are not in it."""
+        """The copies that `restore` needs; pushes that are not applied yet are not in them."""
         held, counters = self.held, {name: f.all() for name, f in self.policy.counters().items()}
         last = self._last.copy()
         for rank, _ in self._open:  # it comes again, and is counted then
@@ -242,5 +242,5 @@ class Shard:
 
 
 def _order(request: Request) -> int:
-    """Who came first is answered first."""
+    """The key that puts the first request first."""
     return request.order

@@ -85,11 +85,11 @@ class ShardServer:
 
     @property
     def address(self) -> Address:
-        """Where agents reach it."""
+        """The address at which agents reach the server."""
         return self._service.address
 
     def relay_to(self, above: Address) -> None:
-        """This is the server of a group; the root's shard is there."""
+        """Send pushes on to the root's shard at this address: this is the server of a group."""
         self._above = above
 
     def begin(self, x: Array) -> None:
@@ -100,7 +100,7 @@ class ShardServer:
                 self._begun.set()
 
     def state(self) -> dict[str, Any] | None:
-        """Everything that `restore` needs; None before the first parameters came."""
+        """The state that `restore` needs; None before the first parameters came."""
         with self._lock:
             return None if self._shard is None else self._shard.state()
 
@@ -146,7 +146,7 @@ class ShardServer:
         return (0, 0) if shard is None else (shard.waiting, shard.version)
 
     def close(self) -> None:
-        """End it: agents get `PeerLost`."""
+        """End the server: agents get `PeerLost`."""
         self._service.close()
         if self._relay is not None:
             self._relay.close()
@@ -295,7 +295,7 @@ class ShardServer:
 
 @final
 class _Slot:
-    """What a connection's requests are about: an agent's slice of a model, and memory for it."""
+    """The subject of a connection's requests: an agent's slice of a model, and memory for it."""
 
     def __init__(self, elements: int, dtype: Any, *, near: bool) -> None:
         self.elements, self.dtype = elements, dtype
@@ -308,14 +308,14 @@ class _Slot:
 
     @classmethod
     def of(cls, client: Connection) -> "_Slot":
-        """As the client introduced itself; raises `Unexpected` for a model that no machine holds."""
+        """The slot of a client as it introduced itself; raises `Unexpected` for an impossible model."""
         elements, dtype = client.hello.get("elements"), plain_dtype(client.hello.get("dtype"))
         if type(elements) is not int or not 0 < elements <= _memory_bytes() // dtype.itemsize:
             raise Unexpected(f"an agent has {elements!r} parameters: from 1 to what this machine can hold")
         return cls(elements, dtype, near=client.region is not None)
 
     def behind(self, client: Connection, frame: Frame, most_bytes: int) -> Array:
-        """The bytes (payload,) behind a frame; `Unexpected` if there are more than so many."""
+        """The bytes (payload,) behind a frame; `Unexpected` if there are more than that many."""
         if frame.payload_bytes > most_bytes:
             raise Unexpected(f"{frame.payload_bytes:,} bytes come where {most_bytes:,} are the most")
         if frame.payload_bytes > len(self._inbox):
@@ -331,7 +331,7 @@ def _memory_bytes() -> int:
 
 @final
 class Relay:
-    """Between a group's shard and the root's: takes up what was pushed, brings down what came of it."""
+    """A link from a group's shard to the root's: takes up what was pushed, brings down what came of it."""
 
     def __init__(self, server: ShardServer) -> None:
         self._server = server

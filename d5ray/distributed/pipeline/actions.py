@@ -1,4 +1,4 @@
-"""What a stage of a pipeline does, as data: forward and backward passes of a chunk for a micro-batch"""
+"""Actions of a pipeline's stages, as data: forward and backward passes of a chunk for a micro-batch"""
 
 from dataclasses import dataclass
 from typing import final
@@ -19,7 +19,7 @@ class Forward:
 @final
 @dataclass(frozen=True)
 class Backward:
-    """Its gradients back through the same chunk."""
+    """The backward pass of a chunk for a micro-batch."""
 
     chunk: int
     micro: int
@@ -34,7 +34,7 @@ Step = tuple[int, Action]  # a stage, and what it does
 
 
 def needs(stage: int, action: Action, stages: int, chunks: int) -> list[Step]:
-    """What must be over before, in a network whose pieces follow one another.
+    """The actions that must be over before this one, in a network whose pieces follow one another.
 
     Piece p is chunk p // stages of the stage p % stages.
     """
@@ -52,7 +52,7 @@ def needs(stage: int, action: Action, stages: int, chunks: int) -> list[Step]:
 
 
 def peak_kept(actions: tuple[Action, ...]) -> int:
-    """For how many forward passes at once a stage keeps what their backward passes need, at most."""
+    """The greatest number of forward passes for which a stage keeps what their backward passes need."""
     kept = peak = 0
     for action in actions:
         kept += 1 if isinstance(action, Forward) else -1
@@ -71,4 +71,5 @@ class Span:
 
     @property
     def seconds(self) -> float:
+        """The time that the action took."""
         return self.end - self.begin

@@ -92,11 +92,12 @@ class PipelineExecutor(Executor):
 
     @property
     def stage(self) -> int:
-        """Which one this is."""
+        """The number of this stage, from 0."""
         return self.communicator.rank
 
     @property
     def stages(self) -> int:
+        """The number of stages."""
         return self.communicator.size
 
     # -- passes ----------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class PipelineExecutor(Executor):
         run.finish()
 
     def _told(self, array: Array | None) -> Array:
-        """What the stage that makes the scores has found; the others give none."""
+        """The scores, as the stage that makes them has found them; the others give none."""
         maker = self._agreement.maker(self.ends.scores)
         return self._stage.wire.broadcast(self.communicator, array, maker)
 
@@ -203,7 +204,7 @@ class PipelineExecutor(Executor):
         return float(rows[self._agreement.maker(self.ends.loss), 0])
 
     def _passage(self, count: int, trains: bool) -> tuple[Actions, Passage]:
-        """What all stages do with so many micro-batches, and what that is for this one."""
+        """The actions of all stages for this many micro-batches, and this stage's part of them."""
         if (count, trains) not in self._passages:
             actions = self.schedule.actions(self.stages, count)
             table = self.schedule.predicted(self.stages, count)
@@ -231,7 +232,7 @@ class PipelineExecutor(Executor):
         self.executor.set_random_state(state)
 
     def draw_from(self, seed: int, rank: int) -> None:
-        """As `Executor.draw_from`; rank: the replica's, the same on all its stages."""
+        """Draw as `Executor.draw_from` says; rank: the replica's, the same on all its stages."""
         self.executor.draw_from(seed, rank)
 
     def use_buffers(self, allocate: Allocate) -> None:
@@ -318,7 +319,7 @@ def _check_pieces(executor: PieceExecutor, communicator: Communicator, schedule:
 
 
 def _cut(array: Array, count: int) -> list[Array]:
-    """So many nearly equal parts along the first axis, in order."""
+    """The nearly equal parts of an array along its first axis, in order."""
     if not len(array):
         raise ConfigurationError("the batch has no samples: give at least one")
     edges = [len(array) * place // count for place in range(count + 1)]

@@ -1,4 +1,4 @@
-"""What a pass of a pipeline took, stage by stage, and its bubble"""
+"""Times of a pipeline's pass, stage by stage, and its bubble"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -45,11 +45,12 @@ class PassTimes:
 
     @property
     def seconds(self) -> float:
+        """The time of the pass, from the first action's begin to the last one's end."""
         return self.timetable.seconds
 
     @property
     def micro_batches(self) -> int:
-        """How many there were."""
+        """The number of micro-batches in the pass."""
         return 1 + max(span.action.micro for span in self.timetable.stages[0])
 
     @property
@@ -81,7 +82,7 @@ class PassTimes:
 
 @final
 class Stopwatch:
-    """One stage's times in the pass under way, in ns of its scheduler's clock."""
+    """A stage's times in the pass under way, in ns of its scheduler's clock."""
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
@@ -89,13 +90,13 @@ class Stopwatch:
         self.spans: list[tuple[int, int]] = []
 
     def row(self, end: int) -> Row:
-        """As numbers (n,) that travel exactly: nanoseconds below 2^53."""
+        """The times as numbers (n,) that travel exactly: nanoseconds below 2^53."""
         spans = [moment for span in self.spans for moment in span]
         return np.array([self.begin, end, self.send_ns, self.wait_ns, *spans], np.float64)
 
 
 def pass_times(name: str, actions: Actions, rows: Sequence[Row], one_clock: bool) -> PassTimes:
-    """What the rows of all stages' stopwatches say. one_clock: whether they are of one clock."""
+    """The times of a pass, from the rows of all stages' stopwatches. one_clock: they are of one clock."""
     first = min(row[0] for row in rows)
     origins = [first if one_clock else row[0] for row in rows]
     seconds = NS * max(row[1] - origin for row, origin in zip(rows, origins, strict=True))

@@ -1,4 +1,4 @@
-"""What travels between the stages of a pipeline: which tensor of which micro-batch, and in which order"""
+"""Messages between a pipeline's stages: which tensor of which micro-batch, and in which order"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Turn:
 
 @final
 class Route:
-    """Between one stage and the others, by the pieces that it holds, which are its chunks."""
+    """The messages between a stage and the others, by the pieces that it holds, which are its chunks."""
 
     def __init__(self, pieces: Sequence[Piece], stage: int, stages: int) -> None:
         self.pieces = tuple(pieces)
@@ -54,13 +54,15 @@ class Route:
                     self.tied[name] = where
 
     def stage_of(self, piece: int) -> int:
+        """The stage that holds a piece of the network."""
         return piece % self.stages
 
     def chunk_of(self, piece: int) -> int:
+        """The number of a piece among those of its stage."""
         return piece // self.stages
 
     def turns(self, actions: Actions, withheld: Iterable[str] = ()) -> tuple[Turn, ...]:
-        """What this stage does. withheld: tensors that are not made in this kind of pass."""
+        """This stage's actions with their messages. withheld: tensors that this kind of pass leaves out."""
         absent = frozenset(withheld)
         return tuple(
             Turn(
@@ -72,11 +74,11 @@ class Route:
         )
 
     def readers_here(self, tensor: str) -> int:
-        """How many of this stage's pieces read a tensor that another piece makes."""
+        """The number of this stage's pieces that read a tensor which another piece makes."""
         return sum(tensor in piece.incoming for piece in self.pieces)
 
     def ties(self) -> tuple[Message, ...]:
-        """What this stage sends when the gradients of its own pieces are complete."""
+        """The messages that this stage sends when the gradients of its own pieces are complete."""
         return tuple(
             Message(self.stage, other, name, TIED, self.stage, True)
             for name, holders in sorted(self.tied.items())
@@ -85,7 +87,7 @@ class Route:
         )
 
     def pairs(self) -> set[tuple[int, int]]:
-        """From which stage to which other one something ever travels, of those that have this one."""
+        """The pairs of stages, with this one in them, between which a message ever travels: (from, to)."""
         found: set[tuple[int, int]] = set()
         for piece in self.pieces:
             others = [(maker, name in piece.differentiated) for name, maker in piece.incoming.items()]
@@ -121,7 +123,7 @@ class Route:
         return Message(self.stage_of(sender), self.stage, tensor, micro, piece, is_gradient)
 
     def _sent(self, action: Action) -> list[Message]:
-        """By name of the tensor, as the receiver expects it."""
+        """The messages of an action by name of the tensor, as the receiver expects it."""
         piece = self.pieces[action.chunk]
         found: list[Message] = []
         if isinstance(action, Forward):
@@ -156,7 +158,7 @@ def made_by(message: Message, stages: int) -> Action:
 
 
 def by_source(messages: Iterable[Message], actions: Actions) -> Mapping[int, list[Message]]:
-    """What comes from each other stage, in its order."""
+    """The messages that come from each other stage, in its order."""
     found: dict[int, set[Message]] = {}
     for message in messages:
         found.setdefault(message.source, set()).add(message)
@@ -166,7 +168,7 @@ def by_source(messages: Iterable[Message], actions: Actions) -> Mapping[int, lis
 @final
 @dataclass(frozen=True)
 class Passage:
-    """One kind of pass of one stage: its turns, and all its messages in the orders in which they travel.
+    """A kind of pass of one stage: its turns, and all its messages in the orders in which they travel.
 
     arrivals   what comes from each other stage, in the order in which that makes it
     in_common  what comes and goes, in an order in which all stages have theirs, and nothing is made from
@@ -213,5 +215,5 @@ def passage(
 
 
 def answered(tie: Message) -> Message:
-    """What comes back for a gradient that is sent to another holder of its parameter."""
+    """The message that comes back for a gradient sent to another holder of its parameter."""
     return Message(tie.target, tie.source, tie.tensor, TIED, tie.target, True)

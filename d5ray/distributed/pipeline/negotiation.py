@@ -1,4 +1,4 @@
-"""What the stages of a pipeline tell each other when it is formed: whether they fit, and what travels"""
+"""Agreement of a pipeline's stages when it is formed: that they fit, and which tensors travel"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 @final
 @dataclass(frozen=True)
 class Ends:
-    """What the tensors at both ends of the whole network are called."""
+    """The names of the tensors at both ends of the whole network."""
 
     inputs: str
     scores: str
@@ -31,14 +31,14 @@ class Ends:
 
     @classmethod
     def of(cls, labelled: LabelledNetwork) -> "Ends":
-        """Those of a network with labels and a loss."""
+        """The ends of a network with labels and a loss."""
         return cls(labelled.inputs, labelled.scores, labelled.labels, labelled.loss)
 
 
 @final
 @dataclass(frozen=True)
 class Agreement:
-    """What all stages know.
+    """Everything that all stages know.
 
     kinds     type and shape of the tensors that travel, of which all stages say the same
     outside   of what comes from outside
@@ -52,7 +52,7 @@ class Agreement:
     labelled: frozenset[str]
 
     def maker(self, result: str) -> int:
-        """The stage that makes it. Raises `ConfigurationError` where none does."""
+        """The stage that makes a tensor. Raises `ConfigurationError` if none does."""
         if result not in self.makers:
             raise ConfigurationError(
                 f"no piece of the network makes {result!r}: {nearest(result, self.makers)}"

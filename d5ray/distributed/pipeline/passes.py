@@ -23,7 +23,7 @@ Takes = Callable[[Action, int], float]  # an action over so many samples -> seco
 @final
 @dataclass(frozen=True)
 class Stage:
-    """What a stage has for all its passes.
+    """Everything that a stage has for all its passes.
 
     carrier   None where there is one stage
     takes     seconds that pass with every action, beside those of its computation
@@ -216,7 +216,7 @@ class Pass:
         return self._stage.route.pieces[turn.action.chunk]
 
     def _timed(self, turn: Turn, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What an action computes, its time in the stopwatch."""
+        """The result of an action, whose time the stopwatch takes."""
         stage = self._stage
         if stage.executor.collectives is not None:
             stage.executor.collectives.sizes = self._sizes[turn.action.micro]

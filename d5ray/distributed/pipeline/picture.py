@@ -17,7 +17,7 @@ WIDTH = 120  # characters of the text, at most
 
 
 class Spans(Protocol):
-    """What is drawn: the spans of every stage in their order, and the seconds of the whole pass."""
+    """The drawn part of a timetable: the spans of every stage in order, and the seconds of the whole."""
 
     @property
     def name(self) -> str: ...
@@ -56,7 +56,7 @@ def as_svg(table: Spans, path: str | PathLike[str] | None = None) -> str:
 
 
 def as_text(table: Spans) -> str:
-    """The same in characters: forward passes light, backward passes dark, by the micro-batch's number."""
+    """The timetable in characters: forward passes light, backward dark, by the micro-batch's number."""
     chunks = _chunks(table)
     longest = max((len(_label(span.action, chunks)) for row in table.stages for span in row), default=1)
     width = min(WIDTH, max(1, round(_units(table) * (longest + 1))))
@@ -113,6 +113,6 @@ def _chunks(table: Spans) -> int:
 
 
 def _units(table: Spans) -> float:
-    """How many of the shortest spans the pass is long."""
+    """The length of the pass in its shortest spans."""
     spans: list[Span] = [span for row in table.stages for span in row if span.seconds > 0]
     return table.seconds / min((span.seconds for span in spans), default=1.0)

@@ -1,4 +1,4 @@
-"""Which gradients of a stage are complete, told while the last backward passes go on"""
+"""Announcements of a stage's complete gradients while the last backward passes go on"""
 
 from collections.abc import Callable
 from typing import final
@@ -18,7 +18,7 @@ class Announced:
         self.nanoseconds = 0
 
     def chunk(self, chunk: int, slots: tuple[Slot, ...]) -> None:
-        """This chunk's last backward pass is over; what no other chunk or stage adds to is complete."""
+        """Announce what is complete with this chunk's last backward pass: nothing else adds to it."""
         self._left.discard(chunk)
         begin, pieces = self._now(), self._route.pieces
         waiting = {name for each in self._left for name in pieces[each].network.parameters}
@@ -29,7 +29,7 @@ class Announced:
         self.nanoseconds += self._now() - begin
 
     def rest(self) -> None:
-        """All is over."""
+        """Announce what is left: the pass is over."""
         begin = self._now()
         self._announcer.finish()
         self.nanoseconds += self._now() - begin

@@ -1,4 +1,4 @@
-"""When each stage of a pipeline computes what: a schedule as data, with its bubble, memory and picture"""
+"""Schedule of a pipeline as data: the actions of each stage, with its bubble, memory and picture"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterable[Action]:
-        """What this stage does, in order."""
+        """The actions of a stage, in order."""
 
     def bubble(self, stages: int, micro_batches: int) -> float:
         """The share of a pass (0..1) in which a stage is idle, on average over the stages.
@@ -39,12 +39,12 @@ class PipelineSchedule(ABC):
         return self.predicted(stages, micro_batches).bubble
 
     def kept(self, stages: int, micro_batches: int) -> tuple[int, ...]:
-        """For how many forward passes at once each stage keeps activations, at most; of a chunk each."""
+        """The greatest number of forward passes of a chunk whose activations each stage keeps at once."""
         return tuple(map(peak_kept, self.actions(stages, micro_batches)))
 
     @final
     def actions(self, stages: int, micro_batches: int) -> Actions:
-        """What every stage does, in order. Raises `ConfigurationError` for what cannot be executed."""
+        """The actions of every stage, in order. Raises `ConfigurationError` if they cannot be executed."""
         check_count("stages", stages)
         check_count("micro_batches", micro_batches)
         made = tuple(tuple(self.of_stage(stage, stages, micro_batches)) for stage in range(stages))
@@ -60,7 +60,7 @@ class PipelineSchedule(ABC):
         backward_seconds: Seconds = 2.0,
         transfer_seconds: Seconds = 0.0,
     ) -> Timetable:
-        """When what would happen: a pass executed with these times.
+        """The timetable of a pass executed with these times.
 
         forward_seconds, backward_seconds: of a micro-batch in every piece, or by piece (stages · chunks);
         with recomputation the latter has the forward pass in it. transfer_seconds: from a piece to the next

@@ -1,4 +1,4 @@
-"""Whether a schedule can be executed: all there, each forward before its backward, none waits for ever"""
+"""Checks that a schedule can be executed: all there, each forward before its backward, none waits for ever"""
 
 from collections.abc import Callable
 

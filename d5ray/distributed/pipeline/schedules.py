@@ -15,7 +15,7 @@ from d5ray.errors import ConfigurationError
 @final
 @dataclass(frozen=True)
 class SequentialStages(PipelineSchedule):
-    """One micro-batch after the other, forwards and back: model parallelism without a pipeline.
+    """Naive model parallelism: one micro-batch after the other, forwards and back, without a pipeline.
 
     One stage computes at a time: the bubble is (S−1)/S with S stages, whatever the number of micro-batches.
     Keeps one micro-batch.
@@ -36,7 +36,7 @@ class SequentialStages(PipelineSchedule):
 @final
 @dataclass(frozen=True)
 class FillDrain(PipelineSchedule):
-    """All micro-batches forwards, then all back: GPipe (Huang et al., arXiv:1811.06965).
+    """GPipe: all micro-batches forwards, then all back (Huang et al., arXiv:1811.06965).
 
     The bubble is (S−1)/(M+S−1) with S stages and M micro-batches; every stage keeps all M. The paper goes
     back in the opposite order; here gradients are added in the same order by every schedule.
@@ -56,7 +56,7 @@ class FillDrain(PipelineSchedule):
 @final
 @dataclass(frozen=True)
 class OneForwardOneBackward(PipelineSchedule):
-    """Back as soon as possible: PipeDream-flush, or 1F1B (Narayanan et al., arXiv:2006.09503, section 2.2).
+    """1F1B, PipeDream-flush: back as soon as can be (Narayanan et al., arXiv:2006.09503, section 2.2).
 
     Stage s begins with S−1−s forward passes, then forward and backward passes alternate. The bubble is
     (S−1)/(M+S−1), as `FillDrain`'s; but stage s keeps min(M, S−s) micro-batches alone.
@@ -105,7 +105,7 @@ class Interleaved(PipelineSchedule):
 
 @lru_cache(maxsize=64)
 def _interleaved(chunks: int, stages: int, micro_batches: int) -> tuple[tuple[Action, ...], ...]:
-    """Of every stage; with so many more forward passes at the beginning as an uneven last group needs."""
+    """The actions of every stage, with as many forward passes more as an uneven last group needs."""
     forward: list[Action] = []
     backward: list[Action] = []
     for first in range(0, micro_batches, stages):
@@ -126,7 +126,7 @@ def _interleaved(chunks: int, stages: int, micro_batches: int) -> tuple[tuple[Ac
 
 
 def _alternating(forward: Iterable[Action], backward: Iterable[Action], warmups: int) -> Iterator[Action]:
-    """So many forward passes, then one forward and one backward in turn, then the rest backward."""
+    """The warm-up's forward passes, then one forward and one backward in turn, then the rest backward."""
     ahead, back = list(forward), iter(list(backward))
     yield from ahead[:warmups]
     for action in ahead[warmups:]:

@@ -1,4 +1,4 @@
-"""How a stage's arrays become what its communicator exchanges, and the other way round"""
+"""Wire: conversion of a stage's arrays to those that its communicator exchanges, and back"""
 
 import struct
 from typing import Any, final
@@ -18,7 +18,7 @@ _HEADER = struct.Struct(f"<16sq{MOST_AXES}q")  # the type's name, the number of 
 
 @final
 class Wire:
-    """Between an executor's arrays and a communicator that exchanges host memory, or NCCL's on the device."""
+    """A conversion between an executor's arrays and those that a communicator exchanges."""
 
     def __init__(self, executor: PieceExecutor, communicator: Communicator) -> None:
         self._executor = executor
@@ -27,7 +27,7 @@ class Wire:
     # -- one tensor ------------------------------------------------------------------------------------
 
     def outgoing(self, array: Any) -> Any:
-        """What the communicator sends of the executor's array."""
+        """The form of the executor's array in which the communicator sends it."""
         if self._on_device:
             return array.contiguous() if hasattr(array, "contiguous") else _contiguous(array)
         host = self._executor.get(array)
@@ -49,7 +49,7 @@ class Wire:
         communicator.send(array, to)
 
     def receive(self, communicator: Communicator, source: int, kind: Kind | None) -> Any:
-        """What `send` sent."""
+        """The array that the source's `send` sent."""
         if kind is None:
             packed = self.exchanged(np.zeros(_HEADER.size, np.uint8))
             communicator.recv(packed, source)
@@ -61,11 +61,11 @@ class Wire:
     # -- numbers for all stages ------------------------------------------------------------------------
 
     def exchanged(self, array: HostArray) -> Any:
-        """What the communicator exchanges in place of an array in host memory."""
+        """The form in which the communicator exchanges an array in host memory, in place."""
         return self._executor.put(array) if self._on_device else array
 
     def numbers(self, array: Any) -> HostArray:
-        """What was exchanged, in host memory again."""
+        """The exchanged array in host memory again."""
         return self._executor.get(array) if self._on_device else array
 
     def all_gathered(self, communicator: Communicator, array: HostArray) -> HostArray:

@@ -1,4 +1,4 @@
-"""When every stage of a pipeline computed what, predicted or measured: bubble, busy and idle time, picture"""
+"""Timetable of a pipeline's stages, predicted or measured: bubble, busy and idle time, picture"""
 
 from dataclasses import dataclass
 from os import PathLike
@@ -22,7 +22,7 @@ class Timetable:
 
     @property
     def busy_seconds(self) -> tuple[float, ...]:
-        """What each stage computes."""
+        """The seconds in which each stage computes."""
         return tuple(sum(span.seconds for span in spans) for spans in self.stages)
 
     @property
@@ -33,7 +33,7 @@ class Timetable:
 
     @property
     def title(self) -> str:
-        """What it is, in numbers."""
+        """The number of stages, the seconds and the bubble on one line."""
         stages = len(self.stages)
         return f"{stages} stage{'s' * (stages != 1)} · {self.seconds:.4g} s · bubble {self.bubble:.1%}"
 

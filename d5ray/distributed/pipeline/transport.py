@@ -1,4 +1,4 @@
-"""How messages get from stage to stage while the stages compute: a channel a pair, or all in one order"""
+"""Carriers of messages from stage to stage while the stages compute: a channel a pair, or all in one order"""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -25,7 +25,7 @@ class Carrier(ABC):
 
     @abstractmethod
     def ask(self, message: Message) -> None:
-        """It is needed soon: receive it as soon as it comes."""
+        """Receive this message as soon as it comes: it is needed soon."""
 
     @abstractmethod
     def take(self, message: Message) -> Any:
@@ -41,11 +41,11 @@ class Carrier(ABC):
 
     @abstractmethod
     def leave(self) -> None:
-        """Whoever waits for this stage gets `PeerLost`, and so does who waits in it."""
+        """Leave: whoever waits for this stage gets `PeerLost`, and so does who waits in it."""
 
     @abstractmethod
     def close(self) -> None:
-        """The same, and nothing is left behind."""
+        """End the carrier, with nothing left behind."""
 
 
 @final
@@ -118,7 +118,7 @@ class Channels(Carrier):
 
 @final
 class Ordered(Carrier):
-    """One thread over the group of all stages, and one order of all messages, which every stage knows.
+    """A carrier with one thread over all stages' group, and one order of messages, which all stages know.
 
     For NCCL, of which a process runs one operation at a time: a message begins when those before it are over
     on both sides, so none waits for ever. Where stages do not take equally long, messages wait for others.

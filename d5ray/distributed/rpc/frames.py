@@ -1,4 +1,4 @@
-"""Frames on a stream socket: a kind, a few whole numbers, and bytes behind them"""
+"""Frames on a stream socket: a kind, a few integers, and bytes behind them"""
 
 import socket
 import struct
@@ -22,7 +22,7 @@ class Unexpected(D5Error):
 
 
 class Frame(NamedTuple):
-    """What came: `payload_bytes` are still to be read."""
+    """The header of a frame that came: `payload_bytes` are still to be read."""
 
     kind: int
     numbers: tuple[int, ...]
@@ -52,7 +52,7 @@ class Wire:
 
     @property
     def protected(self) -> bool:
-        """Whether frames are under a session; a payload may be altered until `fill` has returned."""
+        """True if frames carry proof; a payload may then be altered until `fill` has returned."""
         return self._receiver is not None
 
     def relax(self) -> None:

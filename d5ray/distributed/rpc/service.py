@@ -42,7 +42,7 @@ _CREDENTIALS = struct.Struct("3i")  # process, user and group at the other end o
 
 @dataclass(frozen=True)
 class Address:
-    """Where a service is reached: over TCP, and within its node over a Unix socket without a file.
+    """The address of a service: over TCP, and within its node over a Unix socket without a file.
 
     identity: of this service among all that ever were, which its clients' handshakes name.
     """
@@ -54,13 +54,13 @@ class Address:
     identity: str
 
     def near(self, node: str) -> bool:
-        """Whether somebody on this node shares memory with it."""
+        """True if a process on this node shares memory with the one at the address."""
         return bool(self.local) and node == self.node and sys.platform == "linux"
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who connects to services: what it proves, and where it is.
+    """A client of services: what it proves, and where it is.
 
     purpose: of the services, such as "gossip". rank: its own. encrypted: as in `Group`.
     """
@@ -91,7 +91,7 @@ class Connection:
         self._is_open = is_open
 
     def receive(self, most_bytes: int) -> frames.Frame | None:
-        """The next request, whose payload has at most so many bytes; None at the end of client or service."""
+        """The next request, of at most these bytes of payload; None at the end of client or service."""
         return self.wire.receive(most_bytes) if self._is_open() else None
 
     def fill(self, into: frames.Bytes) -> None:
@@ -106,7 +106,7 @@ class Connection:
         return self.region.bytes[place : place + size]
 
     def reply(self, kind: int, numbers: tuple[int, ...], payload: frames.Bytes = frames.EMPTY) -> None:
-        """Answer it."""
+        """Send the answer to the last request."""
         self.wire.send(kind, numbers, payload)
 
     def fail(self, words: str) -> None:
@@ -114,7 +114,7 @@ class Connection:
         self.reply(ERROR, (), np.frombuffer(words.encode()[:MAX_ERROR_BYTES], np.uint8))
 
     def gone(self) -> bool:
-        """Whether the client has gone meanwhile."""
+        """True if the client has closed the connection."""
         try:
             return self.wire.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -281,7 +281,7 @@ def _crowd(all_of: dict[socket.socket, None], newest: socket.socket, most: int) 
 
 
 def _of_this_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket is of the same user."""
+    """True if the process at the other end of a Unix socket is of the same user."""
     size = _CREDENTIALS.size
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return bool(user == os.geteuid())
@@ -298,7 +298,7 @@ def _one_descriptor(connection: socket.socket) -> int:
 
 
 def _leaves(connection: socket.socket) -> bool:
-    """Whether what is sent leaves this machine: between two ends of it only root could alter anything."""
+    """True if what is sent leaves this machine: between two ends of it only root could alter anything."""
     if connection.family == socket.AF_UNIX:
         return False
     here, there = (

@@ -52,7 +52,7 @@ class Region:
         return self.bytes[begin : begin + size]
 
     def offset(self, array: np.ndarray[Any, Any]) -> int | None:
-        """Where this contiguous array lies in the region; None: elsewhere."""
+        """The offset of this contiguous array in the region; None if it lies elsewhere."""
         begin = int(array.ctypes.data) - self._address
         return begin if begin >= 0 and begin + array.nbytes <= len(self.bytes) else None
 

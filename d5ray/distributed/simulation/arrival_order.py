@@ -1,4 +1,4 @@
-"""In which order what agents ask for comes in: as it arrives, or as another run had it"""
+"""Order of the agents' requests: as they arrive, or as another run had it"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -19,20 +19,20 @@ class Order(ABC):
 
     @abstractmethod
     def next(self, window: int, waiting: Iterable[Key]) -> Key | None:
-        """Which of those that wait, in this order, takes the free window; None: one that is not here yet."""
+        """The first to take the free window, of those that wait in this order; None: one not here yet."""
 
     @abstractmethod
     def rounds(self, rank: int) -> int | None:
-        """How often an agent that has done its steps lingers; None: until all have done theirs."""
+        """The idle rounds of an agent that has done its steps; None: until all have done theirs."""
 
     @abstractmethod
     def letters(self, rank: int, number: int) -> Sequence[Key] | None:
-        """Which letters, as (source, number), this look into a mailbox finds; None: those that are there."""
+        """The messages, as (source, number), that this look into a mailbox finds; None: those there."""
 
 
 @final
 class FirstCome(Order):
-    """Everything in the order in which it arrives."""
+    """An order of requests as they arrive."""
 
     def enter(self, shard: Shard, name: str, request: Request) -> None:
         shard.submit(request)

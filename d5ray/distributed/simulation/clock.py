@@ -108,7 +108,7 @@ class VirtualClock(Scheduler):
         self._ended = task
 
     def run(self, tasks: list[Task], watch: Callable[[], None] | None = None) -> list[Any]:
-        """Let time pass until these tasks have ended; their results. watch: called now and then.
+        """Let time pass until these tasks have ended; gives their results. watch: called now and then.
 
         Raises the first error of any task, and `Standstill` when they wait for what never happens.
         """
@@ -178,18 +178,18 @@ class VirtualEvent:
         self._waiting: list[Task] = []
 
     def set(self) -> None:
-        """It has happened."""
+        """Let it have happened: whoever waits goes on."""
         self._happened = True
         waiting, self._waiting = self._waiting, []
         for task in waiting:
             self._clock.at(self._clock.seconds, lambda task=task: self._clock._resume(task))  # type: ignore[misc]
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """True once `set` has been called."""
         return self._happened
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has happened, so many virtual seconds at most; whether it has."""
+        """Wait until it has happened, for these virtual seconds at most; True if it has."""
         if self.is_set():
             return True
         clock, task = self._clock, self._clock._current()
@@ -212,7 +212,7 @@ class VirtualEvent:
 
 @final
 class VirtualQueue:
-    """First in, first out, for one task that takes."""
+    """A queue on the virtual clock: first in, first out, for one task that takes."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -220,7 +220,7 @@ class VirtualQueue:
         self._news = VirtualEvent(clock, "work")
 
     def put(self, item: Any) -> None:
-        """Append an item."""
+        """Append an item to the queue."""
         self._items.append(item)
         self._news.set()
 

@@ -32,7 +32,7 @@ class _Meeting:
 
 
 class _Table:
-    """What the members of one group have in common."""
+    """The state that the members of one group have in common."""
 
     def __init__(self) -> None:
         self.meetings: dict[int, _Meeting] = {}

@@ -1,4 +1,4 @@
-"""How long a gradient takes to compute in a simulation: constant, random, or as it was measured"""
+"""Compute times of gradients in a simulation: constant, random, or as they were measured"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class ComputeTime(ABC):
 
     @abstractmethod
     def seconds(self, rng: np.random.Generator) -> float:
-        """Of the next computation, greater than 0; rng is the agent's own."""
+        """The time of the next computation, greater than 0; rng is the agent's own."""
 
 
 @final

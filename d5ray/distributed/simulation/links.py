@@ -1,4 +1,4 @@
-"""What messages cost in a simulation: a latency and a time for each byte, link by link"""
+"""Costs of messages in a simulation: a latency and a time for each byte, link by link"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable

@@ -53,12 +53,12 @@ class Meadow:
         return order
 
     def release(self, rank: int) -> None:
-        """The window is free."""
+        """Set the window free."""
         self.windows[rank].taken = None
         self._grant(rank)
 
     def lose(self, rank: int) -> None:
-        """An agent is gone: its locks are free, and letters to it come back."""
+        """Let an agent be gone: its locks are free, and messages to it come back."""
         self.gone.add(rank)
         for owner, window in self.windows.items():
             for key in [key for key in window.waiting if key[0] == rank]:
@@ -73,7 +73,7 @@ class Meadow:
         self.gone.discard(rank)
 
     def deliver(self, to: int, letter: Letter) -> None:
-        """A letter has arrived."""
+        """Put a message that has arrived into its mailbox."""
         if to in self.gone:
             if letter.source in self.gone:
                 return

@@ -19,7 +19,7 @@ WINDOW_KINDS = ("average", "held", "read")
 @final
 @dataclass(frozen=True)
 class Schedule:
-    """For every shard and every window by name, who came in turn; and what each look at letters found.
+    """The order of requests at every shard and window, by name; and the finds of each look at messages.
 
     rounds: how often each agent lingered, at the end of each training.
     """
@@ -30,12 +30,12 @@ class Schedule:
 
     @property
     def operations(self) -> int:
-        """How many requests there were at all shards, windows and mailboxes."""
+        """The number of requests at all shards, windows and mailboxes."""
         return sum(map(len, self.turns.values())) + len(self.looks)
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]], settled: Settled | None, agents: int) -> "Schedule":
-        """From the rows of `events`, of a run with these servers and so many agents.
+        """The schedule in the rows of `events`, of a run with these servers and this many agents.
 
         Raises `ConfigurationError` where an operation is missing, as after a failure.
         """
@@ -65,7 +65,7 @@ class Schedule:
 
 @final
 class Recorded(Order):
-    """Everything in the order of a schedule, whenever it arrives."""
+    """An order of requests that follows a schedule, whenever they arrive."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._turns, self._looks = schedule.turns, schedule.looks
@@ -102,7 +102,7 @@ class Recorded(Order):
                 )
 
     def _turn(self, name: str, waiting: Sequence[Key] | Mapping[Key, Any]) -> Key | None:
-        """Whose turn it is, if it is here."""
+        """The request whose turn it is, if it is here."""
         turns = self._turns.get(name, [])
         if self._next[name] == len(turns):
             for rank, number in waiting:
@@ -116,7 +116,7 @@ class Recorded(Order):
 
 
 def window_name(rank: int) -> str:
-    """Of an agent's window."""
+    """The name of an agent's window."""
     return f"the window of agent {rank}"
 
 

@@ -151,7 +151,7 @@ class _Relay:
 
 @final
 class SimulatedServer(Server):
-    """One agent's ends of the wires."""
+    """The parameter servers as one simulated agent reaches them."""
 
     def __init__(
         self, servers: SimulatedServers, rank: int, elements: int, traffic: Traffic, seconds: float

@@ -28,7 +28,7 @@ from d5ray.training.stragglers import Pace
 
 @dataclass
 class Simulation:
-    """What all agents of one simulation share."""
+    """The state that all agents of one simulation share."""
 
     clock: VirtualClock
     network: Network

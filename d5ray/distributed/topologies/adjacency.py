@@ -1,4 +1,4 @@
-"""What follows from who gets from whom: reach, sides, the graph of networkx"""
+"""Consequences of an adjacency table: reach, sides, the graph of networkx"""
 
 from typing import Any
 

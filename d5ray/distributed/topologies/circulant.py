@@ -10,7 +10,7 @@ from d5ray.distributed.topologies.topology import Topology
 @final
 @dataclass(frozen=True, repr=False)
 class DirectedRing(Topology):
-    """Everyone sends to the next, and gets from the one before."""
+    """A ring of one direction: everyone sends to the next, and gets from the one before."""
 
     agents: int
     mixing: Mixing | None = None
@@ -40,7 +40,7 @@ class Exponential(Topology):
 @final
 @dataclass(frozen=True, repr=False)
 class OnePeerExponential(Topology):
-    """At round k, i sends to i + 2^(k mod ⌈log₂ n⌉) modulo n alone   (Ying et al., arXiv:2110.13363)
+    """i sends to i + 2^(k mod ⌈log₂ n⌉) modulo n alone at round k   (Ying et al., arXiv:2110.13363)
 
     W_k = ½ (I + that shift), doubly stochastic. Of n = 2^p agents, any p rounds in a row average exactly.
     """

@@ -17,7 +17,7 @@ class Curve:
 
     @property
     def path(self) -> str:
-        """As the `d` of an SVG path."""
+        """The curve as the `d` of an SVG path."""
         return "M{} C{} {} {}".format(*(text_of(point) for point in self.points))
 
     def at(self, part: float) -> complex:
@@ -27,7 +27,7 @@ class Curve:
         return rest**3 * a + 3 * rest**2 * part * b + 3 * rest * part**2 * c + part**3 * d
 
     def backwards(self) -> "Curve":
-        """From the end to the start."""
+        """The curve from its end to its start."""
         a, b, c, d = self.points
         return Curve((d, c, b, a))
 
@@ -40,7 +40,7 @@ class Curve:
 
 
 def curve_between(places: Places, first: int, second: int, radius: float, aside: float) -> Curve:
-    """From circle to circle: straight, or bowed around the circles between, and `aside` more."""
+    """The curve from one circle to another: straight, or bowed around circles between; `aside` more."""
     start, end = complex(places[first]), complex(places[second])
     way = end - start
     seen = (places - start) / _unit(way)  # real: along the way, imaginary: aside of it
@@ -56,7 +56,7 @@ def curve_between(places: Places, first: int, second: int, radius: float, aside:
 
 
 def text_of(point: complex) -> str:
-    """As SVG writes it."""
+    """A point as SVG writes it."""
     return f"{point.real:.1f},{point.imag:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Who sends to whom, round after round: a graph over the ranks of agents, and its table"""
+"""The graph over the ranks of agents, round after round, and its adjacency table"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Graph(ABC):
-    """Who sends to whom among `agents` members, whose ranks begin with 0; it is data and never changes."""
+    """A graph of who sends to whom among `agents` members, ranks from 0; it is data and never changes."""
 
     agents: int
 
@@ -25,7 +25,7 @@ class Graph(ABC):
 
     @property
     def directed(self) -> bool:
-        """Whether a member may send to one that does not send to it."""
+        """True if a member may send to one that does not send to it."""
         return False
 
     @property
@@ -105,7 +105,7 @@ def first_one_way(table: Table) -> tuple[int, int] | None:
 
 
 def _are_others(targets: tuple[object, ...], rank: int, agents: int) -> bool:
-    """Whether these are other ranks, ascending, each once."""
+    """True if these are other ranks, ascending, each once."""
     if not targets:
         return True
     found = np.array(targets)
@@ -120,5 +120,5 @@ def _are_others(targets: tuple[object, ...], rank: int, agents: int) -> bool:
 
 
 def check_agents(agents: object) -> None:
-    """Raise `ConfigurationError` unless this is a whole number of at least one agent."""
+    """Raise `ConfigurationError` unless this is an integer of at least one agent."""
     check_count("agents", agents, high=MOST_RANKS)

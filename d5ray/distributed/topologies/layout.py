@@ -1,4 +1,4 @@
-"""Where a picture has the members of a graph: on a circle, a grid, around a hub, in columns, as a tree"""
+"""Layouts of a graph's picture: on a circle, a grid, around a hub, in columns, as a tree"""
 
 import math
 
@@ -14,7 +14,7 @@ def circle(agents: int) -> list[Point]:
 
 
 def hub(agents: int, center: int) -> list[Point]:
-    """One in the middle, the others clockwise around it."""
+    """The positions of a star: one in the middle, the others clockwise around it."""
     around = circle(agents - 1) if agents > 2 else [(0.0, 1.0)] * (agents - 1)
     around.insert(center, (0.0, 0.0))
     return around

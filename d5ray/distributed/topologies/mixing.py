@@ -13,7 +13,7 @@ TOLERANCE = 1e-9  # by which sums may differ from one
 
 
 class Mixing(ABC):
-    """How the weights follow from the graph."""
+    """A rule by which the weights follow from the graph."""
 
     @abstractmethod
     def matrix(self, topology: Graph, round: int) -> Matrix:
@@ -101,7 +101,7 @@ def mixing_matrix(mixing: Mixing, topology: Graph, round: int) -> Matrix:
 
 
 def sums_to_one(matrix: Matrix, axis: int) -> bool:
-    """Whether the sums over this axis are one: axis 0, of the columns; axis 1, of the rows."""
+    """True if the sums over this axis are one: axis 0, of the columns; axis 1, of the rows."""
     return bool(np.abs(matrix.sum(axis=axis) - 1).max() <= TOLERANCE)
 
 

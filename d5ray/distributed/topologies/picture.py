@@ -27,7 +27,7 @@ ROUNDS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn of a topology: where its agents are, and of each round who gets from whom how much."""
+    """The drawn part of a topology: where its agents are, and of each round who gets from whom how much."""
 
     name: str
     positions: Sequence[Point]
@@ -36,6 +36,7 @@ class Drawing:
 
     @property
     def period(self) -> int:
+        """The rounds after which the graph repeats."""
         return len(self.rounds)
 
 
@@ -69,7 +70,7 @@ def picture(drawing: Drawing, path: str | PathLike[str] | None = None, label: La
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where everything is."""
+    """The positions of everything in the picture."""
 
     places: Places
     radius: float

@@ -1,4 +1,4 @@
-"""What an algorithm needs of a topology, checked before anything starts"""
+"""Requirements of algorithms on a topology, checked before anything starts"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -21,11 +21,11 @@ class Requirement(ABC):
 
     @abstractmethod
     def check(self, topology: Topology) -> str | None:
-        """What was found instead, as the end of a sentence that begins with the topology; None: it holds."""
+        """The end of a sentence that begins with the topology and says what it lacks; None if it holds."""
 
     @abstractmethod
     def advice(self, topology: Topology) -> str:
-        """What to do where it does not hold."""
+        """The advice for a topology that lacks it."""
 
 
 def check_topology(topology: Topology, requirements: Iterable[Requirement], algorithm: str) -> None:
@@ -63,7 +63,7 @@ class Connected(Requirement):
 @final
 @dataclass(frozen=True)
 class Undirected(Requirement):
-    """Whoever sends to another also gets from it, in the same round."""
+    """The requirement that whoever sends to another also gets from it, in the same round."""
 
     needs = "neighbours that exchange both ways"
 
@@ -129,7 +129,7 @@ class Symmetric(Requirement):
 @final
 @dataclass(frozen=True)
 class Static(Requirement):
-    """The same neighbours and weights in every round."""
+    """The requirement that neighbours and weights are the same in every round."""
 
     needs = "one that stays"
 

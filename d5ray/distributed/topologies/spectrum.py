@@ -1,4 +1,4 @@
-"""How fast repeated mixing averages: the spectral gap, and rounds to consensus"""
+"""Spectrum of mixing matrices: the spectral gap, and rounds to consensus"""
 
 from collections.abc import Sequence
 
@@ -81,7 +81,7 @@ def _products(weights: Sequence[Matrix]) -> list[Matrix]:
 
 
 def _near_the_mean(mixed: Matrix, tolerance: float) -> bool:
-    """Whether ‖mixed − J‖₂ ≤ tolerance; the Frobenius norm, up to √n times as large, often tells at once."""
+    """True if ‖mixed − J‖₂ ≤ tolerance; the Frobenius norm, up to √n times as large, often tells at once."""
     deviation = mixed - 1 / len(mixed)
     bound = float(np.linalg.norm(deviation))
     if bound <= tolerance or bound > tolerance * len(mixed) ** 0.5:
@@ -95,6 +95,6 @@ def _push_sum_error(mixed: Matrix) -> float:
 
 
 def _rescaled(mixed: Matrix) -> Matrix:
-    """With the total that every stochastic matrix has, which rounding would let drift."""
+    """The matrix with the total that every stochastic one has, which rounding would let drift."""
     scaled: Matrix = mixed * (len(mixed) / mixed.sum())
     return scaled

@@ -1,4 +1,4 @@
-"""What a topology comes to among those of its agents that are there"""
+"""The topology among those agents that are there"""
 
 from collections.abc import Collection
 from typing import Any

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, repr=False)
 class TimeVarying(Topology):
-    """One topology after the other, round by round, again and again.
+    """Topologies in turn: one after the other, round by round, again and again.
 
     Of m topologies, round k is that of number k mod m, as it is at its own round ⌊k / m⌋. Each has its own
     weights, unless a mixing is given here for all.

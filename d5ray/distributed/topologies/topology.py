@@ -1,4 +1,4 @@
-"""Who exchanges with whom, and with which weights"""
+"""Topology: who exchanges with whom, and with which weights"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -16,7 +16,7 @@ from d5ray.errors import ConfigurationError
 
 
 class Topology(Graph):
-    """Who sends to whom among `agents` members, whose ranks begin with 0; each also keeps its own share.
+    """A graph of `agents` members, ranks from 0; each sends to its neighbours and keeps its own share.
 
     A topology is data and never changes. One of your own is a subclass with `agents` and `out_neighbors`;
     `directed` and `period` where they differ from here. All else follows.
@@ -51,11 +51,11 @@ class Topology(Graph):
 
     @property
     def default_mixing(self) -> Mixing:
-        """What gives the weights where `mixing` is None."""
+        """The rule that gives the weights where `mixing` is None."""
         return ColumnStochastic() if self.directed else MetropolisHastings()
 
     def positions(self) -> list[Point]:
-        """Where the picture has each member, by rank: (x, y) in any unit, y downward."""
+        """The position of each member in the picture, by rank: (x, y) in any unit, y downward."""
         return circle(self.agents)
 
     # -- what follows -------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Topology(Graph):
 @final
 @dataclass(frozen=True, repr=False)
 class Complete(Topology):
-    """Everyone with everyone."""
+    """The complete graph: everyone sends to everyone."""
 
     agents: int
     mixing: Mixing | None = None
@@ -143,7 +143,7 @@ class Complete(Topology):
 @final
 @dataclass(frozen=True, repr=False)
 class Ring(Topology):
-    """Everyone with the next and the one before; two agents are each other's only neighbour."""
+    """A ring: everyone with the next and the one before; two agents are each other's only neighbour."""
 
     agents: int
     mixing: Mixing | None = None

@@ -94,7 +94,7 @@ class Tree(Topology):
 @final
 @dataclass(frozen=True, repr=False)
 class Hypercube(Topology):
-    """Everyone with those whose rank differs in one bit; the number of agents is a power of two."""
+    """A hypercube: neighbours' ranks differ in one bit; the number of agents is a power of two."""
 
     agents: int
     mixing: Mixing | None = None

@@ -43,7 +43,7 @@ class ArrayPass:
                 values[place] = None
 
     def forward_with_tape(self, values: list[Array | None]) -> list[Taped]:
-        """The same; what the backward pass needs is kept in the tape."""
+        """The forward pass with a tape of what the backward pass needs."""
         xp, call = self._xp, self._forward
         tape: list[Taped] = []
         for step in self._steps:
@@ -59,7 +59,7 @@ class ArrayPass:
         return tape
 
     def backward(self, tape: list[Taped], gradients: dict[int, Array], on_gradient: OnGradient) -> None:
-        """From the gradients at some places; on_gradient(source, gradient) as soon as one is complete."""
+        """The backward pass from these gradients; on_gradient(source, gradient) when one is complete."""
         xp, call = self._xp, self._backward
         own: set[int] = set()  # places whose gradient is an array of ours, which may be added to
         while tape:
@@ -103,7 +103,7 @@ def _backward(
 
 
 def _watched(observer: Observer) -> tuple[Call, Call]:
-    """The same two, between what tells the observer."""
+    """The forward and backward calls between what tells the observer."""
 
     def forward(xp: Any, step: Step, given: Sequence[Array | None]) -> Sequence[Array]:
         shown = tuple(given)

@@ -86,7 +86,7 @@ class ArrayExecutor(GraphExecutor):
             return values
 
         def outputs_of(values: list[Any], others: frozenset[int]) -> dict[str, Array]:
-            """In memory that is not the network's, and not the caller's inputs."""
+            """The outputs in memory that is not the network's, and not the caller's inputs."""
             found = {name: library.get(values[place]) for name, place in wanted}
             return {name: np.array(v) if id(v) in others else v for name, v in found.items()}
 

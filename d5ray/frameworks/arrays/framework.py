@@ -22,7 +22,7 @@ class ArrayFramework(Framework, ABC):
     @property
     @abstractmethod
     def xp(self) -> Any:
-        """The module."""
+        """The array module: NumPy or CuPy."""
 
     @classmethod
     def of(cls, arrays: Sequence[Tensor]) -> Self:
@@ -92,6 +92,8 @@ class ArrayFramework(Framework, ABC):
 
 @final
 class NumPyFramework(ArrayFramework):
+    """NumPy on the processor, for checking and measuring operators."""
+
     name: ClassVar[str] = "numpy"
 
     @classmethod
@@ -125,6 +127,8 @@ class NumPyFramework(ArrayFramework):
 
 @final
 class CuPyFramework(ArrayFramework):
+    """CuPy on a GPU, for checking and measuring operators."""
+
     name: ClassVar[str] = "cupy"
 
     @classmethod

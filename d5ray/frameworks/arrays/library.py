@@ -19,15 +19,15 @@ class ArrayLibrary(ABC):
 
     @abstractmethod
     def get(self, value: Any) -> np.ndarray[Any, Any]:
-        """The array in host memory, whose memory is nobody else's."""
+        """The array in host memory, in memory of its own."""
 
     @abstractmethod
     def computing(self) -> AbstractContextManager[Any]:
-        """What surrounds a pass."""
+        """The context in which a pass computes."""
 
     @abstractmethod
     def generator(self, seed: int) -> Any:
-        """Random numbers, `random(shape)`."""
+        """A generator of random numbers with `random(shape)`."""
 
     @abstractmethod
     def allocated(self) -> int | None:

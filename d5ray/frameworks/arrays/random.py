@@ -1,4 +1,4 @@
-"""Where operators over arrays draw their random numbers: a generator that begins anew in every pass"""
+"""Random numbers of operators over arrays: a generator that begins anew in every pass"""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -15,7 +15,7 @@ class Draws:
         self._current: Any = None
 
     def begin(self, seed: int) -> None:
-        """What is drawn from now on follows from this seed."""
+        """Draw from this seed from now on."""
         self._current = self._made(seed)
 
     def __getattr__(self, name: str) -> Any:

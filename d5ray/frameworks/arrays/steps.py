@@ -35,12 +35,13 @@ class Step:
 
     @property
     def differentiated(self) -> bool:
+        """True if some input gets a gradient."""
         return any(self.wants)
 
 
 @final
 class Places:
-    """Where in the list of a pass every tensor stands."""
+    """The place of every tensor in the list of a pass."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {"": LEFT_OUT}
@@ -120,7 +121,7 @@ def _moving(
 def _first_readers(
     made: Plan, moving: dict[str, set[int]], sources: Sequence[str]
 ) -> dict[int, tuple[str, ...]]:
-    """For the node that contributes last, in the backward order, the sources that it completes."""
+    """The sources that a node completes, for the node that contributes last, in the backward order."""
     found: dict[int, tuple[str, ...]] = {}
     for name in sources:
         if name in moving:

@@ -60,7 +60,7 @@ class NcclGroup:
         self._comm: Any = made[0]
 
     def allreduce(self, flat: Any, operation: str) -> None:
-        """In place, over all members."""
+        """Reduce flat over all members, in place."""
         self._run(
             flat,
             lambda comm, stream: comm.allReduce(
@@ -83,7 +83,7 @@ class NcclGroup:
         self._run(flat, start)
 
     def broadcast_parts(self, flat: Any, parts: Iterable[tuple[slice, int]]) -> None:
-        """Each part comes from its root, in place."""
+        """Broadcast each part from its root, in place."""
 
         def start(comm: Any, stream: int) -> None:
             for part, root in parts:

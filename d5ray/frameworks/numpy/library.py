@@ -34,4 +34,4 @@ class NumPy(ArrayLibrary):
         return allocated_bytes()
 
     def synchronize(self) -> None:
-        """NumPy has computed when it returns."""
+        """Nothing to wait for: NumPy has computed when it returns."""

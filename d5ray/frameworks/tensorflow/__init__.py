@@ -44,7 +44,7 @@ def network_of(model: Any) -> "Network":
 
 
 def training_network_of(model: Any) -> "Network":
-    """The same as `network_of`, as the model trains: Dropout drops, moving statistics are `state`."""
+    """The Network of a Keras model in training: Dropout drops, moving statistics are `state`."""
     from d5ray.frameworks.tensorflow import export  # noqa: PLC0415 - when it is asked for
 
     return export.exported(model, training=True)
@@ -79,7 +79,7 @@ def from_pieces(
     collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "TensorFlowPieceExecutor":
-    """What computes these pieces of a Network at one place; see `PieceExecutor`.
+    """The executor of these pieces of a Network at one place; see `PieceExecutor`.
 
     threads: for operators of this process; None leaves them as they are.
     """

@@ -24,7 +24,7 @@ def chosen(device: Device) -> str:
 
 
 def use_threads(threads: int) -> None:
-    """Let operators have so many threads; TensorFlow takes this before its first use, and stays with it."""
+    """Let operators have that many threads; TensorFlow takes this before its first use, and stays with it."""
     settings = tf.config.threading
     if settings.get_intra_op_parallelism_threads() == threads:
         return

@@ -1,4 +1,4 @@
-"""From a Keras model to a Network, layer by layer, under Keras's own names; TensorFlow is not imported"""
+"""Export of a Keras model to a Network, layer by layer, under its own names; TensorFlow is not imported"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

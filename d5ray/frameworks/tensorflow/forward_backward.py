@@ -21,7 +21,7 @@ OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 @final
 class Halves:
-    """Both passes of a piece are traced as one graph, which is then taken apart.
+    """The two halves of a piece's graph: both passes are traced as one, which is then taken apart.
 
     given       the inputs that are read
     held        the parameters and states that are read

@@ -237,12 +237,12 @@ class TensorFlowGraphExecutor(GraphExecutor):
         return found
 
     def _as_filters(self, name: str, value: Array) -> Array:
-        """As the variable of this name has its axes."""
+        """The value with the axes of the variable of this name."""
         turned = name in self._filters and value.ndim > 1
         return value.transpose(*range(2, value.ndim), 1, 0) if turned else value
 
     def _as_weights(self, name: str, value: Array) -> Array:
-        """As the network has the axes of this tensor; a copy."""
+        """The value with the network's axes of this tensor; a copy."""
         count = value.ndim
         turned = name in self._filters and count > 1
         return np.array(value.transpose(count - 1, count - 2, *range(count - 2)) if turned else value)

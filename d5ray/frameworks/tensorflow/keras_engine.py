@@ -1,4 +1,4 @@
-"""How an optimizer of Keras moves a flat buffer, and what it remembers becomes plain data"""
+"""Engine that moves a flat buffer by an optimizer of Keras, and makes plain data of its state"""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -98,14 +98,14 @@ class KerasEngine(Engine):
 
 
 def is_elementwise(rule: Any) -> bool:
-    """Whether the rule is one of `keras.optimizers` that treats every element by itself."""
+    """True if the rule is one of `keras.optimizers` that treats every element by itself."""
     if isinstance(rule, str):
         rule = _named(rule)
     return rule in {kind for name, kind in _classes().items() if name in ELEMENTWISE}
 
 
 def tried(rule: NativeOptimizer) -> dict[str, Any]:
-    """The numbers of its configuration, after a step on a small matrix; raises what is wrong with it."""
+    """The numbers of an optimizer's configuration, after a step on a small matrix; raises what is wrong."""
     optimizer = made(rule)
     variable = tf.keras.Variable(np.ones((2, 2), np.float32))
     try:

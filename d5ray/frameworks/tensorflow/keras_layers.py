@@ -22,7 +22,7 @@ class Value:
 
 @final
 class Writer:
-    """What layers write their nodes into."""
+    """The network that layers write their nodes into."""
 
     def __init__(self, network: Network, training: bool) -> None:
         self.network, self.training = network, training
@@ -45,6 +45,7 @@ class Writer:
         return name
 
     def constant(self, name: str, value: Any) -> str:
+        """Add a constant to the network; its name there."""
         return self.network.add_constant(name, value)
 
     def last(self, value: Value) -> str:
@@ -88,7 +89,7 @@ def plain(name: str, rank: int) -> Value:
 
 
 def activated(to: Writer, layer: Any, value: Value, activation: Any) -> Value:
-    """What a layer's activation makes of a value."""
+    """The output of a layer's activation for a value."""
     name = getattr(activation, "__name__", str(activation))
     if activation is None or name == "linear":
         return value

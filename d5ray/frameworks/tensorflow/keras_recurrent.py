@@ -29,7 +29,7 @@ def recurrent(type: str) -> Convert:
 
 
 def bidirectional(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
-    """Both ways, put beside each other or merged."""
+    """The outputs of both directions, put beside each other or merged."""
     kind = type(layer.forward_layer).__name__
     if kind not in TYPES or type(layer.backward_layer).__name__ != kind:
         raise ConfigurationError(
@@ -102,7 +102,7 @@ def _functions(type: str, layer: Any) -> tuple[str, ...]:
 
 
 def _biases(to: Writer, type: str, layer: Any) -> str:
-    """Those of inputs and those of states, one behind the other; Keras has the second for one kind alone."""
+    """The biases of inputs and of states, one behind the other; Keras has the second for one kind alone."""
     if not layer.use_bias:
         return ""
     bias = layer.cell.bias

@@ -30,7 +30,7 @@ def calls(
     observer: Observer | None,
     trained: Iterable[str],
 ) -> tuple[Call, ...]:
-    """One for each node of the plan, in its order. random: what a node draws from."""
+    """The calls of the plan's nodes, in its order. random: what a node draws from."""
     moving = depending(made.nodes, () if evaluating else trained)
     found = []
     for index, node in made.nodes:
@@ -46,7 +46,7 @@ def calls(
 
 
 def specification(descriptor: TensorDescriptor) -> Any:
-    """What TensorFlow calls a `TensorSpec`; open sizes stay open."""
+    """TensorFlow's `TensorSpec` of a descriptor; open sizes stay open."""
     shape = None
     if descriptor.shape is not None:
         shape = [size if isinstance(size, int) else None for size in descriptor.shape]
@@ -54,7 +54,7 @@ def specification(descriptor: TensorDescriptor) -> Any:
 
 
 def read_as_filters(network: Network) -> frozenset[str]:
-    """What nodes read as weights (out, in, *kernel) and TensorFlow's kernels as (*kernel, in, out)."""
+    """The tensors that nodes read as weights (out, in, *kernel), TensorFlow as (*kernel, in, out)."""
     nodes = [node for node in network.nodes if not node.domain]
     multiplied = {node.inputs[1] for node in nodes if node.type == "MatMul"}
     found = set()
@@ -67,7 +67,7 @@ def read_as_filters(network: Network) -> frozenset[str]:
 
 
 def _call(function: Built, node: Node, known: Mapping[str, TensorDescriptor]) -> Call:
-    """Where a traced graph does not even know a tensor's number of axes, the network may."""
+    """The call of a function for a node; the network's number of axes is used where the graph knows none."""
 
     def call(values: dict[str, Tensor]) -> None:
         made = function(*[values[name] if name else None for name in node.inputs])
@@ -113,7 +113,7 @@ def _watched(function: Built, node: Node, index: int, observer: Observer, moving
 def _through(
     tensors: Sequence[Tensor | None], moving: Sequence[bool], told: Callable[[tuple[Tensor, ...]], None]
 ) -> tuple[Tensor | None, ...]:
-    """The same tensors; `told` gets the gradients of the moving ones when these come back."""
+    """The tensors themselves; `told` gets the gradients of the moving ones when these come back."""
     places = [
         place
         for place, (each, moves) in enumerate(zip(tensors, moving, strict=True))

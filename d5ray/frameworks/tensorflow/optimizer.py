@@ -38,6 +38,7 @@ class KerasOptimizer(NativeOptimizer):
 
     @property
     def tensorwise(self) -> bool:
+        """True if the optimizer clips by norm, or its update of an element needs the whole tensor."""
         from d5ray.frameworks.tensorflow import keras_engine  # noqa: PLC0415 - imports TensorFlow
 
         clips = any(self.made_with.get(name) is not None for name in CLIPS)

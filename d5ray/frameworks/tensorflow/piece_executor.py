@@ -75,7 +75,7 @@ class TensorFlowPieceExecutor(PieceExecutor):
         return np.asarray(array)
 
     def synchronize(self) -> None:
-        """What is read is there: TensorFlow waits by itself."""
+        """Nothing to wait for: TensorFlow waits by itself for what is read."""
 
     def use_buffers(self, allocate: Allocate) -> None:
         self._flat.use(allocate)

@@ -71,7 +71,7 @@ def from_pieces(
     collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "TorchPieceExecutor":
-    """What computes these pieces of a Network at one place; see `PieceExecutor`.
+    """The executor of these pieces of a Network at one place; see `PieceExecutor`.
 
     threads: for operators of this process; None leaves them as they are.
     """
@@ -155,7 +155,7 @@ def network_of(module: Any, *samples: Any, batch: str | None = "batch") -> "Netw
 
 
 def training_network_of(module: Any, *samples: Any, batch: str | None = "batch") -> "Network":
-    """The same as `network_of`, as the module trains: Dropout drops, BatchNorm uses the batch's statistics.
+    """The Network of a module in training: Dropout drops, BatchNorm uses the batch's statistics.
 
     The running statistics are `state` of the network. ONNX keeps the variance of the batch itself, where
     PyTorch keeps that times n/(n-1), an estimate of the data set's.

@@ -13,7 +13,7 @@ from d5ray.networks.microbatch.accumulator import Accumulator, Array
 
 @final
 class TorchAccumulator(Accumulator):
-    """take: hands over the gradients of the last pass, and keeps none: the first ones become the sums."""
+    """An accumulator on the device. take: hands over a pass's gradients; the first ones become the sums."""
 
     def __init__(self, take: Callable[[], Mapping[str, torch.Tensor | None]]) -> None:
         self._take = take
@@ -43,11 +43,11 @@ class TorchAccumulator(Accumulator):
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Where it lies."""
+    """The address of the tensor's memory."""
     return tensor.untyped_storage().data_ptr()
 
 
 def _fills_its_memory(tensor: torch.Tensor) -> bool:
-    """Whether it is all that lies there, each element once."""
+    """True if the tensor's elements are all that lies in its memory, each once."""
     size = tensor.numel() * tensor.element_size()
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == size

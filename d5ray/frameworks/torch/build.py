@@ -1,4 +1,4 @@
-"""From a model as data to a checked executor on a device."""
+"""Build of a checked executor on a device from a model as data"""
 
 import copy
 from typing import Any

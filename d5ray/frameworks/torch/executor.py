@@ -164,7 +164,7 @@ class TorchExecutor(Executor):
 
 
 def generator_of(device: torch.device) -> torch.Generator:
-    """What PyTorch's own modules draw from on this device."""
+    """The generator that PyTorch's own modules draw from on this device."""
     if device.type != "cuda":
         return torch.default_generator
     index = torch.cuda.current_device() if device.index is None else device.index

@@ -1,4 +1,4 @@
-"""From an `nn.Module` to a Network, by PyTorch's own exporter, under the module's own names"""
+"""Export of an `nn.Module` to a Network, by PyTorch's own exporter, under the module's own names"""
 
 import logging
 import warnings

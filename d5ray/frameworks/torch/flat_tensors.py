@@ -25,7 +25,7 @@ def trained(module: nn.Module) -> Named:
 
 
 def slots(named: Named) -> tuple[Slot, ...]:
-    """Where these tensors lie in their flat buffer: one behind the other."""
+    """The places of these tensors in their flat buffer, one behind the other."""
     made: list[Slot] = []
     offset = 0
     for name, tensor in named.items():
@@ -115,7 +115,7 @@ class Buffers:
 
 @final
 class State:
-    """What a module changes without training it: its buffers.
+    """The state that a module changes without training it: its buffers.
 
     `floating` (m,) is the memory of its floating-point buffers; `counters` are the others as they are, each
     contiguous, so that it can be exchanged in place.

@@ -31,7 +31,7 @@ def graph(
     around: Callable[[Node, Built], Built] | None = None,
     collectives: Collectives | None = None,
 ) -> fx.Graph:
-    """From the inputs of a plan to a tuple of what it wants; new state is copied over the old at the end.
+    """The graph from a plan's inputs to a tuple of what it wants; new state overwrites the old at the end.
 
     places: the attributes of the module where parameters, constants and state are, by their names. With an
     observer every operator stands between what tells it; without one there is nothing else in the graph, and

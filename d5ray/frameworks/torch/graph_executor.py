@@ -106,13 +106,13 @@ class TorchGraphExecutor(GraphExecutor):
         return train
 
     def _put_of(self, name: str) -> Callable[[Array], torch.Tensor]:
-        """What makes tensors of arrays for this input: PyTorch's own function, where that is enough."""
+        """The function that makes tensors of arrays for this input: PyTorch's own where that is enough."""
         if not self._on_cpu:
             return lambda array: tensor_of(array).to(self._torch_device)
         return plain_tensor_of if is_plain(self.network.inputs[name].dtype) else tensor_of
 
     def _get_of(self, name: str, maker: str) -> Callable[[torch.Tensor], Array]:
-        """What makes arrays of tensors for this output, which is made by such an operator."""
+        """The function that makes arrays of tensors for this output, which such an operator makes."""
         known = self.network.descriptors.get(name)
         kind = None if known is None else known.dtype
         if maker in ALIASING:
@@ -125,7 +125,7 @@ class TorchGraphExecutor(GraphExecutor):
         return TorchAccumulator(self._take_gradients)
 
     def _take_gradients(self) -> dict[str, torch.Tensor | None]:
-        """Those of the last pass, which nobody else has from now on."""
+        """The gradients of the last pass, which nobody else has from now on."""
         tensors, taken = self._tensors(), {}
         for name in self._trained:
             parameter = tensors.tensor(name)

@@ -17,7 +17,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 
 
 def reduce_halves(operation: str) -> Callable[[Flat, Flat, Flat], None]:
-    """As `d5ray.distributed.communicators.point_to_point.reduction.reduction` gives it."""
+    """A reduction of halves, for `d5ray.distributed.communicators.point_to_point.reduction`."""
     function = _FUNCTIONS[operation]
 
     def reduce(a: Flat, b: Flat, out: Flat) -> None:

@@ -18,7 +18,7 @@ def embedding(tokens: int, width: int) -> nn.Embedding:
 
 @final
 class Sum(nn.Module):
-    """body(x) + shortcut(x)."""
+    """A module of two chains: body(x) + shortcut(x)."""
 
     def __init__(self, body: nn.Sequential, shortcut: nn.Sequential) -> None:
         super().__init__()
@@ -26,13 +26,14 @@ class Sum(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The sum body(x) + shortcut(x)."""
         outputs: torch.Tensor = self.body(inputs) + self.shortcut(inputs)
         return outputs
 
 
 @final
 class PositionTable(nn.Module):
-    """x + p for x (batch, length, width), with a vector p for each of so many positions."""
+    """x + p for x (batch, length, width), with a vector p for each of that many positions."""
 
     def __init__(self, positions: int, width: int) -> None:
         super().__init__()
@@ -40,6 +41,7 @@ class PositionTable(nn.Module):
         nn.init.normal_(self.weight, std=DEVIATION)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """x + p, (batch, length, width)."""
         return inputs + self.weight[: inputs.shape[1]]
 
 
@@ -54,6 +56,7 @@ class CausalAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The attention's outputs, (batch, length, width)."""
         batch, length, width = inputs.shape
         three = self.into(inputs).view(batch, length, 3, self.heads, width // self.heads)
         queries, keys, values = three.permute(2, 0, 3, 1, 4)  # each (batch, heads, length, width / heads)
@@ -71,6 +74,7 @@ class Joined(nn.Module):
         self.body = body
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The channels of x and those of body(x) behind them."""
         return torch.cat((inputs, self.body(inputs)), dim=1)
 
 
@@ -83,6 +87,7 @@ class Permuted(nn.Module):
         self.axes = axes
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """x with its axes in the new order."""
         return inputs.permute(self.axes)
 
 
@@ -91,6 +96,7 @@ class RowByRow(nn.Module):
     """(batch, channels, height, width) as sequences of rows (batch, height, channels × width)."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The rows of images, (batch, height, channels × width)."""
         return inputs.transpose(1, 2).flatten(2)
 
 
@@ -103,6 +109,7 @@ class Memory(nn.Module):
         self.lstm = nn.LSTM(width, features, batch_first=True)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The layer's outputs at every position, (batch, length, features)."""
         outputs: torch.Tensor = self.lstm(inputs)[0]
         return outputs
 
@@ -112,4 +119,5 @@ class LastPosition(nn.Module):
     """(batch, length, width) to the last of them (batch, width)."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The vectors at the last position, (batch, width)."""
         return inputs[:, -1]

@@ -1,4 +1,4 @@
-"""How an optimizer of PyTorch moves views of a flat buffer, and what it remembers becomes plain data"""
+"""Engine that moves views of a flat buffer by an optimizer of PyTorch, and makes plain data of its state"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -102,14 +102,14 @@ def as_tensor(array: Any) -> torch.Tensor:
 
 
 def is_elementwise(rule: Any) -> bool:
-    """Whether the rule is one of `torch.optim` that treats every element by itself."""
+    """True if the rule is one of `torch.optim` that treats every element by itself."""
     if isinstance(rule, str):
         rule = _named(rule)
     return rule in {getattr(torch.optim, name) for name in ELEMENTWISE}
 
 
 def tried(rule: NativeOptimizer) -> dict[str, Any]:
-    """The numbers of its first group, after two steps on a small matrix; raises what is wrong with it."""
+    """The numbers of an optimizer's first group, after two steps on a small matrix; raises what is wrong."""
     x = torch.ones(4)
     try:
         optimizer = made(rule, [("matrix", x.view(2, 2))])

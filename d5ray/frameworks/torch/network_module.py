@@ -89,7 +89,7 @@ class NetworkTensors(nn.Module):
         return (free,)
 
     def _is_free(self, parts: tuple[str, ...]) -> bool:
-        """Whether nothing stands there, and only parts without a tensor of their own on the way."""
+        """True if nothing stands there, and only parts without a tensor of their own on the way."""
         taken = set(self.places.values())
         whole = ".".join(parts)
         above = {".".join(parts[:end]) for end in range(1, len(parts))}
@@ -102,7 +102,7 @@ class NetworkTensors(nn.Module):
 
 @final
 class NetworkModule(NetworkTensors):
-    """What `d5ray.frameworks.torch.module` gives: called with the network's inputs in their order.
+    """The module that `d5ray.frameworks.torch.module` gives: called with the network's inputs in their order.
 
     It gives its one output, or a tuple of them in their order. In training mode state such as a running mean
     is replaced in every call; in evaluation mode nothing is, and Dropout lets everything pass. Both codes
@@ -121,6 +121,7 @@ class NetworkModule(NetworkTensors):
         self._evaluating_code = code_of(self.graphs[False], self)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The network's output, or a tuple of its outputs in their order."""
         if len(self._reads) != len(inputs):
             inputs = tuple(inputs[place] for place in self._reads)
         code = self._training_code if self.training else self._evaluating_code

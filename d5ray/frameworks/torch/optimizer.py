@@ -36,6 +36,7 @@ class TorchOptimizer(NativeOptimizer):
 
     @property
     def tensorwise(self) -> bool:
+        """True if the optimizer's update of an element needs the whole tensor."""
         from d5ray.frameworks.torch import native  # noqa: PLC0415 - imports torch
 
         return not native.is_elementwise(self.rule)

@@ -9,7 +9,7 @@ from d5ray.networks.microbatch.peak import PeakMemory
 
 @final
 class TorchPeak(PeakMemory):
-    """Of tensors, as PyTorch's allocator counts them; what it keeps in reserve is not among them."""
+    """The peak of tensors as PyTorch's allocator counts them; what it keeps in reserve is not among them."""
 
     def __init__(self, device: int = 0) -> None:
         self._device, self._base = device, 0

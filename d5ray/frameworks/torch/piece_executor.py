@@ -212,7 +212,7 @@ class TorchPieceExecutor(PieceExecutor):
 
 @final
 class _Saved(saved_tensors_hooks):
-    """What autograd saves within it; saved as ever."""
+    """The tensors that autograd saves within it; saved as ever."""
 
     def __init__(self) -> None:
         self.regions: list[Region] = []

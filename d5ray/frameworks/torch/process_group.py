@@ -17,10 +17,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Values(Protocol):
-    """Where the members of a group leave each other their addresses."""
+    """The store in which members of a group leave each other their addresses."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Leave a value."""
+        """Leave a value under a key."""
 
     def take(self, key: str, seconds: float | None = None) -> bytes:
         """The value that somebody left, waiting for it; `seconds` at most, or as long as the group waits."""
@@ -114,7 +114,7 @@ class Work:
         self._timeout = timeout
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until it has arrived, or left, or raises `Broken`. seconds: instead of the group's time-out."""
+        """Wait until it has arrived, or left, or raise `Broken`. seconds: instead of the group's time-out."""
         try:
             self._work.wait(self._timeout if seconds is None else timedelta(seconds=seconds))
             return
@@ -123,7 +123,7 @@ class Work:
         raise _broken(self._peer, text)
 
     def drop(self) -> None:
-        """Give it up."""
+        """Give up the operation."""
         self._work = None
 
 
@@ -163,7 +163,7 @@ def _let_callers_finish() -> None:
 
 
 def _broken(peer: int | None, text: str) -> Broken:
-    """Without gloo's place in its source and its advice to read the logs.
+    """The error without gloo's place in its source and its advice to read the logs.
 
     Not raised from PyTorch's error: that one's traceback would keep the connections open.
     """

@@ -16,7 +16,7 @@ def tensor_of(array: Array) -> torch.Tensor:
 
 
 def plain_tensor_of(array: Array) -> torch.Tensor:
-    """The same for an array of a type that PyTorch shares with NumPy; asking for the type takes longer."""
+    """A tensor over an array of a type that PyTorch shares with NumPy; asking for the type takes longer."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

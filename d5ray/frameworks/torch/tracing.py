@@ -20,7 +20,7 @@ _NOT_DETERMINISTIC = "deterministic"  # stands in every warning of PyTorch about
 
 @final
 class Traced:
-    """In the place of `Experiment.executor`: what it makes keeps a trace."""
+    """A factory in the place of `Experiment.executor`, whose executors keep a trace."""
 
     def __init__(self, inner: Callable[..., Executor]) -> None:
         self.inner = inner
@@ -69,7 +69,7 @@ class TracedExecutor(Executor):
         return loss
 
     def warned(self) -> list[str]:
-        """What is known not to repeat: operations that PyTorch says so of, in one more step; generators.
+        """Operations that PyTorch says do not repeat, found in one more step; and generators.
 
         The step's gradients overwrite those that are there.
         """

@@ -1,4 +1,4 @@
-"""What stands before and after an operator where somebody watches, forwards and backwards"""
+"""Watched operators: the observer's calls before and after each, forwards and backwards"""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -26,12 +26,14 @@ class Watch:
         self._gradients: Tensors = ()
 
     def enter(self, *inputs: torch.Tensor | None) -> Tensors:
+        """The inputs unchanged, with the operator's begin reported to the observer."""
         passed: Tensors = _Enter.apply(self, *inputs)  # type: ignore[no-untyped-call]
         self._inputs = _detached(inputs)
         self.observer.before_operator(self.node, self.index, FORWARD, self._inputs)
         return passed
 
     def leave(self, outputs: Any) -> Any:
+        """The outputs unchanged, with the operator's end reported to the observer."""
         several = not isinstance(outputs, torch.Tensor)
         made = tuple(outputs) if several else (outputs,)
         self.observer.after_operator(self.node, self.index, FORWARD, self._inputs, _detached(made))
@@ -40,10 +42,12 @@ class Watch:
         return passed if several else passed[0]
 
     def before_backward(self, gradients: Tensors) -> None:
+        """Report the begin of the operator's backward pass, with the gradients of its outputs."""
         self._gradients = gradients
         self.observer.before_operator(self.node, self.index, BACKWARD, gradients)
 
     def after_backward(self, gradients: Tensors) -> None:
+        """Report the end of the operator's backward pass, with the gradients of its inputs."""
         self.observer.after_operator(self.node, self.index, BACKWARD, self._gradients, gradients)
         self._gradients = ()
 

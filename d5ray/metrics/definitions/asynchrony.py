@@ -94,6 +94,8 @@ class ParameterVersion(Metric):
 
 @final
 class ServerWaitTime(TotalOfAnAgent):
+    """Seconds that an agent's requests waited at the servers, for others or for their turn."""
+
     name = "server_wait_time"
     unit = "s"
     description = "the time that an agent's requests waited at the servers, for others or for their turn"
@@ -101,6 +103,8 @@ class ServerWaitTime(TotalOfAnAgent):
 
 @final
 class WindowWaitTime(TotalOfAnAgent):
+    """Seconds in which an agent averaged with others and reached its own window, waits included."""
+
     name = "window_wait_time"
     unit = "s"
     description = "the time in which an agent averaged with others and reached its own window, waits included"
@@ -108,6 +112,8 @@ class WindowWaitTime(TotalOfAnAgent):
 
 @final
 class LetterWaitTime(TotalOfAnAgent):
+    """Seconds that an agent waited for eager messages of others."""
+
     name = "letter_wait_time"
     unit = "s"
     description = "the time that an agent waited for letters of others"
@@ -115,6 +121,8 @@ class LetterWaitTime(TotalOfAnAgent):
 
 @final
 class Pushes(TotalOfAnAgent):
+    """The number of vectors that an agent pushed to the servers."""
+
     name = "pushes"
     unit = "1"
     description = "the vectors that an agent pushed to the servers"
@@ -122,6 +130,8 @@ class Pushes(TotalOfAnAgent):
 
 @final
 class Pulls(TotalOfAnAgent):
+    """The number of times that an agent read the servers' parameters."""
+
     name = "pulls"
     unit = "1"
     description = "the times that an agent read the servers' parameters"
@@ -258,12 +268,12 @@ def distances(x: Floats) -> Floats:
 
 
 def is_asynchronous(run: RunTables) -> bool:
-    """Whether the run's agents did not wait for each other."""
+    """True if the run's agents did not wait for each other."""
     return "train" in set(run["events"]["name"].to_pylist())
 
 
 def staleness_histogram(run: RunTables) -> dict[int, int]:
-    """How many pushed gradients lacked so many updates, from 0 up; of several shards each counts."""
+    """The number of pushed gradients by the updates that they lacked, from 0 up; each shard counts."""
     found: Counter[int] = Counter()
     for event in run["events"].select(["name", "detail"]).to_pylist():
         if event["name"] in ("push", "push_pull"):

@@ -1,4 +1,4 @@
-"""How evenly the agents share the work: the busiest one's time of a step over the mean of all"""
+"""Load balance: the busiest agent's time of a step over the mean of all"""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""The loss of a network that foretells bytes, in bits"""
+"""The loss of a network that predicts bytes, in bits"""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from d5ray.metrics.statistics.intervals import Estimate
 
 @final
 class BitsPerByte(Metric):
-    """The last test loss of a network that foretells bytes, nats / ln 2; guessing takes 8 bits a byte."""
+    """The last test loss of a network that predicts bytes, nats / ln 2; guessing takes 8 bits a byte."""
 
     name = "bits_per_byte"
     unit = "1"

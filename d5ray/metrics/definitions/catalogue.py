@@ -71,54 +71,72 @@ __all__ = [
 
 @final
 class StepTime(TimeOfAStep):
+    """Seconds of one training step, from fetching the batch to recording the result."""
+
     name = "step_time"
     description = "one training step, from fetching the batch to recording the result"
 
 
 @final
 class DataTime(TimeOfAStep):
+    """Seconds of a step in which the batch is fetched."""
+
     name = "data_time"
     description = "the part of a step that fetches the batch"
 
 
 @final
 class ForwardTime(TimeOfAStep):
+    """Seconds of a step in which the loss is computed."""
+
     name = "forward_time"
     description = "the part of a step that computes the loss"
 
 
 @final
 class BackwardTime(TimeOfAStep):
+    """Seconds of a step in which the gradient is computed."""
+
     name = "backward_time"
     description = "the part of a step that computes the gradient"
 
 
 @final
 class ExchangeTime(TimeOfAStep):
+    """Seconds of a step in which agents communicate, including the wait for others."""
+
     name = "exchange_time"
     description = "the part of a step that communicates, including the wait for others"
 
 
 @final
 class PredictedExchangeTime(TimeOfAStep):
+    """The exchange time in seconds that latency and bandwidth predict; see `d5ray doctor --network`."""
+
     name = "predicted_exchange_time"
     description = "exchange_time as latency and bandwidth predict it, see d5ray doctor --network"
 
 
 @final
 class UpdateTime(TimeOfAStep):
+    """Seconds of a step in which the parameters are changed."""
+
     name = "update_time"
     description = "the part of a step that changes the parameters"
 
 
 @final
 class RecordTime(TimeOfAStep):
+    """Seconds of a step that measuring itself takes."""
+
     name = "record_time"
     description = "the part of a step that measuring itself takes"
 
 
 @final
 class TestAccuracy(LastEvaluation):
+    """The share of the test set that is classified correctly, at the last evaluation."""
+
     __test__: ClassVar[bool] = False  # a metric, not a test class, whatever the name makes pytest think
     name = "test_accuracy"
     direction = "max"
@@ -127,6 +145,8 @@ class TestAccuracy(LastEvaluation):
 
 @final
 class TestLoss(LastEvaluation):
+    """The mean loss over the test set, at the last evaluation."""
+
     __test__: ClassVar[bool] = False
     name = "test_loss"
     direction = "min"
@@ -135,6 +155,8 @@ class TestLoss(LastEvaluation):
 
 @final
 class BytesSent(TotalOfAnAgent):
+    """The bytes that an agent sent in training steps."""
+
     name = "bytes_sent"
     unit = "B"
     description = "the bytes that an agent sent in training steps"
@@ -142,6 +164,8 @@ class BytesSent(TotalOfAnAgent):
 
 @final
 class BytesReceived(TotalOfAnAgent):
+    """The bytes that an agent received in training steps."""
+
     name = "bytes_received"
     unit = "B"
     description = "the bytes that an agent received in training steps"
@@ -149,6 +173,8 @@ class BytesReceived(TotalOfAnAgent):
 
 @final
 class MessagesSent(TotalOfAnAgent):
+    """The number of messages that an agent sent in training steps."""
+
     name = "messages_sent"
     unit = "1"
     description = "the messages that an agent sent in training steps"
@@ -178,7 +204,7 @@ class Loss(Metric):
 
 @final
 class EvaluationTime(Metric):
-    """One evaluation, as the largest over the ranks; evaluations lie an epoch apart and count one by one."""
+    """Seconds of an evaluation, the largest over the ranks; they lie an epoch apart and count one by one."""
 
     name = "evaluation_time"
     unit = "s"

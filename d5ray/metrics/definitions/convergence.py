@@ -1,4 +1,4 @@
-"""How a training converges: its curve as a table, and the time and the steps to an accuracy"""
+"""Convergence of a training: its curve as a table, and the time and the steps to an accuracy"""
 
 import math
 from abc import ABC, abstractmethod
@@ -62,7 +62,7 @@ def convergence_curve(run: RunTables, metric: str = "test_accuracy") -> pa.Table
 
 @dataclass(frozen=True)
 class ToAccuracy(Metric, ABC):
-    """What it took until an evaluation first met the accuracy: that evaluation's own mark, nothing between.
+    """The cost until an evaluation first met the accuracy: that evaluation's own mark, nothing between.
 
     A run that never meets it did not take "no time" and does not drop out: it counts as +∞, as what is known
     of it is that it would have taken longer than it had (a censored value). Medians and rank intervals bear
@@ -85,11 +85,11 @@ class ToAccuracy(Metric, ABC):
 
     @abstractmethod
     def judged(self, found: Floats) -> Estimate:
-        """Of the values of all runs, infinite where one did not reach it."""
+        """The estimate from the values of all runs, infinite if one did not reach the accuracy."""
 
     @abstractmethod
     def mark(self, curve: pa.Table) -> Floats:
-        """What is counted, at every evaluation."""
+        """The cost so far, at every evaluation."""
 
     def estimate(self, run: RunTables) -> Estimate:
         curve = convergence_curve(run)
@@ -152,7 +152,7 @@ class StepsToAccuracy(ToAccuracy):
 
 
 def _training_seconds(run: RunTables, values: Rows) -> Floats:
-    """For every row the sum of its rank's step times until then; NaN where there are none."""
+    """The sum of its rank's step times up to every row; NaN where there are none."""
     times = Rows(run, "step_time")
     found = np.full(len(values), math.nan)
     for number in np.unique(values.run):

@@ -14,7 +14,7 @@ GRADIENT_TIME = "gradient_exchange_time"
 @final
 @dataclass(frozen=True)
 class AllreduceTime(Metric):
-    """One allreduce of `size` (such as '4 kB') by all members of a contender's group."""
+    """Seconds of an allreduce of `size` (such as '4 kB') by all members of a contender's group."""
 
     contender: str
     size: str
@@ -33,7 +33,7 @@ class AllreduceTime(Metric):
 @final
 @dataclass(frozen=True)
 class AllreduceSpeedup(Metric):
-    """How many times as fast as `base` `ours` reduces arrays of `size`, measured in pairs."""
+    """The time that `base` takes to reduce arrays of `size` over that of `ours`, measured in pairs."""
 
     ours: str
     base: str
@@ -53,7 +53,7 @@ class AllreduceSpeedup(Metric):
 @final
 @dataclass(frozen=True)
 class AllreduceTimeRatio(Metric):
-    """How many times an allreduce of `ours` takes as long as one of `base`, measured in pairs."""
+    """The time of an allreduce of `ours` over that of `base`, measured in pairs."""
 
     ours: str
     base: str
@@ -73,7 +73,7 @@ class AllreduceTimeRatio(Metric):
 @final
 @dataclass(frozen=True)
 class GradientExchangeTime(Metric):
-    """From every member's gradient to the mean of all, compressed or not."""
+    """Seconds from every member's gradient to the mean of all, compressed or not."""
 
     contender: str
     gradient: str
@@ -92,7 +92,7 @@ class GradientExchangeTime(Metric):
 @final
 @dataclass(frozen=True)
 class GradientExchangeSpeedup(Metric):
-    """How many times as fast as `base` `ours` exchanges this gradient, measured in pairs."""
+    """The time that `base` takes to exchange this gradient over that of `ours`, measured in pairs."""
 
     ours: str
     base: str

@@ -11,7 +11,7 @@ from d5ray.metrics.statistics.time_series import Quantile
 
 
 class LargestOfAStep(Metric, ABC):
-    """What ranks write at every step, of which the largest counts; warm-up is left out. Value: the median."""
+    """A metric that ranks write at every step, of which the largest counts; its value is the median."""
 
     direction = "min"
     aggregation = "largest over ranks, median over steps"
@@ -83,5 +83,5 @@ class TotalOfAnAgent(Metric, ABC):
 
 
 def evaluation_of(rows: Rows) -> Integers:
-    """Which evaluation each row belongs to: its epoch, or its step where it has no epoch."""
+    """The evaluation that each row belongs to: its epoch, or its step where it has no epoch."""
     return np.where(rows.epoch >= 0, rows.epoch, rows.step)

@@ -50,6 +50,8 @@ class Latency(Metric, ABC):
 @final
 @dataclass(frozen=True)
 class StepLatency(Latency):
+    """A percentile of the time of a training step, in seconds, the slowest agent's time of each step."""
+
     name = "step_latency"
     description = "a percentile of the time of a training step"
 
@@ -65,6 +67,8 @@ class StepLatency(Latency):
 @final
 @dataclass(frozen=True)
 class InferenceLatency(Latency):
+    """A percentile of the time of an inference on one batch, in seconds, the slowest agent's time."""
+
     name = "inference_latency"
     description = "a percentile of the time of an inference"
 
@@ -79,7 +83,7 @@ class InferenceLatency(Latency):
 
 @final
 class InferenceTime(Metric):
-    """One inference, from the call to its result; value: the median."""
+    """Seconds of one inference, from the call to its result; value: the median."""
 
     name = INFERENCE_TIME
     unit = "s"

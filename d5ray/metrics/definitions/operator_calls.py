@@ -50,6 +50,8 @@ class OfAnOperator(Metric):
 @final
 @dataclass(frozen=True)
 class OperatorTime(OfAnOperator):
+    """Seconds of one call of an operator, the device synchronised."""
+
     name = OPERATOR_TIME
     unit = "s"
     direction = "min"
@@ -60,6 +62,8 @@ class OperatorTime(OfAnOperator):
 @final
 @dataclass(frozen=True)
 class FlopRate(OfAnOperator):
+    """Floating-point operations a second, as many as the operator's definition has."""
+
     name = FLOP_RATE
     unit = "1/s"
     direction = "max"
@@ -70,6 +74,8 @@ class FlopRate(OfAnOperator):
 @final
 @dataclass(frozen=True)
 class ByteRate(OfAnOperator):
+    """Bytes a second, as many as the operator must move at least."""
+
     name = BYTE_RATE
     unit = "B/s"
     direction = "max"
@@ -80,6 +86,8 @@ class ByteRate(OfAnOperator):
 @final
 @dataclass(frozen=True)
 class ShareOfPeak(OfAnOperator):
+    """The least time that this machine's measured peaks allow, over the time of a call."""
+
     name = SHARE_OF_PEAK
     unit = "1"
     direction = "max"
@@ -93,6 +101,8 @@ class ShareOfPeak(OfAnOperator):
 @final
 @dataclass(frozen=True)
 class PeakFlopRate(OfAnOperator):
+    """Floating-point operations a second that this machine reaches in a square product of matrices."""
+
     name = PEAK_FLOP_RATE
     unit = "1/s"
     direction = "max"
@@ -103,6 +113,8 @@ class PeakFlopRate(OfAnOperator):
 @final
 @dataclass(frozen=True)
 class PeakByteRate(OfAnOperator):
+    """Bytes read and written a second where this machine copies an array that no cache holds."""
+
     name = PEAK_BYTE_RATE
     unit = "B/s"
     direction = "max"
@@ -124,7 +136,7 @@ class OverNative(Metric):
 
     @final
     def sides(self) -> tuple[str, str]:
-        """The scopes of both."""
+        """The scopes of both sides."""
         ours, native = (f"{self.contender} {self.problem} {side}" for side in (OURS, NATIVE))
         return ours, native
 
@@ -132,7 +144,7 @@ class OverNative(Metric):
 @final
 @dataclass(frozen=True)
 class OperatorTimeRatio(OverNative):
-    """How many times as long a call through d5ray takes as the framework's own."""
+    """The time of a call through d5ray over that of the framework's own."""
 
     name = "operator_time_ratio"
     unit = "1"
@@ -147,7 +159,7 @@ class OperatorTimeRatio(OverNative):
 @final
 @dataclass(frozen=True)
 class AddedTime(OverNative):
-    """How much longer a call through d5ray takes than the framework's own."""
+    """The seconds that a call through d5ray takes longer than the framework's own."""
 
     name = "added_time"
     unit = "s"
@@ -167,7 +179,7 @@ OF_OPERATORS: Final[Mapping[str, type[OfAnOperator]]] = {
 
 
 def operator_rows() -> list[dict[str, Any]]:
-    """These metrics as rows of the table `metrics`."""
+    """The metrics of operators as rows of the table `metrics`."""
     columns = ("name", "unit", "direction", "kind", "aggregation", "description")
     return [{column: getattr(kind, column) for column in columns} for kind in OF_OPERATORS.values()]
 
@@ -192,7 +204,7 @@ def times_of_operators(run: RunTables) -> dict[str, float]:
 
 
 def peak(run: RunTables, metric: str) -> tuple[float, str] | None:
-    """The machine's: the largest median of a process, of any framework, and whose it is.
+    """The machine's peak: the largest median of a process, of any framework, and whose it is.
 
     The largest, since whatever disturbs a process makes it slower than the machine is.
     """

@@ -1,4 +1,4 @@
-"""What a run costs in money, by prices that the user gives"""
+"""Cost of a run in money, by prices that the user gives"""
 
 from dataclasses import dataclass
 from typing import final
@@ -58,7 +58,7 @@ class Cost(Metric):
 
     @property
     def unit(self) -> str:  # type: ignore[override]
-        """The currency."""
+        """The currency of the price."""
         return self.prices.currency
 
     def reads(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is reached in workloads that are judged by other than accuracy: detection, ranking, acting"""
+"""Qualities of workloads that are judged by other than accuracy: detection, ranking, acting"""
 
 from typing import ClassVar, final
 

@@ -1,4 +1,4 @@
-"""How well scores put positive samples above negative ones"""
+"""Ranking quality: how well scores put positive samples above negative ones"""
 
 from typing import Any
 

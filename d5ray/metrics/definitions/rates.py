@@ -32,7 +32,7 @@ IN_THE_SHARD, BARE = "in the shard", "bare update"  # the two sides of `SERVICE_
 @final
 @dataclass(frozen=True)
 class SampleRateRatio(Metric):
-    """How many times as many samples a second all agents of `ours` train as those of `base`, in pairs."""
+    """The samples a second that all agents of `ours` train over those of `base`, in pairs."""
 
     ours: str
     base: str
@@ -51,7 +51,7 @@ class SampleRateRatio(Metric):
 @final
 @dataclass(frozen=True)
 class UpdateRateRatio(Metric):
-    """How many times as many updates of `size` a second all agents of `ours` make as those of `base`."""
+    """The updates of `size` a second that all agents of `ours` make over those of `base`."""
 
     ours: str
     base: str
@@ -71,7 +71,7 @@ class UpdateRateRatio(Metric):
 @final
 @dataclass(frozen=True)
 class ServiceTimeRatio(Metric):
-    """How many times the service of a push takes as long as the update alone, alternately in one process."""
+    """The time of serving a push over that of the update alone, alternately in one process."""
 
     contender: str
     size: str
@@ -89,7 +89,7 @@ class ServiceTimeRatio(Metric):
 
 
 def rates_by_pair(run: RunTables, metric: str, contender: str, at: str = "") -> ByPair:
-    """What all agents together did in a second, in each pair: the sum over ranks of their own means."""
+    """The rate of all agents together in each pair: the sum over ranks of their own means, per second."""
     rows = rows_of(run, metric, scope_of(contender, at))
     means = rows.group_by(["rep", "rank"]).aggregate([("value", "mean")])
     sums = pa.table(means).group_by("rep").aggregate([("value_mean", "sum")])

@@ -1,4 +1,4 @@
-"""What a run used of its nodes: processors, GPUs, memory and energy, as each node's monitor recorded it"""
+"""Resources that a run used: processors, GPUs, memory and energy, as each node's monitor recorded them"""
 
 from abc import ABC
 from itertools import pairwise
@@ -118,54 +118,72 @@ class NodeTime(Metric):
 
 @final
 class ProcessorUtilisation(Utilisation):
+    """The share of a node's processor time that is used, by any process."""
+
     name = "processor_utilisation"
     description = "the share of a node's processor time that is used, by whomever"
 
 
 @final
 class ProcessUtilisation(Utilisation):
+    """Processor seconds of an agent's process per second; more than 1 with several threads."""
+
     name = "process_utilisation"
     description = "processor seconds of an agent's process in a second; more than 1 with several threads"
 
 
 @final
 class DeviceUtilisation(Utilisation):
+    """The share of time in which a GPU of the node computes."""
+
     name = "device_utilisation"
     description = "the share of time in which a GPU of the node computes"
 
 
 @final
 class ProcessPeakMemory(PeakMemory):
+    """The most memory that an agent's process had, in bytes, without what is swapped out."""
+
     name = "peak_memory"
     description = "the most memory that the process of an agent had, without what is swapped out"
 
 
 @final
 class DevicePeakMemory(PeakMemory):
+    """The most memory in use on a GPU when it was looked at, in bytes, by any process."""
+
     name = "device_peak_memory"
     description = "the most memory that was in use on a GPU when it was looked at, by whomever"
 
 
 @final
 class ControlGroupPeakMemory(PeakMemory):
+    """The most memory that the control group (the container) had since it began, in bytes."""
+
     name = "control_group_peak_memory"
     description = "the most memory that the control group (the container) had since it began"
 
 
 @final
 class ProcessorEnergy(EnergyUsed):
+    """Energy of the processors' packages, cores and all else in them included, in joules."""
+
     name = "processor_energy"
     description = "energy of the processors' packages, cores and all else in them included"
 
 
 @final
 class MemoryEnergy(EnergyUsed):
+    """Energy of the memory in joules, where the processor counts it apart."""
+
     name = "memory_energy"
     description = "energy of the memory, where the processor counts it apart"
 
 
 @final
 class DeviceEnergy(EnergyUsed):
+    """Energy of the GPUs in joules."""
+
     name = "device_energy"
     description = "energy of the GPUs"
 
@@ -244,7 +262,7 @@ def _why_none(rows: Rows) -> str:
 
 
 def node_seconds(run: RunTables) -> dict[str, float]:
-    """Of every run, how long its nodes were in use: from its first row to its last, times its nodes."""
+    """The node seconds of every run: from its first row to its last, times its nodes."""
     samples = run["samples"]
     times = samples.select(["run_id", "node"]).append_column("at", samples["t_wall"].cast(pa.int64()))
     spans = times.group_by("run_id").aggregate([("at", "min"), ("at", "max"), ("node", "count_distinct")])

@@ -60,18 +60,18 @@ class Efficiency(Metric, ABC):
     @property
     @abstractmethod
     def share(self) -> float:
-        """What T_base/T_N is multiplied with."""
+        """The factor that T_base/T_N is multiplied with."""
 
     @abstractmethod
     def same_work(self, samples_base: float, samples: float) -> str:
-        """What is wrong if steps of so many samples cannot be compared; empty if nothing."""
+        """The reason why steps of these numbers of samples cannot be compared; empty if they can."""
 
     def estimate(self, run: RunTables) -> Estimate:
         return self.between(*(_steps_of(run, agents) for agents in (self.base, self.agents)))
 
     @final
     def between(self, few: Sequence[Steps], many: Sequence[Steps]) -> Estimate:
-        """Of the runs with `base` agents, and of those with more, in the order in which they started."""
+        """The efficiency of runs with more agents against runs with `base`, both in order of their start."""
         for agents, side in zip((self.base, self.agents), (few, many), strict=True):
             if not side:
                 return Estimate(None, reason=f"unavailable: there is no run with {agents} agents")
@@ -163,7 +163,7 @@ class EfficiencyOf(Metric, ABC):
     @property
     @abstractmethod
     def share(self) -> float:
-        """What T_base/T_N is multiplied with."""
+        """The factor that T_base/T_N is multiplied with."""
 
 
 @final
@@ -193,7 +193,7 @@ class WeakEfficiencyOf(EfficiencyOf):
 
 
 def _steps_of(run: RunTables, agents: int) -> list[Steps]:
-    """Of each run with so many agents, in the order in which they started."""
+    """The steps of each run with this many agents, in the order in which they started."""
     rows = run["runs"].filter(pc.equal(run["runs"]["agents"], agents)).sort_by("started")
     found = []
     for name in rows["run_id"].to_pylist():
@@ -204,7 +204,7 @@ def _steps_of(run: RunTables, agents: int) -> list[Steps]:
 
 
 def steps_of(run: RunTables) -> Steps | None:
-    """Of one run; None where its steps were not timed, or had no samples."""
+    """The steps of one run; None if they were not timed, or had no samples."""
     seconds = StepTime().estimate(run).value
     steps = run["samples"].filter(pc.equal(run["samples"]["metric"], SamplesSeen.name))
     if seconds is None or not steps.num_rows:

@@ -47,7 +47,7 @@ class StepTimeOf(Metric):
 @final
 @dataclass(frozen=True)
 class StepTimeRatio(Metric):
-    """How many times a step of `ours` takes as long as one of `base`, measured in pairs."""
+    """The time of a step of `ours` over that of `base`, measured in pairs."""
 
     ours: str
     base: str
@@ -111,7 +111,7 @@ def time_ratio(run: RunTables, metric: str, ours: str, base: str, at: str = "") 
 
 
 def ratio_of_pairs(run: RunTables, above: ByPair, below: ByPair, ours: str, base: str) -> Estimate:
-    """What ours came to over what the base did, in those pairs in which both were measured."""
+    """The ratio of ours to the base, over those pairs in which both were measured."""
     pairs = sorted(above.keys() & below.keys())
     if not pairs:
         absent = [name for name, measured in ((ours, above), (base, below)) if not measured]
@@ -124,7 +124,7 @@ def ratio_of_pairs(run: RunTables, above: ByPair, below: ByPair, ours: str, base
 
 
 def contenders(run: RunTables, metric: str = StepTime.name) -> list[str]:
-    """Whose times of this metric were measured side by side, in order of appearance; none in a run of agents.
+    """The baselines whose times of this metric were measured, in order of appearance; none for agents.
 
     What was measured at several sizes appears once for each of them, as its rows do.
     """
@@ -167,7 +167,7 @@ def why_not_measured(run: RunTables, contender: str) -> str:
 
 
 def _reason(run: RunTables, contender: str) -> str:
-    """What the run says about a contender that it could not measure; empty if nothing."""
+    """The reason that the run gives for not measuring a baseline; empty if it gives none."""
     samples = run["samples"]
     missing = samples.filter(
         pc.and_(pc.equal(samples["scope"], contender), pc.is_null(samples["value"], nan_is_null=False))

@@ -27,7 +27,7 @@ TIME_TO_ACCURACY = "time_to_accuracy"  # virtual; infinite where it was not reac
 @final
 @dataclass(frozen=True)
 class SimulationOverhead(Metric):
-    """How many times a simulated training takes as long as its gradients alone, in turn in one process."""
+    """The time of a simulated training over that of its gradients alone, in turn in one process."""
 
     contender: str
 
@@ -116,7 +116,7 @@ def values_by_scope(run: RunTables, metric: str) -> dict[str, Floats]:
 
 
 def prediction_ratios(run: RunTables) -> dict[str, tuple[float, float]]:
-    """By scope the median time of an exchange, and what its formula says, where both were written."""
+    """The median time of an exchange and that of its formula, by scope, where both were written."""
     found = values_by_scope(run, ExchangeTime.name)
     predicted = values_by_scope(run, PredictedExchangeTime.name)
     return {

@@ -51,7 +51,7 @@ class AccuracyDifference(Metric):
 @final
 @dataclass(frozen=True)
 class UpdatesRatio(Metric):
-    """How many times as many updates `ours` makes as `base`."""
+    """The updates that `ours` makes over those of `base`."""
 
     ours: str
     base: str
@@ -71,7 +71,7 @@ class UpdatesRatio(Metric):
 @final
 @dataclass(frozen=True)
 class TrainingTimeRatio(Metric):
-    """How many times as long a whole training of `ours` takes as one of `base`."""
+    """The time of a whole training of `ours` over that of `base`."""
 
     ours: str
     base: str

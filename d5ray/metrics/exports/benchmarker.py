@@ -22,7 +22,7 @@ from d5ray.metrics.record.reader import Run
 
 @final
 class BenchmarkerExporter(WholeExporter):
-    """One JSON file; of a measurement of operators a folder, with a file for each problem and framework."""
+    """An exporter to one JSON file; for operators to a folder, with a file for each problem and framework."""
 
     name: ClassVar[str] = "benchmarker"
     ending: ClassVar[str] = ".benchmarker.json"

@@ -16,7 +16,7 @@ BITS: Final = {"float16": "FP16", "bfloat16": "BF16", "float32": "FP32", "float6
 
 
 def of_operators(run: Run) -> bool:
-    """Whether problems of a suite were measured."""
+    """True if the run measured problems of a suite of operators."""
     return "problems" in json.loads(run.row["experiment"] or "{}")
 
 

@@ -1,4 +1,4 @@
-"""What the documents of benchmarker have in common: keys, names of frameworks, the platform"""
+"""Common parts of the documents for benchmarker: keys, names of frameworks, the platform"""
 
 import pyarrow as pa
 
@@ -11,13 +11,13 @@ FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow", "numpy": "numpy", 
 
 
 def platform_of(environment: pa.Table, host: str) -> dict[str, str | None]:
-    """What is known of the driver's node; null where it could not be known."""
+    """The driver's node as a platform; null for facts that could not be known."""
     facts = [fact for fact in environment.to_pylist() if fact["node"] == host]
     return {fact["key"]: None if fact["value"].startswith("unavailable") else fact["value"] for fact in facts}
 
 
 def full_name(framework: str | None, platform: dict[str, str | None]) -> str | None:
-    """`pytorch-2.13.0`."""
+    """The name of a framework with its version, such as `pytorch-2.13.0`."""
     packages = {name: part for part, name in FRAMEWORKS.items()}
     version = platform.get(f"package_{packages.get(framework or '', '')}")
     return f"{framework}-{version}" if framework and version else framework

@@ -32,7 +32,7 @@ class CSVExporter(WholeExporter):
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """With texts instead of numbered words."""
+    """The table with texts instead of numbered words."""
     for place, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             table = table.set_column(place, field.name, table[field.name].cast(field.type.value_type))

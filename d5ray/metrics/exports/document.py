@@ -28,7 +28,7 @@ OBJECTS = ("fixed", "mutable", "experiment", "detail")  # columns that hold JSON
 
 @final
 class DocumentExporter(WholeExporter):
-    """One file."""
+    """An exporter that writes one file."""
 
     name: ClassVar[str] = "json"
     ending: ClassVar[str] = ".json"
@@ -73,7 +73,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _instants(table: pa.Table) -> pa.Table:
-    """With instants as nanoseconds since 1970."""
+    """The table with instants as nanoseconds since 1970."""
     for place, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             table = table.set_column(place, field.name, table[field.name].cast(pa.int64()))

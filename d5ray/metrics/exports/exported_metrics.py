@@ -1,4 +1,4 @@
-"""What Ray's metrics show of a run: the one list of names, kinds and units, and of the rows behind them"""
+"""Metrics of a run that Ray exports: the one list of names, kinds and units, and of the rows behind them"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,6 +49,7 @@ class Mirrored:
 
     @property
     def tags(self) -> tuple[str, ...]:
+        """The names of the metric's tags in Ray: `TAGS`, and its own label where it has one."""
         return (*TAGS, self.label) if self.label else TAGS
 
 

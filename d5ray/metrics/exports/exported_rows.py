@@ -1,4 +1,4 @@
-"""What rows of `samples` come to in Ray's metrics: sums, counts, means and last values since the last look"""
+"""Rows of `samples` as metrics that Ray exports: sums, counts, means and last values since the last look"""
 
 import json
 from collections import defaultdict
@@ -36,7 +36,7 @@ OF: Final = {row for each in MIRRORED for row in each.rows}
 
 
 def come_to(batches: Iterable[pa.RecordBatch]) -> dict[Key, float]:
-    """What the rows of these batches come to, of frames in their compact form too; other tables are ignored.
+    """The exported metrics of these batches, of compact frames too; other tables are ignored.
 
     Counters as what is added to them. A metric without a value in the rows is left out.
     """
@@ -76,7 +76,7 @@ def _columns(batch: pa.RecordBatch) -> Iterable[tuple[str, Values]]:
 
 
 def _numbers(array: pa.Array) -> Any:
-    """Its values, whatever those are that are null: from the buffer, since `to_numpy` imports pandas."""
+    """The array's values, whatever those are that are null: from the buffer; `to_numpy` imports pandas."""
     kind = array.type.to_pandas_dtype()
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * array.type.bit_width // 8)
 

@@ -1,4 +1,4 @@
-"""What an export is: a run written once, as a whole, to a place where nothing stood"""
+"""Exporters: a run written once, as a whole, to a place where nothing stood"""
 
 import importlib
 import os
@@ -14,7 +14,7 @@ from d5ray.metrics.record.reader import Run
 
 
 class Exporter(ABC):
-    """One format. What it writes is complete or not there, and nothing that stood there is overwritten."""
+    """A format. What it writes is complete or not there, and nothing that stood there is overwritten."""
 
     name: ClassVar[str]
     ending: ClassVar[str]  # of the target's name, where the user gives none
@@ -22,7 +22,7 @@ class Exporter(ABC):
 
     @abstractmethod
     def export(self, run: Run, out: Path | None) -> Path:
-        """Write the run; where it went. Raises `ConfigurationError` where something is there already."""
+        """Write the run; gives where it went. Raises `ConfigurationError` if something is there already."""
 
     @final
     def free(self, target: Path) -> Path:
@@ -45,7 +45,7 @@ class WholeExporter(Exporter):
         """Make the file or folder `target`."""
 
     def ending_of(self, run: Run) -> str:
-        """Of the target's name where the user gives none: `ending`, unless it depends on the run."""
+        """The ending of the target's name if the user gives none: `ending`, unless it depends on the run."""
         return self.ending
 
     @final

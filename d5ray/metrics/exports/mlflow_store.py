@@ -33,7 +33,7 @@ ENDS = {"completed": "FINISHED", "interrupted": "KILLED", "running": "RUNNING"} 
 
 @final
 class MLflowExporter(Exporter):
-    """One more run in a store."""
+    """An exporter to a store of MLflow, which gets one more run."""
 
     name: ClassVar[str] = "mlflow"
     ending: ClassVar[str] = "-mlflow"

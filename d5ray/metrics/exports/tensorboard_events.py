@@ -14,7 +14,7 @@ from d5ray.metrics.record.reader import Run
 
 @final
 class TensorBoardExporter(WholeExporter):
-    """A log directory."""
+    """An exporter that writes a log directory of TensorBoard."""
 
     name: ClassVar[str] = "tensorboard"
     ending: ClassVar[str] = "-tensorboard"

@@ -1,4 +1,4 @@
-"""Whether runs can be compared: they kept the same FIXED part, on the same data"""
+"""The check that runs can be compared: they kept the same FIXED part, on the same data"""
 
 import json
 from collections.abc import Mapping, Sequence

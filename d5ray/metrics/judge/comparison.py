@@ -92,7 +92,7 @@ def compare(
     metrics: Iterable[str] = METRICS,
     known: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Comparison:
-    """What the second side's runs came to over the first's, in pairs by the order in which they started.
+    """The second side's runs over the first's, in pairs by the order in which they started.
 
     A run is one process of each agent, and what differs from process to process is larger than what differs
     within one: so a run counts once, and fewer than six pairs decide nothing. Runs that were started in turn
@@ -123,7 +123,7 @@ def compare(
 
 
 def _values(run: Run, metrics: Iterable[str]) -> dict[str, float]:
-    """What each metric came to in a run, where it was measured; of operators, that of each of them."""
+    """The value of each metric that a run measured; of operators, that of each of them."""
     tables, estimates = run.tables(), dict[str, float | None]()
     for metric in metrics:
         if metric == OPERATOR_TIME:
@@ -150,7 +150,7 @@ def _notes(first: Sequence[Run], second: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _machines(runs: Sequence[Run]) -> list[str]:
-    """What differs between the machines of the runs, and the versions on them."""
+    """The differences between the machines of the runs, and between the versions on them."""
     found: list[dict[str, str]] = []  # by run: of a fact, all its nodes' values
     for run in runs:
         values: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""What a metric is, the criterion it makes when compared with a number, and the verdict on a run."""
+"""Metrics, the criteria they become when compared with a number, and the verdict on a run"""
 
 import math
 import numbers
@@ -40,7 +40,7 @@ class Metric(ABC):
 
     @abstractmethod
     def estimate(self, run: RunTables) -> Estimate:
-        """What the tables of `run` say about this quantity; `value` is None with a reason if nothing."""
+        """The value of this metric in the tables of `run`; None with a reason if they have nothing of it."""
 
     def reads(self) -> tuple[str, ...]:
         """The metrics of whose rows this is made; empty where that is not known.
@@ -200,7 +200,7 @@ def as_criterion(item: object) -> Criterion:
 
 
 def _whose(module: str) -> dict[str, Any]:
-    """What is recorded of where a metric is defined: nothing of d5ray's, the module of a benchmark's."""
+    """The record of where a metric is defined: nothing of d5ray's, the module of a benchmark's."""
     if module.startswith("d5ray."):
         return {}
     return {"module": module} if is_benchmark(module) else {"own": True}

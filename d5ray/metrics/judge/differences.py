@@ -1,4 +1,4 @@
-"""What metrics came to in two groups of runs: each by itself, and all together"""
+"""Differences of metrics between two groups of runs: each by itself, and all together"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ TOLERANCE = 0.02  # ratios this near to 1 make no difference
 @final
 @dataclass(frozen=True)
 class Difference:
-    """What a metric came to on both sides; ratio: of the second side over the first, with its 95 % interval.
+    """A metric on both sides; ratio: of the second side over the first, with its 95 % interval.
 
     Where a value is not positive there is no ratio; n counts pairs of runs.
     """
@@ -45,14 +45,14 @@ class Difference:
 
     @property
     def sure(self) -> bool:
-        """Whether the verdict holds among all metrics; only better and worse depend on them."""
+        """True if the verdict holds among all metrics; only better and worse depend on the others."""
         return self.verdict not in (*GOOD, *BAD) or (self.adjusted_level or 0.0) <= FAMILY_LEVEL
 
 
 def together(
     first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]], tolerance: float = TOLERANCE
 ) -> tuple[tuple[Difference, ...], Together, tuple[str, ...]]:
-    """What the metrics of both sides' runs came to, each by itself; the verdict of all; by which it is worse.
+    """The metrics of both sides' runs, each by itself; the verdict of all; the metrics by which it is worse.
 
     first, second: of each run its metrics' values, in the order in which the runs started; a pair of runs
     counts for a metric that both of them have. A metric decides where its own verdict is better or worse, and

@@ -59,7 +59,7 @@ class Series(Asked):
 
     @classmethod
     def is_one(cls, folder: Path) -> bool:
-        """Whether a series is kept in this folder."""
+        """True if a series is kept in this folder."""
         try:
             return (folder / "series.parquet").is_file()
         except (OSError, ValueError):  # a name that is too long, or has a zero in it
@@ -67,7 +67,7 @@ class Series(Asked):
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its row, times as datetime in UTC; raises `StorageError`."""
+        """The row of the series, times as datetime in UTC; raises `StorageError`."""
         file = self.folder / "series.parquet"
         try:
             table = checked(read_parquet(file), SERIES)
@@ -81,18 +81,18 @@ class Series(Asked):
 
     @property
     def runs_root(self) -> Path:
-        """The folder with its runs."""
+        """The folder with the series' runs."""
         return self.folder.resolve().parent.parent / "runs"
 
     @property
     def runs(self) -> list[Run]:
-        """Its runs that are there, in the order in which they were made."""
+        """The runs that are there, in the order in which they were made."""
         folders = [self.runs_root / name for name in self.row["runs"] or ()]
         return [Run(folder) for folder in folders if (folder / "runs.parquet").is_file()]
 
     @property
     def verdicts(self) -> pa.Table:
-        """The joint verdicts."""
+        """The joint verdicts of the series."""
         try:
             return checked(read_parquet(self.folder / "verdicts.parquet"), VERDICTS)
         except FileNotFoundError:
@@ -103,7 +103,7 @@ class Series(Asked):
         return [run for run in self.runs if run.row["status"] in COUNTED]
 
     def tables(self) -> dict[str, pa.Table]:
-        """The tables of all its runs that are judged, one below the other, and with the joint verdicts.
+        """The tables of all runs that are judged, one below the other, and with the joint verdicts.
 
         `rep` counts on from run to run, so that pairs of processes of different runs stay apart.
         """
@@ -111,7 +111,7 @@ class Series(Asked):
         return tables | {"verdicts": pa.concat_tables([tables["verdicts"], self.verdicts])}
 
     def write(self, columns: Mapping[str, Any], verdicts: pa.Table | None = None) -> None:
-        """Replace its row, and the joint verdicts if they are given; raises `StorageError`."""
+        """Replace the series' row, and the joint verdicts if they are given; raises `StorageError`."""
         with storing(self.folder):
             make_folder(self.folder)
         row = pa.Table.from_pylist([{"series_id": self.name, **columns}], schema=SERIES)

@@ -30,7 +30,7 @@ def criterion_of(described: Mapping[str, Any]) -> Criterion | None:
 
 
 def is_away(described: Mapping[str, Any]) -> bool:
-    """Whether the metric is one of d5ray's benchmarks, which are not here: there is no checkout."""
+    """True if the metric is one of d5ray's benchmarks, which are not there without a checkout."""
     module = described.get("module")
     ours = isinstance(module, str) and module.startswith(f"{checkout.PACKAGE}.")
     return ours and checkout.benchmarks() is None

@@ -84,7 +84,7 @@ def _cpu_model() -> str:
 
 
 def _cpu_flags() -> str:
-    """Those of FLAGS that the processor has."""
+    """The FLAGS that the processor has."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("flags", "Features")):
             found = set(line.partition(":")[2].split())
@@ -93,7 +93,7 @@ def _cpu_flags() -> str:
 
 
 def _governor() -> str:
-    """Those of all processors; usually one."""
+    """The governors of all processors; usually one."""
     found = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     if not found:
         raise ValueError("the system sets no frequency")
@@ -101,7 +101,7 @@ def _governor() -> str:
 
 
 def _boost() -> str:
-    """Whether the clock may go beyond its base."""
+    """ "on" or "off": the clock may go beyond its base, or not."""
     intel, others = _CPUS / "intel_pstate/no_turbo", _CPUS / "cpufreq/boost"
     if intel.is_file():
         return "off" if intel.read_text().strip() == "1" else "on"
@@ -109,7 +109,7 @@ def _boost() -> str:
 
 
 def _container() -> str:
-    """What says that this runs in one."""
+    """The kind of container that this process runs in; empty if none is known."""
     for path, name in ((Path("/.dockerenv"), "docker"), (Path("/run/.containerenv"), "podman")):
         if path.exists():
             return name

@@ -31,7 +31,7 @@ class Reading:
 
     @classmethod
     def missing(cls, metric: str, why: str, scope: str = "node") -> "Reading":
-        """What cannot be read, with the reason; never a guess, and never a number that jumps later."""
+        """A reading that could not be made, with the reason; never a guess, nor a number that jumps later."""
         return cls(metric, None, scope, UNAVAILABLE, why)
 
 
@@ -42,16 +42,16 @@ class Meter(ABC):
 
     @abstractmethod
     def read(self, seconds: float) -> list[Reading]:
-        """What happened since the reading before, `seconds` ago; 0 at the first, which only begins."""
+        """The readings since the last call, `seconds` ago; 0 at the first, which only begins."""
 
     def due(self, seconds: float) -> float:
-        """When to read again at the latest; `seconds` as planned, or sooner."""
+        """The latest time for the next reading; `seconds` as planned, or sooner."""
         return seconds
 
 
 @final
 class Processors(Meter):
-    """All processors of the node, by the kernel's counters of busy and idle time."""
+    """The meter of the node's processors, by the kernel's counters of busy and idle time."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None  # s: busy, all
@@ -146,7 +146,7 @@ class ControlGroup(Meter):
 
 
 def _peak_files(root: Path, own: Path) -> list[Path]:
-    """Where the peak may be: the process's own group first, then what a container sees as the root."""
+    """The files that may have the peak: of the process's own group first, then of a container's root."""
     try:
         groups = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:

@@ -21,16 +21,17 @@ END = ""
 
 
 class NodeSink(Protocol):
-    """Where a monitor's rows go."""
+    """The place where a monitor's rows go."""
 
-    def samples(self, batch: Any) -> None: ...
+    def samples(self, batch: Any) -> None:
+        """Take a batch of rows of the table `metrics`."""
 
     def drain(self) -> None:
         """Return when everything sent has been acknowledged."""
 
 
 class NodeMonitor:
-    """One for each node, not for each agent: counters are of the machine, and looking at them costs time.
+    """The monitor of one node, not of one agent: counters are of the machine, and looking costs time.
 
     Works without Ray; `Monitors` makes one of it on every node of a run, and it ends with the process that it
     is in. Its rows belong to a phase: `idle` before the training, `train` during it, `run` otherwise.
@@ -72,7 +73,7 @@ class NodeMonitor:
         return counted
 
     def phase(self, name: str) -> None:
-        """What comes from now on belongs to this phase."""
+        """Record under this phase from now on."""
         self._commands.put(name)
 
     def stop(self) -> int:

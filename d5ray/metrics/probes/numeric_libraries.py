@@ -1,4 +1,4 @@
-"""What a process computes with: BLAS libraries, threads, and the frameworks that it has loaded"""
+"""The libraries that a process computes with: BLAS, threads, and the frameworks that it has loaded"""
 
 import os
 import sys

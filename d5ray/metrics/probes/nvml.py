@@ -21,7 +21,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 @final
 class Nvml(Meter):
-    """All GPUs of the node; their rows' scope is `gpu 0`, `gpu 1`, …
+    """The meter of the node's GPUs; their rows' scope is `gpu 0`, `gpu 1`, …
 
     Energy is the counter of the device (Volta and later); where there is none, its power is integrated from
     sample to sample by the trapezoidal rule, and the rows' source says so. Both are renewed ten times a

@@ -125,7 +125,7 @@ def _zone(folder: Path, name: str, metric: str) -> _Zone:
 
 
 def _mirrors(zone: _Zone, other: _Zone) -> bool:
-    """Whether two dies of one package show one counter."""
+    """True if two dies of one package show one counter."""
     dies = DIE.fullmatch(zone.name), DIE.fullmatch(other.name)
     if dies[0] is None or dies[1] is None or dies[0][1] != dies[1][1]:
         return False

@@ -1,4 +1,4 @@
-"""Where a server listens: on this machine alone, unless another address is named"""
+"""Addresses that a server listens on: this machine alone, unless another one is named"""
 
 import socket
 
@@ -23,7 +23,7 @@ def free_at(bind: str) -> tuple[str, int]:
 
 
 def not_free(host: str, port: int, error: Exception) -> ConfigurationError:
-    """What is said where one cannot listen."""
+    """The error for a port on which one cannot listen."""
     return ConfigurationError(
         f"nothing can be served at {host}:{port} ({error}): give another address or port, or port 0 for any "
         "that is free"

@@ -54,7 +54,7 @@ class FlightEndpoint:
 
     @property
     def location(self) -> str:
-        """Its address, such as grpc+tcp://127.0.0.1:41003."""
+        """The endpoint's address, such as grpc+tcp://127.0.0.1:41003."""
         return f"grpc+tcp://{self.host}:{self.port}"
 
     def start(self) -> "FlightEndpoint":

@@ -1,4 +1,4 @@
-"""Where the runs lie that a text names: a folder here, a file system elsewhere, a server"""
+"""Sources of the runs that a text names: a folder here, a file system elsewhere, a server"""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ FLIGHT = ("grpc://", "grpc+tcp://", "grpc+tls://", "grpc+unix://")
 
 
 def source_at(where: str, token: str | None = None, limits: Limits | None = None) -> Source:
-    """What answers for an address such as s3://bucket/runs or grpc+tcp://host:port.
+    """The source for an address such as s3://bucket/runs or grpc+tcp://host:port.
 
     Raises `ConfigurationError` for one that nothing here can read.
     """
@@ -30,7 +30,7 @@ def source_at(where: str, token: str | None = None, limits: Limits | None = None
 
 
 def source_in(folder: Path, limits: Limits | None = None) -> Database:
-    """What answers for a run's folder, or a folder of runs, on this machine."""
+    """The source for a run's folder, or a folder of runs, on this machine."""
     return Database(StoredRuns(fs.LocalFileSystem(), str(folder.resolve()), str(folder), local=True), limits)
 
 

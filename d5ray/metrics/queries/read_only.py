@@ -1,4 +1,4 @@
-"""Which statements are asked at all: those that only read the tables
+"""Refusal of statements: only those that merely read the tables are asked
 
 DuckDB's own rules keep it from every file but those of the run. They do not keep a statement from writing
 those, and since version 2 a SELECT may hold one that writes: `WITH x AS (COPY … TO …) SELECT …`.
@@ -33,7 +33,7 @@ _ONLY = "a run's tables are read only: write one SELECT (or FROM, PIVOT, DESCRIB
 
 
 def check(connection: "DuckDBPyConnection", query: str) -> None:
-    """Raise `ConfigurationError` unless it is one statement that reads, DuckDB's error if it is none."""
+    """Raise `ConfigurationError` unless the query is one statement that reads; DuckDB's error if none."""
     from duckdb import StatementType  # noqa: PLC0415 (loaded by those who ask)
 
     check_text("query", query)
@@ -81,7 +81,7 @@ def _name(function: dict[str, Any]) -> str:
 
 
 def _check_words(connection: "DuckDBPyConnection", query: str) -> None:
-    """Of what DuckDB gives no tree: no word that could begin something else, no unknown maker of rows."""
+    """Refuse words that could begin something else, and unknown makers of rows, where there is no tree."""
     import duckdb  # noqa: PLC0415
 
     makers = set(connection.sql(_ALL_MAKERS).to_arrow_table()["name"].to_pylist())

@@ -1,4 +1,4 @@
-"""What every run can be asked, wherever it is: its tables, samples with filters, SQL, a summary"""
+"""Queries that every run answers, wherever it is: its tables, samples with filters, SQL, a summary"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -30,11 +30,11 @@ class Asked(ABC):
 
     @abstractmethod
     def _source(self, limits: Limits | None = None) -> Source:
-        """What answers, within these limits."""
+        """The source that answers, within these limits."""
 
     @final
     def served(self, bind: str = "0") -> "FlightEndpoint":
-        """Answer queries on it by Arrow Flight at PORT or HOST:PORT, until `stop`; a query has a minute."""
+        """Answer queries by Arrow Flight at PORT or HOST:PORT, until `stop`; a query has a minute."""
         from d5ray.metrics.queries.flight import FlightEndpoint  # noqa: PLC0415 (if it is wanted)
 
         return FlightEndpoint(lambda: self._source(Limits(seconds=SERVED_SECONDS)), bind).start()
@@ -42,14 +42,14 @@ class Asked(ABC):
     @final
     @property
     def source(self) -> Source:
-        """What answers: `ask` gives the rows of a query as they come."""
+        """The source that answers: its `ask` gives the rows of a query as they come."""
         if self._kept is None:
             self._kept = self._source()
         return self._kept
 
     @final
     def within(self, limits: Limits) -> Source:
-        """Something else that answers, within these limits, which the caller closes."""
+        """A source beside this one that answers within these limits, which the caller closes."""
         return self._source(limits)
 
     @final
@@ -59,7 +59,7 @@ class Asked(ABC):
 
     @final
     def sql(self, query: str) -> Table:
-        """What a SELECT gives, of samples, runs, metrics, environment, events, verdicts and summary.
+        """The rows of a SELECT from samples, runs, metrics, environment, events, verdicts and summary.
 
         Raises `ConfigurationError` with DuckDB's message for a wrong query.
         """
@@ -68,7 +68,7 @@ class Asked(ABC):
 
     @final
     def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> Table:
-        """One of the tables, or those columns of it; where: a condition in SQL."""
+        """A table of the run, or those columns of it; where: a condition in SQL."""
         known = {**TABLES, "summary": SUMMARY}
         if name not in known:
             raise ConfigurationError(f"There is no table {name!r}: {nearest(name, known)}")

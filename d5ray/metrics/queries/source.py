@@ -1,4 +1,4 @@
-"""What can be asked: the tables of a run or of several, wherever they are, and the rows that come back"""
+"""Sources of queries: the tables of a run or of several, wherever they are, and the rows that come back"""
 
 import threading
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ class Answer:
     batches: Iterator[pa.RecordBatch]
 
     def table(self, most_rows: int | None = None) -> pa.Table:
-        """All of them, or the first ones."""
+        """The rows of the answer as a table: all of them, or the first ones."""
         if most_rows is None:
             return pa.Table.from_batches(self.batches, self.schema)
         taken: list[pa.RecordBatch] = []
@@ -35,7 +35,7 @@ class Answer:
 @final
 @dataclass(frozen=True)
 class Limits:
-    """What a query may take; None: as long as it likes, and as many threads as there are cores."""
+    """The time, memory and threads that a query may take; None: any time, and as many threads as cores."""
 
     memory: str = "50%"  # of the machine, or such as "1GB"
     seconds: float | None = None
@@ -47,7 +47,7 @@ class Source(ABC):
 
     @abstractmethod
     def ask(self, query: str) -> AbstractContextManager[Answer]:
-        """What the query gives, while the context lasts.
+        """The answer to the query, while the context lasts.
 
         Raises `ConfigurationError` for a wrong query, one that is refused, and one that takes too much or too
         long; `StorageError` for a run that cannot be read or reached.
@@ -84,7 +84,7 @@ def while_wanted(source: Source, gone: Callable[[], bool]) -> Iterator[None]:
 @final
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Where the rows of a table are: complete files, read as far as a query needs them, and the rest.
+    """The rows of a table: complete files, read as far as a query needs them, and the rest.
 
     held: a pyarrow.Table, or a Dataset that is read as far as needed. Either may be missing.
     """
@@ -93,7 +93,7 @@ class Rows:
     held: Any = None
 
     def same(self, other: "Rows | None") -> bool:
-        """Whether nothing has changed."""
+        """True if nothing has changed since the other look."""
         return other is not None and self.files == other.files and self.held is other.held
 
 
@@ -102,18 +102,18 @@ class Shelf(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """See what is there now; raises `StorageError` if it cannot be read."""
+        """Look at the files as they are now; raises `StorageError` if they cannot be read."""
 
     @property
     @abstractmethod
     def files(self) -> tuple[str, ...]:
-        """All complete files that `rows` may name."""
+        """The complete files that `rows` may name."""
 
     @abstractmethod
     def rows(self, table: str) -> Rows:
-        """Where this table's rows are; the same object while nothing has changed."""
+        """The rows of this table; the same object while nothing has changed."""
 
     @property
     @abstractmethod
     def notes(self) -> tuple[str, ...]:
-        """What could not be read, and so is missing."""
+        """The runs that could not be read, and so are missing, a sentence each."""

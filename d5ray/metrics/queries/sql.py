@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def sql(run: "Asked", query: str, *, most_rows: int | None = None, seconds: float | None = None) -> pa.Table:
-    """What `query` selects from samples, runs, metrics, environment, events and verdicts of `run`.
+    """The rows that `query` selects from samples, runs, metrics, environment, events and verdicts of `run`.
 
     `summary` has a row for each metric, scope and phase: n, median, ci_lo, ci_hi, p95, cv, outliers, …
     Of a series the tables have the rows of all its runs that came to an end.

@@ -23,7 +23,7 @@ Found = dict[str, Any]  # from the name of a file to its FileInfo
 
 @final
 class StoredRuns(Shelf):
-    """What lies in the folder `base` of a file system. local: DuckDB may read its files itself."""
+    """The runs in the folder `base` of a file system. local: DuckDB may read its files itself."""
 
     def __init__(self, files: fs.FileSystem, base: str, shown: str, *, local: bool) -> None:
         self._system, self._base, self._shown, self._local = files, base.rstrip("/") or "/", shown, local
@@ -41,7 +41,7 @@ class StoredRuns(Shelf):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Of the runs."""
+        """The folders of the runs."""
         return tuple(self._runs)
 
     def look(self) -> None:
@@ -220,7 +220,7 @@ class _Stream:
         self._rows = Rows(held=TABLES[self._table].empty_table())
 
     def rows(self, size: int, *, over: bool) -> Rows:
-        """What is there when the file has so many bytes. over: nobody writes it any more."""
+        """The rows of the first `size` bytes of the file. over: nobody writes it any more."""
         if size < self._growing.offset:  # another run that is called the same
             self._begin()
         if size != self._size:

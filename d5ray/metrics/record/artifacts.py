@@ -1,4 +1,4 @@
-"""What a run keeps beside its tables: its experiment, the parameters it reached, the files of its events"""
+"""Artifacts of a run beside its tables: its experiment, the parameters it reached, its events' files"""
 
 import hashlib
 import io
@@ -68,7 +68,7 @@ def arrays_in(packed: bytes, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]
 
 
 def sha256_of(data: bytes) -> str:
-    """SHA-256, in hexadecimal."""
+    """The SHA-256 of these bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -26,7 +26,7 @@ _SINGLE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Who measured: the columns that are the same in every row of one recorder."""
+    """The origin of rows: the columns that are the same in every row of one recorder."""
 
     run_id: str
     agent: str
@@ -45,7 +45,7 @@ def frame_batch(
     constants: dict[str, Any],
     scales: Sequence[float] | None = None,
 ) -> pa.RecordBatch:
-    """What a frame collected, one row a step: a tenth of the bytes of the rows of `samples` it stands for.
+    """A frame as a batch, one row a step: a tenth of the bytes of the rows of `samples` it stands for.
 
     step, epoch, phase, t_mono, values (metrics); everything that is the same in all rows is in the schema's
     metadata. `expand` makes len(rows) · len(names) rows of `samples` of it. Built from buffers, since
@@ -98,7 +98,7 @@ def expand(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def single_batch(origin: Origin, seq: int, rows: Sequence[SingleRow]) -> pa.RecordBatch:
-    """len(rows) rows, each with everything of its own."""
+    """A batch of len(rows) rows, each with everything of its own."""
     given = dict(zip(_SINGLE, zip(*rows, strict=True), strict=True))
     times = np.asarray(given.pop("t_mono"), dtype=np.int64)
     columns: dict[str, Any] = {"value": floats(given.pop("value"))}

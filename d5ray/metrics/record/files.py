@@ -49,6 +49,7 @@ class StreamFile:
         self._write(memoryview(sink.getvalue())[len(self._header) : -_END_OF_STREAM_BYTES])
 
     def close(self) -> None:
+        """Close the file; all that was appended has been handed to the operating system."""
         self._file.close()
 
     def _write(self, piece: memoryview) -> None:

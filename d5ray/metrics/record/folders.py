@@ -1,4 +1,4 @@
-"""Where runs are kept, and whether that place can be written."""
+"""Folders where runs are kept, and the check that they can be written."""
 
 import os
 import tempfile

@@ -28,7 +28,7 @@ class Probes:
         self._batches.append(batch)
 
     def distance(self) -> float | None:
-        """At the last step that all agents have probed; None where there is none, or only one agent."""
+        """The distance at the last step that all agents have probed; None without one, or with one agent."""
         while self._batches:
             batch = self._batches.popleft()
             for event in batch.select(["name", "rank", "step", "detail"]).to_pylist():

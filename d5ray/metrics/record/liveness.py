@@ -34,7 +34,7 @@ def with_status(table: pa.Table) -> pa.Table:
 
 
 def _is_gone(row: dict[str, Any]) -> bool:
-    """Whether the driver that the row names has ended; its number may belong to a younger process now."""
+    """True if the driver that the row names has ended; its number may belong to a younger process now."""
     import psutil  # noqa: PLC0415 (agents that only record never need it)
 
     if row["driver_pid"] is None:

@@ -1,4 +1,4 @@
-"""Which experiments this user's runs kept in this D5RAY_HOME: the SHA-256 of each, an empty file a hash
+"""Experiments that this user's runs kept in this D5RAY_HOME: the SHA-256 of each, an empty file a hash
 
 The folder belongs to the user alone (mode 700), so that nobody else can add to it, wherever a run's own
 folder lies and whoever can write there.
@@ -28,7 +28,7 @@ def remember(sha256: str) -> None:
 
 
 def is_made_here(sha256: str) -> bool:
-    """Whether `remember` was called with this hash by this user, in this home."""
+    """True if `remember` was called with this hash by this user, in this home."""
     folder = _folder()
     return bool(sha256) and _is_private(folder) and (folder / sha256).is_file()
 

@@ -51,7 +51,7 @@ class Run(Asked):
 
     @property
     def folder(self) -> Path:
-        """Where its tables are; raises `ConfigurationError` for a run that is not on this machine."""
+        """The folder of the run's tables; raises `ConfigurationError` if that is not on this machine."""
         if self._folder is None:
             raise ConfigurationError(f"{self._where} is not a folder of this machine: ask it with .sql(…)")
         return self._folder
@@ -180,7 +180,7 @@ def looked_for(root: Path | None = None) -> tuple[list[Run], list[str]]:
 
 
 def holds_runs(folder: Path) -> bool:
-    """Whether the folder is no run itself, but has runs in it; `AccessError` where nobody may look."""
+    """True if the folder is no run itself, but has runs in it; `AccessError` where nobody may look."""
     try:
         if _is_run(folder) or not folder.is_dir():
             return False
@@ -192,7 +192,7 @@ def holds_runs(folder: Path) -> bool:
 
 
 def _folder_named(name: str) -> Path:
-    """Of the run with this name or beginning, or a folder with runs in it."""
+    """The folder of the run with this name or beginning, or one with runs in it."""
     if name and holds_runs(Path(name)):
         return Path(name)
     return Run.find(name).folder
@@ -206,7 +206,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether it is a folder of which this user may not even know what is in it."""
+    """True if the folder does not let this user know what is in it."""
     try:
         return folder.is_dir() and not os.access(folder, os.X_OK)
     except (OSError, ValueError):

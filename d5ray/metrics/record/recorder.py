@@ -45,7 +45,7 @@ class Frame:
         values: Sequence[float | None],
         now: int | None = None,
     ) -> None:
-        """One value for each of the frame's metrics, in their order and units; None where there is none.
+        """Record a value for each of the frame's metrics, in their order and units; None where there is none.
 
         The values are kept as they are until they are sent: pass a tuple that nobody changes.
         now: the monotonic clock in ns, if the caller has just read it.
@@ -106,7 +106,7 @@ class Recorder:
 
     @property
     def rows(self) -> int:
-        """How many rows of `samples` were recorded so far, sent or not."""
+        """The number of rows of `samples` recorded so far, sent or not."""
         return self._seq + self._waiting()
 
     def declare(self, name: str, unit: str) -> None:
@@ -150,7 +150,7 @@ class Recorder:
         status: str = "ok",
         source: str = "measured",
     ) -> None:
-        """One value, in the metric's unit; None when it is unavailable (say why in `status`)."""
+        """Record a value, in the metric's unit; None when it is unavailable (say why in `status`)."""
         unit, now = self._unit(metric), self._now()
         self._singles.append(
             (metric, unit, value, step, epoch, phase, scope, level, rep, loops, status, source, now)

@@ -209,7 +209,7 @@ def _canonical(content: Any) -> bytes:
 
 
 def _fingerprint(raw: bytes) -> str:
-    """As `ssh-keygen -l` shows it."""
+    """The fingerprint as `ssh-keygen -l` shows it."""
     words = (b"ssh-ed25519", raw)
     wire = b"".join(len(word).to_bytes(4, "big") + word for word in words)
     return "SHA256:" + base64.b64encode(hashlib.sha256(wire).digest()).decode().rstrip("=")

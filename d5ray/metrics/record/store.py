@@ -117,7 +117,7 @@ class RunWriter:
         write_parquet(self._path(name, "parquet"), TABLES[name], [self._fitting(table, TABLES[name])])
 
     def received(self) -> dict[tuple[str, int], int]:
-        """How many rows were stored of each (agent, attempt), which is the seq that comes next."""
+        """The rows stored of each (agent, attempt), which is the seq that comes next."""
         return dict(self._next)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How many independent samples a series in time is worth, since what slows one step also slows the next
+"""Dependence in time: how many independent samples a series is worth, since slow steps follow slow ones
 
 The autocorrelation time: Geyer, Practical Markov Chain Monte Carlo, Statistical Science 7 (1992), doi
 10.1214/ss/1177011137, section 3.3. The variance from the sums of long blocks: Law and Kelton, Simulation
@@ -23,7 +23,7 @@ FINEST = 1 << 15  # values that are looked at one by one; of a longer series, th
 @final
 @dataclass(frozen=True)
 class Worth:
-    """What a series tells about one statistic of it.
+    """The number of independent values that a series is worth for one statistic of it.
 
     samples: as many independent values would tell as much, more than there are where neighbours make up for
     each other; blocks: over which that was found, 0 where the series is too short to know; time: the longest
@@ -36,7 +36,7 @@ class Worth:
 
 
 def worth(values: Floats, influence: Floats) -> Worth:
-    """What `values` (n,), in the order of time, tell about a statistic.
+    """The number of independent values that `values` (n,), in the order of time, are worth for a statistic.
 
     influence: (n,), how each of the values moves the statistic, zero in the mean: for a mean, the value less
         the mean; for a quantile, whether the value lies below it. Its variance over long stretches is that of
@@ -64,7 +64,7 @@ def worth(values: Floats, influence: Floats) -> Worth:
 
 
 def autocorrelation_time(series: Floats) -> float:
-    """1 + 2 Σ ρ_k, the sum over lags k of the autocorrelations: so many values are worth one independent one.
+    """1 + 2 Σ ρ_k, the sum over lags k of the autocorrelations: values of the series per independent one.
 
     Sums of neighbouring autocorrelations are added as long as they are positive and fall, since what follows
     is noise. (1 + φ)/(1 − φ) for x_t = φ x_(t−1) + ε_t; 1 for what is constant.

@@ -1,4 +1,4 @@
-"""From the rows of `samples` to an estimate: one value per step, and its interval over steps or runs."""
+"""Estimates from the rows of `samples`: one value per step, and its interval over steps or runs."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ class Rows:
 
 
 def over_steps(run: Integers, statistic: OverTime, unit: str) -> Estimate:
-    """What a statistic of all steps comes to, with its interval; of several runs, the median over them.
+    """The statistic of all steps, with its interval; of several runs, the median over them.
 
     run: (measured,) which run each step belongs to, ascending; unit: what is counted ("steps").
 
@@ -166,7 +166,7 @@ def _with_interval(values: Sequence[float], sample_unit: str) -> Estimate:
 
 
 def edges_of(*keys: Integers) -> Integers:
-    """Where each run (or combination of keys) begins in columns that are ordered by them, and the end."""
+    """The places where each run (or combination of keys) begins in columns ordered by them, and the end."""
     new = np.any([np.diff(key) != 0 for key in keys], axis=0)
     edges: Integers = np.r_[np.flatnonzero(np.r_[True, new]), len(keys[0])]
     return edges

@@ -1,4 +1,4 @@
-"""Which of many metrics differ when all are looked at: levels that hold for the whole family of them
+"""Familywise error: which of many metrics differ, by levels that hold for the whole family of them
 
 Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979) with levels from the signs of pairs,
 which keep how metrics depend on each other: Westfall and Young, Resampling-Based Multiple Testing (1993),

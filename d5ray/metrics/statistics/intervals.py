@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known about one quantity: its value and how sure that is.
+    """The value of one quantity, and how sure it is.
 
     `value` is None when it is unavailable, and NaN when it was measured and is not a number. `exact` marks
     a fact of the run (a count, the accuracy on a fixed test set) that needs no interval. `n` counts the
@@ -111,7 +111,7 @@ def quantile_interval(
     """The exact interval of the q-quantile; None with too few: 36 for p90, 72 for p95, 368 for p99 (at 95%).
 
     samples: how many independent ones the values are worth, where they depend on each other: the ranks are
-        those of so many, stretched to all, and the interval is as wide as so many would give.
+        those of that many, stretched to all, and the interval is as wide as that many would give.
     NaN raises ConfigurationError, infinity is allowed.
 
     >>> quantile_interval(range(1, 37), 0.9), quantile_interval(range(35), 0.9)
@@ -134,7 +134,7 @@ def quantile_interval(
 
 
 def fewest_samples(q: float, confidence: float = CONFIDENCE) -> int:
-    """How many independent samples an interval of the q-quantile needs.
+    """The number of independent samples that an interval of the q-quantile needs.
 
     >>> [fewest_samples(q) for q in (0.5, 0.9, 0.95, 0.99)]
     [6, 36, 72, 368]
@@ -145,7 +145,7 @@ def fewest_samples(q: float, confidence: float = CONFIDENCE) -> int:
 
 @lru_cache(maxsize=64)
 def student(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """Student's t, two-sided, for so many degrees of freedom; for infinitely many that of the normal curve.
+    """Student's t, two-sided, for that many degrees of freedom; for infinitely many that of the normal curve.
 
     >>> round(student(5), 3), round(student(math.inf), 3)
     (2.571, 1.96)
@@ -181,7 +181,7 @@ def median_log_ratio(a: Values, b: Values, confidence: float = CONFIDENCE) -> Ra
 
 
 def tukey_outliers(values: Values) -> int:
-    """How many values lie more than 1.5 interquartile ranges outside the quartiles: to flag, never to delete.
+    """The number of values over 1.5 interquartile ranges outside the quartiles: to flag, never to delete.
 
     >>> tukey_outliers([1, 2, 3, 4, 5, 100])
     1

@@ -1,4 +1,4 @@
-"""When to stop repeating a measurement: a precision that is reached, or a bound, with the reason kept"""
+"""Stopping rules of a measurement: a precision that is reached, or a bound, with the reason kept"""
 
 import math
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class StoppingRule:
 
     @cached_property
     def looks(self) -> frozenset[int]:
-        """After how many values to look.
+        """The numbers of values after which to look.
 
         >>> sorted(StoppingRule(most=200).looks)
         [30, 45, 68, 102, 153, 200]
@@ -64,7 +64,7 @@ class StoppingRule:
         return frozenset(numbers)
 
     def reason(self, values: Values, elapsed_seconds: float) -> str:
-        """Why to stop after these values; empty to go on.
+        """The reason to stop after these values; empty to go on.
 
         >>> StoppingRule().reason([1.0] * 29, 0.1), StoppingRule().reason([1.0] * 30, 0.1)
         ('', 'precise: half-width 0 % of the median, 30 values')
@@ -86,14 +86,14 @@ class StoppingRule:
 @final
 @dataclass(frozen=True)
 class Looks:
-    """How many pairs of fresh processes: a look after each of these numbers of them, until it is precise.
+    """Sequential stopping: a look after each of these numbers of pairs of processes, until it is precise.
 
     A rank interval of few values misses with a probability that depends on their number alone: 0.8 % with 8,
     1.3 % with 14, 1.9 % with 27. By the union bound an interval that is taken at one of these looks, whatever
     made it the last, misses at most as often as all of them together, here in 4.0 % of cases, whatever the
     distribution. Numbers that come to more than 5 % are refused.
 
-    pairs      after so many rounds one looks; the last number is the most
+    pairs      the numbers of rounds after which one looks; the last is the most
     precision  half-width of every ratio's interval, over the ratio, at which to stop
     """
 
@@ -120,7 +120,7 @@ class Looks:
         return sum(missing(number) for number in self.pairs)
 
     def reason(self, pairs: int, half_widths: Sequence[float]) -> str:
-        """Why to stop after so many pairs; empty to go on. half_widths: of all ratios, over the ratios."""
+        """The reason to stop after these pairs; empty to go on. half_widths: of all ratios, relative."""
         if pairs >= self.pairs[-1]:
             return f"most: {pairs} pairs"
         if pairs in self.pairs and half_widths and max(half_widths) <= self.precision:

@@ -22,16 +22,16 @@ class OverTime(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many values there are."""
+        """The number of values."""
 
     @abstractmethod
     def of(self, part: slice) -> float:
-        """What the values of this part come to."""
+        """The statistic of the values of this part."""
 
     @property
     @abstractmethod
     def worth(self) -> Worth:
-        """How many independent samples the values are worth."""
+        """The number of independent samples that the values are worth."""
 
     @abstractmethod
     def enclosed(self, found: Worth) -> Interval | None:
@@ -39,7 +39,7 @@ class OverTime(ABC):
 
     @property
     def needed(self) -> int:
-        """How many independent samples an interval needs."""
+        """The number of independent samples that an interval needs."""
         return FEWEST_TIMES
 
     @final

@@ -1,1 +1,1 @@
-"""What is looked at of a run, as small tables that DuckDB makes of its rows"""
+"""Views of a run: small tables that DuckDB makes of its rows"""

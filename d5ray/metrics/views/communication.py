@@ -1,4 +1,4 @@
-"""Who talks with whom, and how many bytes went there"""
+"""Links between actors: who talks with whom, and how many bytes went there"""
 
 import json
 from collections import defaultdict
@@ -93,7 +93,7 @@ def graph(view: RunView) -> dict[str, Any]:
 
 
 def _counted(view: RunView) -> dict[int, dict[str, list[float]]]:
-    """What each agent told last of its links, by its rank: bytes sent to and received from an actor."""
+    """The bytes that each agent last told of its links, by its rank: sent to and received from an actor."""
     rows = view.ask(
         "SELECT rank, arg_max(detail, t_mono) AS detail FROM events WHERE name = 'links' GROUP BY rank, agent"
     )
@@ -103,7 +103,7 @@ def _counted(view: RunView) -> dict[int, dict[str, list[float]]]:
 
 
 def _both_ends(counted: dict[int, dict[str, list[float]]]) -> dict[tuple[str, str], float]:
-    """By (sender, receiver). Of two agents each counts what it began, and the other does not."""
+    """The bytes by (sender, receiver). Of two agents each counts what it began, and the other does not."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for rank, links in counted.items():
         for other, (sent, received) in links.items():

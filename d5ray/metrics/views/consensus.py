@@ -1,4 +1,4 @@
-"""How far agents are apart: their parameters from the mean, their gradients from the newest parameters"""
+"""Consensus of agents: distances of parameters from the mean, of gradients from the newest parameters"""
 
 import json
 
@@ -17,7 +17,7 @@ def consensus(view: RunView, points: int = 200) -> pa.Table:
     """step, rank, distance: of an agent's parameters from the mean of all, as a share of its norm.
 
     rank null: the root mean square over the agents. Estimated from the coordinates that all agents recorded
-    (see `ConsensusDistance`), at no more than so many of the steps that all have made, the last one included.
+    (see `ConsensusDistance`), at no more than `points` steps that all have made, the last one included.
     """
     known = view.ask(
         "SELECT step, count(DISTINCT rank) AS agents FROM events WHERE name = 'probe' "
@@ -47,7 +47,7 @@ def consensus(view: RunView, points: int = 200) -> pa.Table:
 
 
 def staleness(view: RunView) -> pa.Table:
-    """rank, staleness, pushes: how many pushed gradients lacked so many updates; of several shards each."""
+    """rank, staleness, pushes: how many pushed gradients lacked that many updates; of several shards each."""
     return view.ask(
         f"""
         SELECT rank, staleness, count(*) AS pushes FROM (
@@ -58,7 +58,7 @@ def staleness(view: RunView) -> pa.Table:
 
 
 def _spread(steps: list[int], points: int) -> list[int]:
-    """So many of them, evenly, with the first and the last."""
+    """This many of the steps, evenly, with the first and the last."""
     if len(steps) <= points:
         return steps
     return [steps[round(i * (len(steps) - 1) / (points - 1))] for i in range(points)]

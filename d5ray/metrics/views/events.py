@@ -1,4 +1,4 @@
-"""What happened in a run: deaths, recoveries, checkpoints, joins; and who did what when"""
+"""Events of a run: deaths, recoveries, checkpoints, joins; and who did what when"""
 
 import json
 
@@ -27,7 +27,7 @@ INTERVALS = pa.schema(
 
 
 def events(view: RunView, *, schedule: bool = False, most: int = 1000) -> pa.Table:
-    """seconds, name, agent, rank, step, epoch, duration, detail, failure: the last so many, in their order.
+    """Rows of seconds, name, agent, rank, step, epoch, duration, detail, failure: the last ones, in order.
 
     seconds: since the run began; duration in seconds, null for an instant; failure: whether something
     went wrong. schedule: also the agents' single pushes, pulls and averages.
@@ -60,7 +60,7 @@ def timeline(
     """actor, rank, kind, begin, end, steps: what agents and servers did when, in seconds since it began.
 
     kind: compute, communicate, wait, rest; of servers (rank null): serve, while requests were under way
-    there. About so many intervals at most: where the steps of an agent are more, those of a stretch are put
+    there. About that many intervals at most: where the steps of an agent are more, those of a stretch are put
     together, each kind as long as it took in all of them, in the order in which a step has them.
     """
     agents = max(1, view.row["agents"] or 1)
@@ -85,7 +85,7 @@ def timeline(
 
 
 def _serving(view: RunView, low: float, high: float, points: int) -> list[dict[str, object]]:
-    """When the parameter servers had requests; the shards of a request work at the same time."""
+    """The times in which parameter servers had requests; the shards of a request work at the same time."""
     names = _servers(view)
     if not names:
         return []
@@ -114,7 +114,7 @@ def _serving(view: RunView, low: float, high: float, points: int) -> list[dict[s
 
 
 def _servers(view: RunView) -> list[str]:
-    """Their names; before the agents told of their links, as many as a request reached."""
+    """The servers' names; before the agents told of their links, as many as a request reached."""
     links = view.ask("SELECT DISTINCT detail FROM events WHERE name = 'links'")["detail"].to_pylist()
     named = {name for detail in links for name in json.loads(detail)["bytes"]}
     if servers := sorted(name for name in named if name.startswith("ParameterServer")):

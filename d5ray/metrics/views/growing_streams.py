@@ -29,7 +29,7 @@ class Growing:
         return self._offset
 
     def read(self) -> list[pa.RecordBatch]:
-        """What is complete and new, at most some `PIECE_BYTES` of it; [] when there is nothing more.
+        """The batches that are complete and new, about `PIECE_BYTES` at most; [] when there are no more.
 
         Raises `StorageError` for a stream whose columns are not those of this version.
         """
@@ -52,7 +52,7 @@ class Growing:
             self._piece *= 2  # one batch that is larger than that
 
     def _begun(self) -> bool:
-        """Whether the file has its header, which is kept."""
+        """True if the file has its header, which is kept."""
         with self._files.open_input_file(self._path) as source:
             try:
                 found = pa.ipc.open_stream(source).schema

@@ -8,7 +8,7 @@ from d5ray.metrics.judge.differences import BAD, GOOD, Difference
 
 
 class Compared(Protocol):
-    """What is shown of two sides: their runs, in what they are incomparable, or how they differ."""
+    """The shown part of a comparison: the runs of both sides, what is incomparable, how they differ."""
 
     @property
     def first(self) -> tuple[str, ...]: ...

@@ -15,7 +15,7 @@ COLUMNS = ("step", "epoch", "rank", "metric", "value", "unit", "phase", "scope",
 
 @dataclass(frozen=True)
 class Filter:
-    """What rows are looked at; None or empty: all.
+    """A choice of rows; None or empty: all.
 
     text: a part of the scope, the agent, the node or the status
     """
@@ -29,7 +29,7 @@ class Filter:
 
     @property
     def where(self) -> str:
-        """As SQL."""
+        """The filter as SQL."""
         chosen = (
             (self.metric, "metric = $metric"),
             (self.rank is not None, "rank = $rank"),
@@ -41,13 +41,13 @@ class Filter:
         return " AND ".join(["true", *(f"({condition})" for given, condition in chosen if given)])
 
     def given(self, view: RunView) -> dict[str, Any]:
-        """The parameters of it. There are few words and many rows: the words are looked through."""
+        """The parameters of the filter's SQL. Words are few and rows many: the words are looked through."""
         words = [word for name in SEARCHED for word in distinct(view, name)] if self.text else []
         return vars(self) | {"words": sorted({word for word in words if self.text.lower() in word.lower()})}
 
 
 def distinct(view: RunView, column: str) -> list[Any]:
-    """What stands in a column, each once."""
+    """The different values of a column."""
     found = view.ask(f"SELECT DISTINCT {column} AS word FROM samples ORDER BY word")
     return list(found["word"].to_pylist())
 

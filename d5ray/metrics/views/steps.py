@@ -1,4 +1,4 @@
-"""Of what the agents' steps consist: computing, communicating, waiting and the rest"""
+"""Parts of the agents' steps: computing, communicating, waiting and the rest"""
 
 import pyarrow as pa
 
@@ -101,7 +101,7 @@ def parts(
 ) -> pa.Table:
     """x, data, forward, backward, exchange, wait, update, record, other: seconds, the mean over agents.
 
-    A row for each of at most so many stretches; together they are the time of a step. `wait` is the part of
+    A row for each of at most that many stretches; together they are the time of a step. `wait` is the part of
     the exchange in which an agent waited for others; for agents that meet at every step it is what their
     exchange took longer than that of the last one.
     """

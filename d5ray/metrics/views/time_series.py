@@ -1,4 +1,4 @@
-"""How a metric went, thinned to as many points as a picture has: nothing that sticks out is lost"""
+"""Time series of metrics, thinned to as many points as a picture has: nothing that sticks out is lost"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,14 +14,14 @@ POINTS = 400
 
 @dataclass(frozen=True)
 class Extent:
-    """Where a metric's rows lie; None where there are none."""
+    """The extent of a metric's rows; None where there are none."""
 
     low: float | None
     high: float | None
     rows: int
 
     def within(self, low: float | None, high: float | None) -> tuple[float, float]:
-        """The part of it between two bounds, where they are given."""
+        """The part of the extent between two bounds, where they are given."""
         begin, end = self.low or 0.0, self.high or 0.0
         return (begin if low is None else max(low, begin)), (end if high is None else min(high, end))
 
@@ -35,7 +35,7 @@ def metrics(view: RunView) -> pa.Table:
 
 
 def extent(view: RunView, metric: str, over: Over = "step") -> Extent:
-    """From where to where a metric goes."""
+    """The extent of a metric's rows, over steps or time."""
     found = view.one(
         f"SELECT min(x) AS low, max(x) AS high, count(x) AS rows "
         f"FROM (SELECT {X[over]} AS x FROM samples WHERE metric = $metric AND value IS NOT NULL)",
@@ -55,7 +55,7 @@ def course(
     high: float | None = None,
     together: bool = False,
 ) -> pa.Table:
-    """rank, scope, x, first, least, mean, greatest, last, n, bad, in at most so many stretches.
+    """rank, scope, x, first, least, mean, greatest, last, n, bad, in at most that many stretches.
 
     x: where the stretch's last value stands, in steps or in seconds since the run began; first: where
     it begins; last: the value at its end; bad: how many values are no finite numbers, and in none of the
@@ -121,7 +121,7 @@ def throughput(
 
 
 def stretch(low: float, high: float, points: int, over: Over) -> float:
-    """The length of one of so many stretches; of whole steps."""
+    """The length of one of that many stretches; of whole steps."""
     if over == "step":
         return float(max(1, -(-int(high - low + 1) // points)))
     return max((high - low) / points, 1e-9) * (1 + 1e-9)

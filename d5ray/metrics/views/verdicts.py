@@ -59,7 +59,7 @@ def _judged(
 
 
 def _tables(view: RunView, criteria: list[Criterion]) -> dict[str, pa.Table]:
-    """What these criteria read, and no more."""
+    """The tables that these criteria read, and no more."""
     read = [criterion.metric.reads() for criterion in criteria]
     query = "SELECT * FROM samples"
     if all(read):

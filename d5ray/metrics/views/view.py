@@ -59,17 +59,17 @@ class RunView:
 
     @property
     def name(self) -> str:
-        """The run's."""
+        """The run's name."""
         return self.run.name
 
     @property
     def running(self) -> bool:
-        """Whether more is to come."""
+        """True if the run goes on, so that more rows are to come."""
         return self.behind or self.row["status"] == "running"
 
     @property
     def origin(self) -> int:
-        """When the first step or event began, in ns of the wall's clock: seconds count from there."""
+        """The time of the first step or event, in ns of the wall's clock: seconds count from there."""
         if self._origin is None:
             found = self.one(
                 "SELECT least((SELECT min(epoch_ns(t_wall)) FROM samples), "
@@ -125,11 +125,11 @@ class RunView:
         self._made.add(name)
 
     def has(self, name: str) -> bool:
-        """Whether a table was made."""
+        """True if a table of this name was made."""
         return name in self._made
 
     def close(self) -> None:
-        """Give back the memory."""
+        """Give back the view's memory."""
         with self._lock:
             self._connection.close()
 
@@ -197,7 +197,7 @@ class RunView:
             raise StorageError(f"{error}{self._versions()}") from error
 
     def _versions(self) -> str:
-        """What to do about a run of another version; nothing where it is of this one."""
+        """The advice for a run of another version; empty for one of this version."""
         written = self.row.get("d5ray_version")
         try:
             own = version("d5ray")

@@ -1,4 +1,4 @@
-"""How many bytes of host memory this process has allocated, as the C library counts them"""
+"""Allocated host memory of this process in bytes, as the C library counts it"""
 
 import ctypes
 from functools import cache
@@ -15,7 +15,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def allocated_bytes() -> int | None:
-    """All that is allocated and not freed, in all arenas and mapped regions; None without glibc 2.33.
+    """The bytes allocated and not freed, in all arenas and mapped regions; None without glibc 2.33.
 
     NumPy and PyTorch take the memory of their arrays there, TensorFlow where it has no pool of its own. It
     takes some microseconds.

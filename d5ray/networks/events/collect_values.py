@@ -9,7 +9,7 @@ from d5ray.networks.events.event import BACKWARD, GraphEvent, NetworkMoment, Ope
 
 @final
 class CollectValues(GraphEvent):
-    """After a pass: `values` has the tensors by name, in the order in which they were made.
+    """An event that collects tensors: `values` has them by name in the order in which they were made.
 
     `gradients` has, by tensor, the gradient of the loss; where several operators read a tensor it is the sum.
     """

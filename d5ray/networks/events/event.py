@@ -79,7 +79,7 @@ class GraphEvent:
         """An operator is about to run, forward or backward."""
 
     def after_operator(self, moment: OperatorMoment) -> None:
-        """It has run."""
+        """Called when an operator has run."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -36,6 +36,7 @@ class Observer:
         self._network_began = self._operator_began = 0
 
     def before_network(self, training: bool, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Call the hooks for the begin of a pass, and start its clock."""
         if self._before_network:
             moment = NetworkMoment(training, None, self._allocated(), inputs)
             for hook in self._before_network:
@@ -43,6 +44,7 @@ class Observer:
         self._network_began = perf_counter_ns()
 
     def after_network(self, training: bool, outputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Stop the clock of a pass, and call the hooks for its end with the nanoseconds it took."""
         elapsed = perf_counter_ns() - self._network_began
         if self._after_network:
             moment = NetworkMoment(training, elapsed, self._allocated(), outputs)
@@ -50,6 +52,7 @@ class Observer:
                 hook(moment)
 
     def before_operator(self, node: Node, index: int, direction: str, inputs: Values) -> None:
+        """Call the hooks for the begin of an operator, and start its clock, the device idle."""
         self._synchronize()
         if self._before_operator:
             moment = OperatorMoment(node, index, direction, None, self._allocated(), inputs)
@@ -58,6 +61,7 @@ class Observer:
         self._operator_began = perf_counter_ns()
 
     def after_operator(self, node: Node, index: int, direction: str, inputs: Values, outputs: Values) -> None:
+        """Wait for the device, stop the operator's clock, and call the hooks for its end."""
         self._synchronize()
         elapsed = perf_counter_ns() - self._operator_began
         if self._after_operator:

@@ -58,7 +58,7 @@ class OperatorMemory(GraphEvent):
 
     @property
     def peak(self) -> OperatorMemoryUse | None:
-        """Where the last pass held most; None before the first one."""
+        """The operator at which the last pass held most memory; None before the first one."""
         return max(self.rows, key=lambda row: row.held_bytes, default=None)
 
 

@@ -13,11 +13,11 @@ FORWARD_SHARE = 1 / 3  # of a gradient's time: the backward pass takes about twi
 
 
 class Stretch(ABC):
-    """How an executor's computation takes time."""
+    """The delay that an executor's computation gets."""
 
     @abstractmethod
     def begin(self) -> None:
-        """A computation begins."""
+        """Called when a computation begins."""
 
     @abstractmethod
     def pass_time(self, share: float) -> int:
@@ -26,7 +26,7 @@ class Stretch(ABC):
 
 @final
 class PacedExecutor(Executor):
-    """Another executor, computing at another pace: first the inner one computes, then the time passes.
+    """A wrapper that delays another executor: first the inner one computes, then the time passes.
 
     Buckets are announced while the time of the backward pass goes by, at equal intervals, outside the
     framework's own backward pass; so what they start may switch to other tasks.
@@ -95,7 +95,7 @@ class PacedExecutor(Executor):
 
 @final
 class Slowed(Stretch):
-    """In real time: a computation is followed by a pause, so that it takes a multiple of its time."""
+    """A delay in real time: a computation is followed by a pause, so that it takes a multiple of its time."""
 
     def __init__(
         self, factor: Callable[[], float], now: Callable[[], int], sleep: Callable[[float], None]
@@ -120,7 +120,7 @@ class Slowed(Stretch):
 
 @final
 class Virtual(Stretch):
-    """On the clock of a simulation: a computation takes as long as `seconds` says."""
+    """A delay on a simulation's clock: a computation takes as long as `seconds` says."""
 
     def __init__(self, seconds: Callable[[], float], sleep: Callable[[float], None]) -> None:
         self._seconds, self._sleep = seconds, sleep

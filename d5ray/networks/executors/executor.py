@@ -1,4 +1,4 @@
-"""What executes a network: the interface that every framework's adapter fills."""
+"""Executor: the interface that every framework's adapter fills to execute a network"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -102,7 +102,7 @@ class Executor(ABC):
     def evaluate_pieces(
         self, pieces: Iterable[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
     ) -> Evaluation:
-        """The same over samples that come in pieces (inputs, labels), at least one; none is kept."""
+        """Evaluate samples that come in pieces (inputs, labels), at least one; none is kept."""
         found = [(self.evaluate(inputs, labels), len(labels)) for inputs, labels in pieces]
         if len(found) == 1:
             return found[0][0]
@@ -124,7 +124,7 @@ class Executor(ABC):
         return self._buckets.ranges
 
     def _announcer(self, on_ready: OnReady) -> Announcer:
-        """What one backward pass reports its gradients to."""
+        """The object that one backward pass reports its gradients to."""
         if self._buckets is None:
             self.buckets(self.parameters.nbytes or 1)
         assert self._buckets is not None

@@ -1,4 +1,4 @@
-"""Which framework a model belongs to, by its class; the framework is asked by name, when it is needed"""
+"""Frameworks of models, found by their class; a framework is asked by name, when it is needed"""
 
 from importlib import import_module
 from typing import Any

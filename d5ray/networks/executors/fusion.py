@@ -74,7 +74,7 @@ def _is(node: Node | None, type: str) -> bool:
 
 
 def _fits(network: "Network", *names: str) -> bool:
-    """Whether x, W and b are of one floating-point type, and of axes that linear layers have."""
+    """True if x, W and b are of one floating-point type, and of axes that linear layers have."""
     known = [each for each in map(network.descriptors.get, names) if each is not None]
     if len(known) < len(names) or len({each.dtype for each in known}) > 1 or known[0].dtype.kind in "iub":
         return False

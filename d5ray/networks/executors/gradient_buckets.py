@@ -16,7 +16,7 @@ OnReady = Callable[[int, int], None]
 @final
 @dataclass(frozen=True)
 class Buckets:
-    """Which parameter tensors are announced together, in the order of announcement.
+    """Buckets of parameter tensors that are announced together, in the order of announcement.
 
     The ranges follow one another from the end of the flat buffer to its beginning, since a backward pass
     reaches the last layers first (Li et al., PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
@@ -48,7 +48,7 @@ def partition(slots: tuple[Slot, ...], element_bytes: int, bucket_bytes: int) ->
 
 @final
 class Announcer:
-    """One backward pass: calls on_ready(begin, end) once for every bucket, in their order.
+    """The announcements of one backward pass: on_ready(begin, end) once for every bucket, in their order.
 
     A bucket is announced when the gradients of all its tensors have arrived and every bucket before it was
     announced. So the order is the same on every agent, whatever the order in which gradients arrive.
@@ -66,7 +66,7 @@ class Announcer:
         self.nanoseconds = 0
 
     def arrived(self, slot: int) -> None:
-        """The gradient of this slot is complete. Raises if it was announced as complete already."""
+        """Take notice that this slot's gradient is complete. Raises if it was announced already."""
         bucket = self._buckets.of_slot[slot]
         if self._arrived[slot]:
             if bucket < self._announced:

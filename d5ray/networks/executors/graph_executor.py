@@ -138,15 +138,15 @@ class GraphExecutor(ABC):
         self._draw_seed, self._training_passes = seed, 0
 
     def passes(self) -> int:
-        """How many training passes have drawn something since the last `draw_from`."""
+        """The number of training passes that have drawn something since the last `draw_from`."""
         return self._training_passes
 
     def go_on_from(self, passes: int) -> None:
-        """Draw as after so many passes."""
+        """Draw as after that many passes."""
         self._training_passes = passes
 
     def accumulator(self) -> Accumulator:
-        """What adds up the gradients of several training passes, as micro-batches need it."""
+        """A new sum of the gradients of several training passes, as micro-batches need it."""
         return HostAccumulator(self._gradient)
 
     # -- what a framework fills ------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class GraphExecutor(ABC):
 
     @abstractmethod
     def _made_observer(self) -> Observer:
-        """What hands moments to the events."""
+        """The observer that hands moments to the events."""
 
     @abstractmethod
     def _load(self, name: str, value: Array) -> None:
@@ -246,7 +246,7 @@ class GraphExecutor(ABC):
         """Raise `ConfigurationError` for nodes that the framework cannot compute where they stand."""
 
     def _seed_pass(self, seed: int) -> None:  # noqa: B027 - a native model draws as its framework does
-        """What is drawn in the pass that begins depends on this."""
+        """Let the pass that begins draw from this seed."""
 
     def _forget(self) -> None:
         """Build all code anew when it is asked for."""
@@ -276,7 +276,7 @@ class GraphExecutor(ABC):
 
 
 def draws(node: Node) -> bool:
-    """Whether a node draws at random, or may do so, being of the user's own."""
+    """True if a node draws random numbers, or may do so, being of the user's own."""
     return node.type in DRAWING or node.domain not in ("", DOMAIN)
 
 
@@ -323,7 +323,7 @@ def _trained(network: Network, asked_for: tuple[str, ...] | None) -> tuple[str, 
 
 
 def _same(one: Structure, other: Structure) -> bool:
-    """Whether nothing but values of parameters and state has changed: the nodes are the same ones."""
+    """True if nothing but values of parameters and state has changed: the nodes are the same ones."""
     (nodes, inputs, outputs, constants), (nodes_, inputs_, outputs_, constants_) = one, other
     return (
         len(nodes) == len(nodes_)

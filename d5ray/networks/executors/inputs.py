@@ -26,7 +26,7 @@ def as_arrays(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def open_sizes(
     known: Mapping[str, TensorDescriptor], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, int]:
-    """What names of sizes stand for, such as "batch", by the shapes of tensors that use them."""
+    """The sizes behind names such as "batch", by the shapes of tensors that use them."""
     found: dict[str, int] = {}
     for name, shape in shapes.items():
         declared = known[name].shape if name in known else None
@@ -72,7 +72,7 @@ def check_values(network: "Network", given: Mapping[str, Array]) -> None:
 
 
 def check_kinds(network: "Network", given: Mapping[str, Kind]) -> None:
-    """The same for arrays of any framework, by the names of their types and their shapes."""
+    """Check the inputs' names, types and shapes, for arrays of any framework."""
     sizes: dict[str, tuple[int, str]] = {}
     for name, kind in given.items():
         _check_kind(name, kind, network.inputs[name], sizes)

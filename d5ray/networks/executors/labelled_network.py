@@ -25,7 +25,7 @@ class LabelledNetwork:
 def labelled(network: Network, loss: Loss, sample_shape: Shape) -> LabelledNetwork:
     """A copy of a network of one input and one output, with the loss of its scores (batch, ..., classes).
 
-    Labels are whole numbers (batch, ...). Raises `ConfigurationError` for a network of more inputs or
+    Labels are integers (batch, ...). Raises `ConfigurationError` for a network of more inputs or
     outputs, and for one that does not take batches of such samples.
     """
     own = network.copy()
@@ -40,7 +40,7 @@ def labelled(network: Network, loss: Loss, sample_shape: Shape) -> LabelledNetwo
 
 
 def check_one_of_each(network: Network, sample_shape: Shape) -> None:
-    """Raise `ConfigurationError` unless it makes one output of one input, batches of such samples."""
+    """Raise `ConfigurationError` unless the network makes one output of one input, batches of samples."""
     for kind, found in (("input", network.inputs), ("output", network.outputs)):
         if len(found) != 1:
             names = ", ".join(map(repr, found)) or "none"

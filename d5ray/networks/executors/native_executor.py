@@ -18,7 +18,7 @@ GRADIENT = "_grad"
 
 
 class NativeExecutor(ABC):
-    """Nothing is converted: the framework calls the model. Of the events those around the network happen.
+    """An executor of a model as it is: the framework calls it. Of the events those around it happen.
 
     inputs are known by the names that the model gives its own; `inference_and_backprop` takes "labels" too,
     if a loss was given here. A model that gives one tensor has the output "output", several are "output_0",
@@ -140,7 +140,7 @@ class NativeExecutor(ABC):
 
 
 def named_outputs(found: Any, is_tensor: Any) -> dict[str, Any]:
-    """What a model gives, by names. Raises `ConfigurationError` for what is no tensor, or holds none."""
+    """The outputs of a model by names. Raises `ConfigurationError` for what is no tensor, or holds none."""
     if is_tensor(found):
         return {OUTPUT: found}
     if isinstance(found, Mapping) and found and all(is_tensor(value) for value in found.values()):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What is computed in one kind of pass.
+    """The nodes and tensors of one kind of pass.
 
     wanted          the tensors that the pass is for
     nodes           with their places in the network, in its order, without those that nothing wanted needs
@@ -88,7 +88,7 @@ def depending(nodes: Iterable[tuple[int, Node]], sources: Iterable[str]) -> froz
 
 
 def last_uses(nodes: tuple[tuple[int, Node], ...], kept: set[str]) -> tuple[tuple[str, ...], ...]:
-    """For every node the tensors that nothing reads after it, but for those that are kept."""
+    """The tensors of every node that nothing reads after it, but for those that are kept."""
     seen = set(kept)
     found: list[tuple[str, ...]] = []
     for _, node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""Where the parameter tensors of a network lie in its flat buffer"""
+"""Slots: the places of a network's parameter tensors in its flat buffer"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one parameter tensor lies in the flat buffer."""
+    """The place of one parameter tensor in the flat buffer."""
 
     name: str
     offset: int  # in elements
@@ -17,6 +17,7 @@ class Slot:
 
     @property
     def size(self) -> int:
+        """The number of elements of the tensor."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 

@@ -1,4 +1,4 @@
-"""What two runs computed, hash by hash, and where they part: which operation was not repeatable"""
+"""Traces of two runs, hash by hash, and where they part: which operation was not repeatable"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Parting:
 
 
 def first_parting(first: Mapping[int, Trace], second: Mapping[int, Trace]) -> Parting | None:
-    """Where the traces of two runs part first, of the agents that both have; None where they agree."""
+    """The first place where the traces of two runs part, of agents that both have; None if they agree."""
     found = [
         (place, rank, entry)
         for rank in sorted(first.keys() & second.keys())
@@ -58,7 +58,7 @@ def _differing(first: Trace, second: Trace) -> Iterable[tuple[int, Entry]]:
 
 
 def meaning(what: str) -> str:
-    """What it says that this is the first thing that differs.
+    """The meaning of this being the first thing that differs, as a sentence.
 
     >>> meaning("output of 3 (Dropout)")
     '3 (Dropout) makes something else of the same input'

@@ -1,4 +1,4 @@
-"""How much memory this process can still get: of the machine, of its container, of its own limit"""
+"""Memory that this process can still get: of the machine, of its container, of its own limit"""
 
 import gc
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 
 
 def check_room(size: int, what: str) -> None:
-    """Raise `ConfigurationError` where so many bytes are more than this process can get."""
+    """Raise `ConfigurationError` where that many bytes are more than this process can get."""
     room = free()
     if size > room:
         raise ConfigurationError(
@@ -49,7 +49,7 @@ def free(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def _number(file: Path) -> int | None:
-    """What a file of the kernel says; None where there is none, or it says "max"."""
+    """The number in a file of the kernel; None if there is no file, or it says "max"."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):

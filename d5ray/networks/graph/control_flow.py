@@ -167,7 +167,7 @@ class _Deciding:
     def _stack(
         self, node: onnx.NodeProto, rows: Sequence[Sequence[str]], outputs: Sequence[str], axes: Sequence[int]
     ) -> None:
-        """What every round gives, on a new axis."""
+        """Stack the outputs of every round on a new axis."""
         if outputs and not rows:
             raise ConfigurationError(f"the node {node.name} ({node.op_type}) has no rounds: {ADVICE}")
         for place, (name, axis) in enumerate(zip(outputs, axes, strict=True)):

@@ -166,7 +166,7 @@ def renamed_node(graph: Graph, node: Node, new: str) -> Graph:
 
 
 def pruned(graph: Graph, before: Graph) -> Graph:
-    """Without the values that somebody read before, and nobody reads any more."""
+    """The graph without the values that somebody read before, and nobody reads any more."""
     read = {name for node in before.nodes for name in node.inputs}
     read -= {name for node in graph.nodes for name in node.inputs}
     read -= set(graph.outputs)
@@ -200,7 +200,7 @@ def _swapped(graph: Graph, node: Node, new: Node) -> Graph:
 
 
 def _is_variadic(node: Node, slot: int) -> bool:
-    """Whether the inputs from some slot on may be of any number, such as those of a Concat."""
+    """True if the inputs from some slot on may be of any number, such as those of a Concat."""
     if node.domain or not onnx.defs.has(node.type):
         return False
     inputs = onnx.defs.get_schema(node.type, OPSET).inputs

@@ -110,7 +110,7 @@ def _message(data: bytes, what: str) -> onnx.ModelProto:
 
 
 def _size(path: Path, what: str) -> int:
-    """How many bytes a file has; nothing but an ordinary file is opened."""
+    """The bytes of a file; nothing but an ordinary file is opened."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:

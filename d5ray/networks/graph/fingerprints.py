@@ -12,7 +12,7 @@ OUTSIDE = "what comes from outside"
 
 
 def fingerprints(graph: Graph) -> dict[str, str]:
-    """Of every node, by its name: its type and attributes, and the fingerprints of what it reads.
+    """The fingerprint of every node by its name: its type, attributes, and the fingerprints of what it reads.
 
     Inputs of the network count with name, type and shape, constants with their values, parameters and state
     with type and shape.
@@ -22,7 +22,7 @@ def fingerprints(graph: Graph) -> dict[str, str]:
 
 
 def tensor_fingerprints(graph: Graph) -> dict[str, str]:
-    """Of every tensor, by its name."""
+    """The fingerprint of every tensor, by its name."""
     of = {"": "nothing"}
     of |= {name: f"input {name} {each}" for name, each in graph.inputs.items()}
     of |= {name: f"parameter {each.dtype} {each.shape}" for name, each in graph.parameters.items()}
@@ -35,7 +35,7 @@ def tensor_fingerprints(graph: Graph) -> dict[str, str]:
 
 
 def same_attributes(first: Node, second: Node) -> bool:
-    """Whether both nodes have the same attributes, tensors among them by value."""
+    """True if both nodes have the same attributes, tensors among them by value."""
     return bool(_attributes(first) == _attributes(second))
 
 

@@ -42,11 +42,11 @@ class Graph:
         yield from (name for node in self.nodes for name in node.outputs if name)
 
     def producers(self) -> dict[str, Node]:
-        """Which node makes a tensor."""
+        """The node that makes each tensor."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     def readers(self) -> dict[str, list[Node]]:
-        """Which nodes read a tensor."""
+        """The nodes that read each tensor."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
@@ -150,7 +150,7 @@ def _sorted(nodes: Iterable[Node], producers: Mapping[str, Node]) -> Iterator[No
 
 
 def _circle(path: list[Node], other: Node) -> str:
-    """What is wrong where the last node of a path reads from another one of it."""
+    """The message for a path whose last node reads from another one of it."""
     circle = path[[each.name for each in path].index(other.name) :]
     names = [str(each) for each in reversed([*circle, circle[0]])]
     if len(names) > MOST_NAMES:

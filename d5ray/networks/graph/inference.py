@@ -1,4 +1,4 @@
-"""What every tensor of a graph is: ONNX's own inference, node by node, and the rules of other operators."""
+"""Types and shapes of all tensors of a graph: ONNX's own inference, node by node, and the rules of others."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -74,7 +74,7 @@ def infer(graph: Graph, before: Inferred) -> Inferred:
 
 
 def site(node: Node, constants: Values, known: Descriptors) -> Site:
-    """Where a node stands."""
+    """The context of a node: the types, shapes and constants around it."""
     return Site(
         node,
         MappingProxyType(
@@ -86,7 +86,7 @@ def site(node: Node, constants: Values, known: Descriptors) -> Site:
 
 
 def _changed(graph: Graph, before: Inferred, known: Descriptors) -> set[str]:
-    """Of the tensors that come from outside, those that are not what they were."""
+    """The tensors from outside that are not what they were."""
     return {
         name
         for name, descriptor in known.items()
@@ -136,7 +136,7 @@ def _signature(nodes: Iterable[Node], constants: Values, known: Descriptors) -> 
 def _by_onnx(
     node: Node, shape_makers: list[Node], constants: Values, known: Descriptors
 ) -> dict[str, TensorDescriptor]:
-    """What ONNX's own inference tells of the outputs of a node, and what follows from it."""
+    """The descriptors that ONNX's own inference finds for a node's outputs, and what follows from them."""
     if node.type in LIKE_THEIR_INPUT:
         return {node.outputs[0]: known[node.inputs[0]]} if node.inputs[0] in known else {}
     makers, more = simplified([node_to(each) for each in shape_makers], constants, known)
@@ -206,7 +206,7 @@ def _shape_makers(node: Node, known: Descriptors, producers: Mapping[str, Node])
 
 
 def _ordered(found: Mapping[str, Node], producers: Mapping[str, Node]) -> list[Node]:
-    """These nodes, each after those it reads from; there are few of them, and they have no circle."""
+    """The nodes, each after those it reads from; there are few of them, and they have no circle."""
     done: dict[str, Node] = {}
 
     def visit(node: Node) -> None:
@@ -279,7 +279,7 @@ def _by_rule(node: Node, rule: Callable[[Site], Any], at: Site) -> dict[str, Ten
 
 
 def misfit(node: Node, why: str, known: Descriptors) -> str:
-    """What an error about a node says: why it does not fit, and what it reads."""
+    """The text of an error about a node: why it does not fit, and the tensors that it reads."""
     reads = "; ".join(f"{name!r}: {known.get(name, 'of unknown type')}" for name in node.inputs if name)
     return f"the node {node} does not fit what it reads: {why} (it reads {reads or 'nothing'})"
 

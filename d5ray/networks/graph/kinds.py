@@ -1,4 +1,4 @@
-"""What a value of a graph is: a parameter, which is trained, a constant, or a state that steps replace."""
+"""Kinds of values of a graph: a parameter, which is trained, a constant, or a state that steps replace"""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -16,14 +16,14 @@ RUNNING = {3: 1, 4: 2}
 
 
 def is_training(node: Node) -> bool:
-    """Whether the node is a BatchNormalization that keeps statistics."""
+    """True if the node is a BatchNormalization that keeps statistics."""
     return (
         node.type == "BatchNormalization" and not node.domain and bool(node.attributes.get("training_mode"))
     )
 
 
 def state_of(graph: Graph) -> dict[str, str]:
-    """What a training step replaces, and by which tensor."""
+    """The state that a training step replaces, each with the tensor that replaces it."""
     return {
         node.inputs[read]: node.outputs[made]
         for node in graph.nodes

@@ -14,7 +14,7 @@ AXES = "the first axis"  # the name of a constant among the nodes that compute s
 
 
 def counted(node: Node, constants: Values, known: Mapping[str, TensorDescriptor]) -> TensorDescriptor | None:
-    """What a Reshape to (…, -1, …) makes of a tensor with open sizes, where counting elements tells.
+    """The output of a Reshape to (…, -1, …) of a tensor with open sizes, where counting elements tells.
 
     (batch, 16, 5, 5) to (-1, 400) is (batch, 400), and to (0, 16, -1) it is (batch, 16, 25): there are as
     many elements as before. None where that does not tell.
@@ -49,7 +49,7 @@ def counted(node: Node, constants: Values, known: Mapping[str, TensorDescriptor]
 
 
 def part_of(node: Node, known: Mapping[str, TensorDescriptor]) -> TensorDescriptor | None:
-    """What a Split makes of whose sizes ONNX's inference knows nothing, not even how many axes it has."""
+    """The output of a Split of whose sizes ONNX's inference knows nothing, not even the number of axes."""
     given = known.get(node.inputs[0])
     if given is None or given.shape is None:
         return None
@@ -62,7 +62,7 @@ def part_of(node: Node, known: Mapping[str, TensorDescriptor]) -> TensorDescript
 def unscaled(
     node: Node, constants: Values, known: Mapping[str, TensorDescriptor], made: TensorDescriptor
 ) -> TensorDescriptor:
-    """What a Resize makes, with the names of open sizes along the axes that it leaves as they are."""
+    """The output of a Resize, with the names of open sizes along the axes that it leaves as they are."""
     given = known.get(node.inputs[0])
     scales = constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
     if given is None or given.shape is None or made.shape is None or scales is None:

@@ -141,7 +141,7 @@ def _shape(descriptor: TensorDescriptor | None) -> str:
 
 
 def _hint(node: Node, known: Descriptors) -> str:
-    """What is shown where the pointer rests: all there is to know."""
+    """The text shown where the pointer rests: all there is to know of the node."""
     lines = [str(node)]
     lines += [f"reads {name}: {known.get(name, '?')}" for name in node.inputs if name]
     lines += [f"makes {name}: {known.get(name, '?')}" for name in node.outputs if name]

@@ -1,4 +1,4 @@
-"""Where the nodes of a graph stand in its picture: in layers from the top, in as many columns as fit best
+"""Layout of a graph's picture: nodes in layers from the top, in as many columns as fit best
 
 Sugiyama, Tagawa and Toda, Methods for visual understanding of hierarchical system structures, 1981: layers by
 the longest path, order within a layer by the mean place of the neighbours, then places as near to those of
@@ -39,7 +39,7 @@ class Layout:
 
 
 def layout(boxes: Sequence[str], edges: Iterable[tuple[str, str, str]]) -> Layout:
-    """Where boxes stand. boxes: in an order in which each follows those that lead to it.
+    """The positions of boxes. boxes: in an order in which each follows those that lead to it.
 
     edges: (from, to, tensor). A tensor that several boxes read is one line that forks.
     """
@@ -187,7 +187,7 @@ def _columns(
 
 
 def _crossing(rows: Sequence[Sequence[Item]], lines: Iterable[tuple[Item, Item, str]]) -> list[int]:
-    """How many lines end in a row, whose pieces all begin in the row above."""
+    """The number of lines that end in a row, whose pieces all begin in the row above."""
     row = {item: place for place, items in enumerate(rows) for item in items}
     found = [0] * len(rows)
     for _, lower, _ in lines:
@@ -196,7 +196,7 @@ def _crossing(rows: Sequence[Sequence[Item]], lines: Iterable[tuple[Item, Item, 
 
 
 def _cuts(crossing: Sequence[int], count: int) -> list[int]:
-    """Where the columns begin, and the end: near to even ones, where few lines cross."""
+    """The rows at which columns begin, and the end: near to even ones, where few lines cross."""
     cuts = [0]
     for number in range(1, count):
         even = round(len(crossing) * number / count)

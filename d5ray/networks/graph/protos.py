@@ -1,4 +1,4 @@
-"""Between ONNX's messages and d5ray's: nodes, attributes, descriptors."""
+"""Conversion between ONNX's messages and d5ray's: nodes, attributes, descriptors."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,7 +107,7 @@ def value_info(name: str, descriptor: TensorDescriptor | None = None) -> onnx.Va
 
 
 def same_attributes(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether both have the same attributes, arrays compared by type and value."""
+    """True if both messages have the same attributes, arrays compared by type and value."""
     return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
 
 

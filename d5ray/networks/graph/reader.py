@@ -41,7 +41,7 @@ CONVERTED = frozenset({"Constant", "Scatter", "Upsample"})
 @final
 @dataclass(frozen=True)
 class _Values:
-    """What the initializers of a model hold, and what those are that say it."""
+    """The values that the initializers of a model hold, and the kinds that it states for them."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
     marked: dict[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def check_declared(declared: Mapping[str, TensorDescriptor], found: Mapping[str,
 
 
 def _fits(first: TensorDescriptor, second: TensorDescriptor) -> bool:
-    """Whether both can describe one tensor."""
+    """True if both descriptors can describe one tensor."""
     if first.dtype != second.dtype:
         return False
     if first.shape is None or second.shape is None:
@@ -245,7 +245,7 @@ def _those(protos: Iterable[onnx.NodeProto], wanted: Callable[[Node], bool]) -> 
 
 
 def _kind(proto: onnx.NodeProto) -> Node:
-    """What is known of a node by its operator type."""
+    """Everything that is known of a node by its operator type."""
     return Node(proto.op_type, (), (), domain="" if proto.domain == "ai.onnx" else proto.domain)
 
 
@@ -276,7 +276,7 @@ def _inlined(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
 
 
 def _written_out(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
-    """Without control flow, and with ONNX's functions in the place of what only they compute."""
+    """The model without control flow, and with ONNX's functions for operators that only they compute."""
     for _ in range(MOST_DEEP):
         if not _those(model.graph.node, lambda kind: is_defined_by_others(kind) or _decides(kind)):
             break
@@ -287,7 +287,7 @@ def _written_out(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
 
 
 def _decides(kind: Node) -> bool:
-    """Whether it is a branch or a loop, which may be decided before anything runs."""
+    """True if the node is a branch or a loop, which may be decided before anything runs."""
     return not kind.domain and kind.type in CONTROL_FLOW
 
 
@@ -309,7 +309,7 @@ def _with_types_of_values(graph: onnx.GraphProto) -> None:
 
 
 def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
-    """With the bodies of functions that ONNX's standard has for its operators, each a function of its own."""
+    """The model with the functions that ONNX's standard has for its operators, each one of its own."""
     graph = model.graph
     types = {each.name: each.type.SerializeToString() for each in (*graph.input, *graph.value_info)}
     wanted = {each.type for each in _those(graph.node, is_defined_by_others)}

@@ -1,4 +1,4 @@
-"""What ONNX's own definition of an operator type demands of a node: attributes, inputs, outputs, types."""
+"""Schemas: the attributes, inputs, outputs and types that ONNX's definition of an operator demands"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,14 +17,14 @@ Options = onnx.defs.OpSchema.FormalParameterOption
 
 
 def is_supported(node: Node) -> bool:
-    """Whether d5ray can compute a node of this type."""
+    """True if d5ray can compute a node of this type."""
     if rules.registered(node.domain, node.type) is not None:
         return True
     return node.domain == "" and node.type in TYPES and onnx.defs.has(node.type)
 
 
 def is_defined_by_others(node: Node) -> bool:
-    """Whether ONNX's standard has a function for this type, of other operators, and d5ray has none."""
+    """True if ONNX's standard has a function for this type, of other operators, and d5ray has none."""
     if is_supported(node) or not onnx.defs.has(node.type, node.domain):
         return False
     schema = schema_of(node.type, node.domain)
@@ -96,7 +96,7 @@ def check_node(node: Node, known: Mapping[str, TensorDescriptor]) -> None:
 
 
 def mean_the_same(node: Node, opset: int, known: Mapping[str, TensorDescriptor]) -> bool:
-    """Whether an older operator set defines the node's type as the newest does, for this node.
+    """True if an older operator set defines the node's type as the newest does, for this node.
 
     Most of the newer definitions only allow more types, or have one more attribute.
     """

@@ -33,7 +33,7 @@ def dtype_from(kind: int, what: str) -> "np.dtype[Any]":
 
 
 def size_of(tensor: onnx.TensorProto, what: str) -> int:
-    """How many bytes the type and the shape of a tensor take in a file."""
+    """The bytes that the type and the shape of a tensor take in a file."""
     if tensor.HasField("segment"):
         raise ConfigurationError(f"{what} is a segment of a larger tensor, which d5ray does not read")
     for axis, size in enumerate(tensor.dims):
@@ -48,7 +48,7 @@ def size_of(tensor: onnx.TensorProto, what: str) -> int:
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether the value stands in a data file."""
+    """True if the value stands in a data file."""
     return tensor.data_location == KINDS.EXTERNAL or bool(tensor.external_data)
 
 
@@ -75,14 +75,14 @@ def value_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> Array:
 
 
 def read_only(value: Array) -> Array:
-    """The same array, that nobody can write to by this name."""
+    """A view of the array that nobody can write to."""
     view = value.view()
     view.flags.writeable = False
     return view
 
 
 def is_floating(dtype: "np.dtype[Any]") -> bool:
-    """Whether these are floating-point numbers that have gradients: of 16 bits or more, bfloat16 among them.
+    """True if these are floating-point numbers that have gradients: of 16 bits or more, bfloat16 among them.
 
     >>> is_floating(np.dtype("float64")), is_floating(np.dtype("int8"))
     (True, False)

@@ -10,8 +10,8 @@ from d5ray.networks.layers.layer_shapes import Shape, check_image, check_whole, 
 class Conv:
     """A 2-d convolution over (channels, height, width), followed by nothing.
 
-    groups: so many parts of the input's channels, each of which makes as many parts of the output's by
-    itself; with as many groups as channels the convolution is depthwise.
+    groups: the number of parts of the input's channels, each of which makes a part of the output's by itself;
+    with as many groups as channels the convolution is depthwise.
     """
 
     channels: int
@@ -25,6 +25,7 @@ class Conv:
         check_whole(self, channels=1, kernel=1, padding=0, stride=1, groups=1)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(channels, height, width). Raises ConfigurationError where `groups` divides not all channels."""
         check_image(self, shape)
         if shape[0] % self.groups or self.channels % self.groups:
             raise ConfigurationError(
@@ -52,6 +53,7 @@ class ConvTranspose:
         check_whole(self, channels=1, kernel=1, padding=0, stride=1)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(channels, height, width) of the output, each side (n − 1) stride − 2 padding + kernel."""
         check_image(self, shape)
         height, width = ((size - 1) * self.stride - 2 * self.padding + self.kernel for size in shape[1:])
         return positive(self, shape, (self.channels, height, width))
@@ -69,6 +71,7 @@ class BatchNorm:
     momentum: float = 0.1
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape, (channels, height, width)."""
         check_image(self, shape)
         return shape
 
@@ -77,8 +80,8 @@ class BatchNorm:
 class MaxPool:
     """The largest of every `size` × `size` square, one every `stride` pixels, by default side by side.
 
-    padding: so many pixels around the image belong to the squares and are never the largest; at most half of
-    the size.
+    padding: the pixels around the image that belong to the squares and are never the largest; at most half
+    of the size.
     """
 
     size: int
@@ -96,6 +99,7 @@ class MaxPool:
             )
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(channels, height, width) with a pixel for each position of the square."""
         check_image(self, shape)
         stride = self.size if self.stride is None else self.stride
         height, width = ((size + 2 * self.padding - self.size) // stride + 1 for size in shape[1:])
@@ -107,6 +111,7 @@ class GlobalAveragePool:
     """The mean of every channel, as (channels, 1, 1)."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(channels, 1, 1)."""
         check_image(self, shape)
         return (shape[0], 1, 1)
 
@@ -116,6 +121,7 @@ class ChannelsLast:
     """(channels, height, width) as (height, width, channels): the scores of every pixel as the last axis."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(height, width, channels)."""
         check_image(self, shape)
         return (*shape[1:], shape[0])
 
@@ -125,6 +131,7 @@ class Rows:
     """An image as the sequence of its rows, (height, channels × width); a sequence stays what it is."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(height, channels × width) of an image; the input's shape where it is a sequence."""
         if len(shape) == 2:
             return shape
         check_image(self, shape)

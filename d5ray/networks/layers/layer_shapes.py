@@ -8,7 +8,7 @@ Shape = tuple[int, ...]  # of one sample, without the batch
 
 
 def check_whole(layer: Any, **least: int) -> None:
-    """Raise `ConfigurationError` unless these fields of a layer are whole numbers of at least so much."""
+    """Raise `ConfigurationError` unless these fields of a layer are integers of at least so much."""
     for name, low in least.items():
         value = getattr(layer, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:

@@ -25,6 +25,7 @@ class Relu:
     """max(0, x)."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape."""
         return shape
 
 
@@ -33,14 +34,15 @@ class Gelu:
     """x Φ(x), Φ the normal distribution function (Hendrycks and Gimpel, arXiv:1606.08415)."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape."""
         return shape
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """In training every number is 0 with this probability, else divided by 1 − share (arXiv:1207.0580).
+    """Sets numbers to 0 with this probability in training, else divides by 1 − share (arXiv:1207.0580).
 
-    Which ones is drawn anew at every step, by every agent for itself (`Executor.draw_from`).
+    The numbers are drawn anew at every step, by every agent for itself (`Executor.draw_from`).
     """
 
     share: float
@@ -49,6 +51,7 @@ class Dropout:
         check_share("share", self.share)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape."""
         return shape
 
 
@@ -57,6 +60,7 @@ class Flatten:
     """Every sample as one vector."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """One axis with the product of the input's sizes, (size,)."""
         size = 1
         for extent in shape:
             size *= extent
@@ -70,6 +74,7 @@ class Linear:
     features: int
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape with `features` as its last size."""
         return (*shape[:-1], self.features)
 
 
@@ -81,6 +86,7 @@ class Residual:
     shortcut: tuple["Layer", ...] = ()
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The shape that both chains make of a sample. Raises ConfigurationError where they differ."""
         after, beside = chain_shape(self.body, shape), chain_shape(self.shortcut, shape)
         if after != beside:
             raise ConfigurationError(
@@ -97,6 +103,7 @@ class Beside:
     body: tuple["Layer", ...]
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape with the body's channels added. Raises ConfigurationError where sides differ."""
         after = chain_shape(self.body, shape)
         if after[1:] != shape[1:]:
             raise ConfigurationError(

@@ -8,7 +8,7 @@ from d5ray.networks.layers.layer_shapes import Shape, check_sequence, check_whol
 
 @dataclass(frozen=True)
 class Embedding:
-    """A vector of its own for each of so many tokens, which are int64 numbers from 0: (length, width).
+    """A learned vector for each token, (length,) int64 from 0, as (length, width).
 
     The vectors begin as normal numbers with a standard deviation of 0.02 (Radford et al., 2019).
     """
@@ -20,6 +20,7 @@ class Embedding:
         check_whole(self, tokens=1, width=1)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(length, width) for samples of tokens (length,)."""
         if len(shape) != 1:
             raise ConfigurationError(
                 f"{self} needs samples of shape (length,), found {shape}: give it sequences of tokens, such "
@@ -32,7 +33,7 @@ class Embedding:
 class Positions:
     """x + p, with a learned vector p for every position of the sequence; begins as an `Embedding` does.
 
-    longest: so many positions there are; by default as many as the samples that it is built for have.
+    longest: the number of positions; by default as many as the samples that it is built for have.
     """
 
     longest: int | None = None
@@ -42,6 +43,7 @@ class Positions:
             check_whole(self, longest=1)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape. Raises ConfigurationError where a sequence is longer than `longest`."""
         check_sequence(self, shape)
         if self.longest is not None and shape[0] > self.longest:
             raise ConfigurationError(
@@ -58,6 +60,7 @@ class LayerNorm:
     epsilon: float = 1e-5
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape. Raises ConfigurationError where a sample has no axis."""
         if not shape:
             raise ConfigurationError(f"{self} needs samples that are vectors, or made of them: found numbers")
         return shape
@@ -65,7 +68,7 @@ class LayerNorm:
 
 @dataclass(frozen=True)
 class CausalSelfAttention:
-    """W softmax(q kᵀ / √d, over the positions up to one's own) v, in so many heads side by side.
+    """W softmax(q kᵀ / √d, over the positions up to one's own) v, in `heads` heads side by side.
 
     q, k and v are linear in x (length, width), as many of each as x has; a head has d = width / heads of
     them (Vaswani et al., arXiv:1706.03762, with the mask of its decoder).
@@ -77,6 +80,7 @@ class CausalSelfAttention:
         check_whole(self, heads=1)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """The input's shape. Raises ConfigurationError where `heads` does not divide the width."""
         check_sequence(self, shape)
         if shape[1] % self.heads:
             raise ConfigurationError(
@@ -88,7 +92,7 @@ class CausalSelfAttention:
 
 @dataclass(frozen=True)
 class Lstm:
-    """What one layer of long short-term memory says at every position, (length, features).
+    """The outputs of one layer of long short-term memory at every position, (length, features).
 
     i, f, g, o = W x_t + b + U h_{t−1} + c, through σ, σ, tanh, σ;  c_t = f c_{t−1} + i g;  h_t = o tanh c_t,
     from h = c = 0 (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000). b and c are
@@ -101,6 +105,7 @@ class Lstm:
         check_whole(self, features=1)
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(length, features) for samples (length, width)."""
         check_sequence(self, shape)
         return (shape[0], self.features)
 
@@ -110,5 +115,6 @@ class Last:
     """The vector at the last position of a sequence, (width,)."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """(width,) for samples (length, width)."""
         check_sequence(self, shape)
         return shape[1:]

@@ -10,11 +10,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Accumulator(ABC):
-    """Of one executor; a pass of it is added before the next one begins."""
+    """A sum of the gradients of one executor's passes; each is added before the next one begins."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Forget what was added."""
+        """Forget the gradients that were added."""
 
     @abstractmethod
     def add(self, parameters: Sequence[str], weight: float) -> None:
@@ -27,7 +27,7 @@ class Accumulator(ABC):
 
 @final
 class HostAccumulator(Accumulator):
-    """In NumPy arrays. gradient_of: gives a copy of a parameter's gradient."""
+    """An accumulator in NumPy arrays. gradient_of: gives a copy of a parameter's gradient."""
 
     def __init__(self, gradient_of: Callable[[str], Array]) -> None:
         self._gradient_of = gradient_of

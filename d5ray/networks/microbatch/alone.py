@@ -46,7 +46,7 @@ def alone(network: Network, node: Node, size: int) -> Network:
 
 
 def bytes_of_tensors(network: Network) -> int:
-    """Of outputs, and of the gradients of all that is trained and made, of a layer alone."""
+    """The bytes of a layer's outputs, and of the gradients of all that is trained and made, alone."""
     node = network.nodes[0]
     made = sum(network.descriptors[name].bytes for name in node.outputs if name)
     return 2 * made + sum(value.nbytes for value in network.parameters.values())
@@ -70,7 +70,7 @@ def _add_sum(own: Network, network: Network, node: Node) -> None:
 def _sizes(
     node: Node, name: str, known: TensorDescriptor | None, axis: int | None, size: int
 ) -> tuple[int, ...]:
-    """The shape of a tensor for so many samples."""
+    """The shape of a tensor for that many samples."""
     shape: list[Dimension] = [] if known is None or known.shape is None else list(known.shape)
     if axis is not None and axis < len(shape):
         shape[axis] = size

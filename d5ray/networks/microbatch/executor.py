@@ -92,7 +92,7 @@ class MicroBatched(GraphExecutor):
         return run
 
     def _kinds(self, made: Plan, loss: str | None) -> Mapping[str, Kind]:
-        """What the tensors hold. Raises `ConfigurationError` for nodes that mix samples, all of them."""
+        """The kinds of the tensors. Raises `ConfigurationError` for nodes that mix samples, all of them."""
         found = whereabouts(self.network, [node for _, node in made.nodes], training=loss is not None)
         if found.mixing:
             (first, why), *more = found.mixing.items()
@@ -158,7 +158,7 @@ class MicroBatched(GraphExecutor):
 
 
 def _batch_of(inputs: Arrays, sampled: set[str]) -> int:
-    """How many samples there are, in all inputs that have some."""
+    """The number of samples in all inputs that have some."""
     found = {name: len(inputs[name]) for name in inputs if name in sampled}
     (first, batch), *others = found.items()
     for name, size in others:
@@ -170,7 +170,7 @@ def _batch_of(inputs: Arrays, sampled: set[str]) -> int:
 
 
 def _joined(values: Sequence[Array], kind: Kind, shares: Sequence[float]) -> Array:
-    """What the whole batch would give."""
+    """The value that the whole batch would give."""
     if len(values) == 1 or kind is SHARED:
         return values[0]
     if isinstance(kind, Samples):

@@ -86,7 +86,7 @@ def _front(layer: LayerKernels, fronts: list[_Front | None], samples: int) -> _F
 
 
 def _best(candidates: list[_Front]) -> _Front:
-    """Those that no other beats, of equal ones the first."""
+    """The candidates that no other beats, of equal ones the first."""
     columns: list[npt.NDArray[Any]] = [
         np.concatenate([getattr(each, name) for each in candidates])
         for name in ("seconds", "workspace", "first", "kernel", "rest")

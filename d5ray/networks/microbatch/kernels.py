@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 @final
 @dataclass(frozen=True)
 class Kernel:
-    """What computing a layer takes, on a micro-batch of some size: seconds, and bytes beside its tensors."""
+    """The cost of one way to compute a layer on a micro-batch: seconds, and bytes beside its tensors."""
 
     seconds: float
     workspace_bytes: int
@@ -40,7 +40,7 @@ class LayerKernels:
                 )
 
     def of_sizes(self, sizes: Iterable[int]) -> "LayerKernels":
-        """The same layer, without kernels for any other size."""
+        """The layer without kernels for any other size."""
         wanted = set(sizes)
         return LayerKernels(self.layer, {size: each for size, each in self.kernels.items() if size in wanted})
 
@@ -67,13 +67,15 @@ class Division:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many samples each part has."""
+        """The number of samples in each part."""
         return tuple(part.size for part in self.parts)
 
     @property
     def seconds(self) -> float:
+        """The sum of the times of all micro-batches."""
         return sum(part.kernel.seconds for part in self.parts)
 
     @property
     def workspace_bytes(self) -> int:
+        """The largest workspace of any micro-batch."""
         return max(part.kernel.workspace_bytes for part in self.parts)

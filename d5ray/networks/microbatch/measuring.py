@@ -1,4 +1,4 @@
-"""What steps and layers take here at each size of micro-batches: seconds, and memory at its peak"""
+"""Measured costs of steps and layers for each size of micro-batches: seconds, and memory at its peak"""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ def step_costs(
     seconds: float = 1.0,
     threads: int | None = None,
 ) -> dict[int, StepCost]:
-    """What a training pass over these inputs takes in micro-batches of each size, in fresh processes.
+    """The cost of a training pass over these inputs in micro-batches of each size, in fresh processes.
 
     A size of the whole batch or more is the plain executor. factory: makes it, such as
     `d5ray.frameworks.torch.from_onnx`. peak: of the memory that counts. seconds: about so long each is timed.
@@ -137,7 +137,7 @@ def _sizes(sizes: object) -> list[int]:
 @final
 @dataclass(frozen=True)
 class _Steps:
-    """In the fresh process."""
+    """Steps as the fresh process measures them."""
 
     factory: Factory
     network: Network
@@ -162,7 +162,7 @@ class _Steps:
 @final
 @dataclass(frozen=True)
 class _Layer:
-    """In the fresh process: networks by size."""
+    """A layer as the fresh process measures it: networks by size."""
 
     factory: Factory
     networks: Mapping[int, Network]
@@ -185,7 +185,7 @@ class _Layer:
 
 
 def timed(run: Callable[[], object], seconds: float) -> float:
-    """The median of what a call takes, over about so many seconds, after a first one that does not count."""
+    """The median time of a call, over about this many seconds, after a first one that does not count."""
     run()
     found: list[float] = []
     begin = perf_counter()

@@ -13,11 +13,11 @@ KILOBYTE = 1024  # as the kernel means it
 
 
 class PeakMemory(ABC):
-    """Of this process."""
+    """The peak of this process's memory between `begin` and a later look."""
 
     @abstractmethod
     def begin(self) -> None:
-        """From here on."""
+        """Measure the peak from here on."""
 
     @abstractmethod
     def bytes(self) -> int:
@@ -26,7 +26,7 @@ class PeakMemory(ABC):
 
 @final
 class HostPeak(PeakMemory):
-    """Of the memory in which the process lives (resident set), as Linux counts it, page by page."""
+    """The peak of the process's resident set, as Linux counts it page by page."""
 
     def __init__(self) -> None:
         self._base = 0

@@ -23,14 +23,14 @@ def by_sample(site: Site, kinds: Kinds) -> Kind:
 
 
 def max_pool(site: Site, kinds: Kinds) -> Kind:
-    """As other pooling; indices of the largest are those in the whole tensor."""
+    """MaxPool keeps samples as other pooling does; indices of the largest are those in the whole tensor."""
     if site.has_output(1):
         raise MixesSamples("its indices are counted from the first sample on", (Samples(0), UNKNOWN))
     return by_sample(site, kinds)
 
 
 def batch_normalization(site: Site, kinds: Kinds) -> Kinds:
-    """With running statistics: value by value."""
+    """BatchNormalization with running statistics works value by value."""
     if site.attribute("training_mode", 0) and not site.evaluating:
         raise MixesSamples(
             "in training it normalizes with the mean and variance of the whole batch: freeze its statistics "
@@ -87,7 +87,7 @@ def gemm(site: Site, kinds: Kinds) -> Kind:
 
 
 def einsum(site: Site, kinds: Kinds) -> Kind:
-    """One letter stands for the samples wherever they are."""
+    """Einsum: one letter stands for the samples wherever they are."""
     equation = str(site.required("equation")).replace(" ", "")
     if "." in equation:
         raise MixesSamples(f"its equation {equation!r} does not name all axes")
@@ -145,7 +145,7 @@ def collective(site: Site, kinds: Kinds) -> Kind:
 
 
 def _broadcasts(site: Site, slot: int) -> bool:
-    """Whether every sample sees the same of a shared input."""
+    """True if every sample sees the same of a shared input."""
     shape = shape_of(site, slot)
     if site.node.type == "RotaryEmbedding":
         return slot > 0 and (len(shape) < 3 if slot < 3 else shape[0] == 1)

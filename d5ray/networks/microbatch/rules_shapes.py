@@ -25,6 +25,7 @@ FAR = 2**31 - 1  # the end of a slice, from there on the end of the axis
 
 
 def flatten(site: Site, kinds: Kinds) -> Kind:
+    """Flatten keeps the samples in axis 0. Raises MixesSamples where it joins them with other axes."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     at = int(site.attribute("axis", 1))
     if axis != 0 or (at + rank if at < 0 else at) != 1:
@@ -53,12 +54,14 @@ def reshape(site: Site, kinds: Kinds) -> Kind:
 
 
 def transpose(site: Site, kinds: Kinds) -> Kind:
+    """Transpose moves the axis of the samples to its new position."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     order = tuple(site.attribute("perm", tuple(reversed(range(rank)))))
     return Samples(order.index(axis))
 
 
 def squeeze(site: Site, kinds: Kinds) -> Kind:
+    """Squeeze moves the axis of the samples forward. Raises MixesSamples where it may take it out."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     axes = constant(site, 1, "axes")
     if not axes:
@@ -68,6 +71,7 @@ def squeeze(site: Site, kinds: Kinds) -> Kind:
 
 
 def unsqueeze(site: Site, kinds: Kinds) -> Kind:
+    """Unsqueeze moves the axis of the samples back by the axes put in before it."""
     axis = the_axis(site, kinds)
     axes = constant(site, 1, "axes") or ()
     rank = rank_of(site, 0) + len(axes)
@@ -76,6 +80,7 @@ def unsqueeze(site: Site, kinds: Kinds) -> Kind:
 
 
 def concat(site: Site, kinds: Kinds) -> Kind:
+    """Concat keeps the axis of the samples. Raises MixesSamples where it joins along it, or axes differ."""
     held = set(kinds)
     if len(held) != 1:
         raise MixesSamples("it puts together what holds samples and what does not, or along other axes")
@@ -86,12 +91,14 @@ def concat(site: Site, kinds: Kinds) -> Kind:
 
 
 def split(site: Site, kinds: Kinds) -> Kind:
+    """Split keeps the axis of the samples. Raises MixesSamples where it splits along it."""
     axis = the_axis(site, kinds)
     check_apart(axis, [int(site.attribute("axis", 0))], rank_of(site, 0), "splits along")
     return Samples(axis)
 
 
 def slices(site: Site, kinds: Kinds) -> Kind:
+    """Slice keeps the axis of the samples. Raises MixesSamples where it takes a piece of it."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     starts, ends = constant(site, 1, "starts") or (), constant(site, 2, "ends") or ()
     axes = constant(site, 3, "axes") or tuple(range(len(starts)))
@@ -103,7 +110,7 @@ def slices(site: Site, kinds: Kinds) -> Kind:
 
 
 def gather(site: Site, kinds: Kinds) -> Kind:
-    """Along an axis of samples' data, or rows of a shared table by samples' numbers."""
+    """Gather along an axis of samples' data, or rows of a shared table by samples' numbers."""
     at = int(site.attribute("axis", 0)) % rank_of(site, 0)
     match kinds:
         case (Samples(axis), where) if where is SHARED:
@@ -125,11 +132,13 @@ def elements(site: Site, kinds: Kinds) -> Kind:
 
 
 def one_hot(site: Site, kinds: Kinds) -> Kind:
+    """OneHot moves the axis of the samples back where the classes' axis stands before it."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0) + 1
     return Samples(axis if axis < int(site.attribute("axis", -1)) % rank else axis + 1)
 
 
 def pad(site: Site, kinds: Kinds) -> Kind:
+    """Pad keeps the axis of the samples. Raises MixesSamples where it adds to it."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     widths = constant(site, 1, "widths") or ()
     axes = constant(site, 3, "axes") or tuple(range(rank))
@@ -140,6 +149,10 @@ def pad(site: Site, kinds: Kinds) -> Kind:
 
 
 def expand(site: Site, kinds: Kinds) -> Kind:
+    """Expand moves the axis of the samples to its place in the new shape.
+
+    Raises MixesSamples where the new shape fixes the number of samples, or is not known.
+    """
     first = kinds[0]
     if not isinstance(first, Samples) or kinds[1] not in (SHARED, SIZES):
         raise MixesSamples("its new shape depends on the values of samples")
@@ -157,6 +170,7 @@ def expand(site: Site, kinds: Kinds) -> Kind:
 
 
 def tile(site: Site, kinds: Kinds) -> Kind:
+    """Tile keeps the axis of the samples. Raises MixesSamples where it repeats along it."""
     axis = the_axis(site, kinds)
     repeats = constant(site, 1, "repeats") or ()
     if repeats[axis] != 1:
@@ -165,16 +179,19 @@ def tile(site: Site, kinds: Kinds) -> Kind:
 
 
 def triangle(site: Site, kinds: Kinds) -> Kind:
+    """Trilu keeps the axis of the samples. Raises MixesSamples where that is one of the last two."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     check_apart(axis, (rank - 2, rank - 1), rank, "cuts a triangle over")
     return Samples(axis)
 
 
 def cast_like(site: Site, kinds: Kinds) -> Kind:
+    """CastLike keeps what its first input holds."""
     return kinds[0]
 
 
 def resize(site: Site, kinds: Kinds) -> Kind:
+    """Resize keeps the axis of the samples. Raises MixesSamples where it changes or fixes its size."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     axes = tuple(each % rank for each in site.attribute("axes", tuple(range(rank))))
     check_shared(site, kinds, range(1, len(kinds)))
@@ -188,7 +205,7 @@ def resize(site: Site, kinds: Kinds) -> Kind:
 
 
 def _keeps(old: Sequence[Dimension], wanted: Sequence[int], axis: int, zero_is_zero: bool) -> bool:
-    """Whether a new shape has the axis at its place with its size, whatever this is."""
+    """True if a new shape has the axis at its place with its size, whatever this is."""
     if zero_is_zero and 0 in wanted:
         return False
     known = [old[place] if size == 0 and place < len(old) else size for place, size in enumerate(wanted)]

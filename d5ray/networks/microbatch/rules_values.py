@@ -42,7 +42,7 @@ def pointwise(site: Site, kinds: Kinds) -> Kind:
 
 
 def after_reduction(site: Site, kinds: Kinds) -> Kind:
-    """What is computed of means or sums over samples: it must be linear in them."""
+    """The kind of a result of means or sums over samples: the operator must be linear in them."""
     reduced = {kind for kind in kinds if kind in (AVERAGE, SUM)}
     others = {kind for kind in kinds if kind not in (AVERAGE, SUM)}
     (kind, *more) = reduced
@@ -83,19 +83,21 @@ def last_axes(site: Site, kinds: Kinds) -> Kind:
 
 
 def mean_variance(site: Site, kinds: Kinds) -> Kind:
+    """MeanVarianceNormalization keeps the axis of the samples. Raises MixesSamples where it is normalized."""
     axis = the_axis(site, kinds)
     check_apart(axis, site.attribute("axes", (0, 2, 3)), rank_of(site, 0), "normalizes over")
     return Samples(axis)
 
 
 def cumulative(site: Site, kinds: Kinds) -> Kind:
+    """CumSum keeps the axis of the samples. Raises MixesSamples where it adds up along it."""
     axis = the_axis(site, kinds)
     check_apart(axis, constant(site, 1, "axis") or (0,), rank_of(site, 0), "adds up along")
     return Samples(axis)
 
 
 def reduced(site: Site, kinds: Kinds) -> Kind:
-    """Over some axes, or over all: means and sums over samples are those of the parts, put together."""
+    """Means and sums over some axes, or all; over samples they are those of the parts, put together."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     axes = constant(site, 1, "axes")
     if not axes and site.attribute("noop_with_empty_axes", 0):
@@ -111,7 +113,7 @@ def reduced(site: Site, kinds: Kinds) -> Kind:
 
 
 def extreme(site: Site, kinds: Kinds) -> Kind:
-    """ArgMax and ArgMin."""
+    """ArgMax and ArgMin keep the axis of the samples. Raises MixesSamples where they search along it."""
     axis, rank = the_axis(site, kinds), rank_of(site, 0)
     over = int(site.attribute("axis", 0)) % rank
     check_apart(axis, [over], rank, "looks along")

@@ -1,4 +1,4 @@
-"""Where the samples are in a network's tensors, and which operators mix them"""
+"""Whereabouts of the samples in a network's tensors, and which operators mix them"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -73,14 +73,14 @@ RULES: Mapping[str, Rule] = {
 @final
 @dataclass(frozen=True)
 class Whereabouts:
-    """kinds: what each tensor holds, by name. mixing: by node's name why it mixes samples."""
+    """The kind of each tensor, by name; and, by the name of a node, why it mixes samples."""
 
     kinds: Mapping[str, Kind]
     mixing: Mapping[str, str]
 
 
 def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> Whereabouts:
-    """Where the samples are in every tensor that these nodes of a network read or make, in their order."""
+    """The axis of the samples in every tensor that these nodes of a network read or make, in their order."""
     open_sizes = {shape[0] for each in network.inputs.values() if (shape := each.shape) and _open(shape[0])}
     kinds: dict[str, Kind] = {name: Samples(0) for name in sample_inputs(network)}
     mixing: dict[str, str] = {}
@@ -108,7 +108,7 @@ def sample_inputs(network: Network) -> tuple[str, ...]:
 
 
 def _held_by(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kinds:
-    """What a node makes. Raises `MixesSamples`."""
+    """The kinds of a node's outputs. Raises `MixesSamples`."""
     node = site.node
     if UNKNOWN in held:
         name = node.inputs[held.index(UNKNOWN)]
@@ -127,7 +127,7 @@ def _held_by(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kind
 
 
 def _without_samples(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind:
-    """Of sizes come sizes, or a row for each sample, all of which are alike."""
+    """The kinds of sizes: of sizes come sizes, or a row for each sample, all of which are alike."""
     if SIZES not in held:
         return SHARED
     made = site.outputs[0] if site.outputs else None

@@ -1,4 +1,4 @@
-"""What a tensor holds when a batch is computed in parts: samples along an axis, or a whole of some kind"""
+"""Kinds of tensors when a batch is computed in parts: samples along an axis, or a whole of some kind"""
 
 import enum
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from d5ray.operators.tensors.tensor_descriptor import Dimension
 @final
 @dataclass(frozen=True)
 class Samples:
-    """One slice for every sample, along this axis; a part of the batch makes its own slices alone."""
+    """A tensor with a slice for every sample along this axis; a part of the batch makes its own alone."""
 
     axis: int
 
 
 @final
 class Whole(enum.Enum):
-    """What has no axis of samples."""
+    """A tensor without an axis of samples."""
 
     SHARED = "the same for every part"
     SIZES = "computed from the number of samples"
@@ -61,7 +61,7 @@ def shape_of(site: Site, slot: int) -> tuple[Dimension, ...]:
 
 
 def rank_of(site: Site, slot: int) -> int:
-    """How many axes an input has."""
+    """The number of axes of an input."""
     return len(shape_of(site, slot))
 
 
@@ -72,7 +72,7 @@ def output_shape(site: Site) -> tuple[Dimension, ...] | None:
 
 
 def constant(site: Site, slot: int, what: str) -> tuple[int, ...] | None:
-    """The whole numbers of an input that never changes; None where it is left out."""
+    """The integers of an input that never changes; None where it is left out."""
     if not site.has_input(slot):
         return None
     if slot not in site.constants:

@@ -12,7 +12,7 @@ class MicroBatchSizes(ABC):
 
     @final
     def of(self, batch_size: int) -> tuple[int, ...]:
-        """The sizes for a mini-batch of so many samples, ascending."""
+        """The sizes for a mini-batch of that many samples, ascending."""
         check_count("batch_size", batch_size, 1)
         return self._of(batch_size)
 

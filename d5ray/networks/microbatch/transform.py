@@ -69,7 +69,7 @@ def _batch(network: Network, sizes: Mapping[str, Sequence[int]]) -> int:
 
 
 def _fix_batch(network: Network, batch: int) -> None:
-    """Let the network take batches of so many samples alone."""
+    """Let the network take batches of that many samples alone."""
     own = sample_inputs(network)
     for name, known in network.inputs.items():
         if name in own and known.shape is not None:

@@ -33,7 +33,7 @@ class WorkspaceDivision:
         check_count("limit_bytes", self.limit_bytes, 0)
 
     def choose(self, layers: Sequence[LayerKernels], batch_size: int) -> dict[str, Division]:
-        """By layer the divisions of a mini-batch that together take the least time.
+        """The divisions of a mini-batch, by layer, that together take the least time.
 
         Raises `ConfigurationError` where the layers need more than the limit even when each takes the least,
         and for two layers of one name.

@@ -1,4 +1,4 @@
-"""How one operator is divided over the parts of a split: by columns, rows, channels, heads, or samples"""
+"""Divisions of one operator over the parts of a split: by columns, rows, channels, heads, or samples"""
 
 from dataclasses import dataclass
 from typing import final
@@ -9,11 +9,11 @@ from d5ray.checks import check_count
 @final
 @dataclass(frozen=True)
 class ByColumns:
-    """By what it makes: the columns of a MatMul's or Gemm's weights, those of a Gather's table.
+    """A division by outputs: the columns of a MatMul's or Gemm's weights, those of a Gather's table.
 
-    Every part reads the whole input and makes its columns. blocks: the columns are so many groups side by
-    side, such as queries, keys and values, and a part takes its share of each; by default as many as a Split
-    behind the operator makes of them, else one.
+    Every part reads the whole input and makes its columns. blocks: the number of groups of columns side by
+    side, such as queries, keys and values, of each of which a part takes its share; by default as many as a
+    Split behind the operator makes of them, else one.
     """
 
     blocks: int | None = None
@@ -26,7 +26,7 @@ class ByColumns:
 @final
 @dataclass(frozen=True)
 class ByRows:
-    """By what it sums over: the rows of a MatMul's or Gemm's weights, or those of a Gather's table.
+    """A division by the sum's terms: the rows of a MatMul's or Gemm's weights, or those of a Gather's table.
 
     Every part reads its columns of the input, or all the indices, and what it makes is one summand.
     """
@@ -44,7 +44,7 @@ class ByOutputChannels:
 @final
 @dataclass(frozen=True)
 class ByInputChannels:
-    """What a convolution sums over: every part reads its channels, and what it makes is one summand."""
+    """A convolution divided by the channels it sums over: each part reads its own and gives a summand."""
 
 
 @final

@@ -63,15 +63,15 @@ class Draft:
         self._flexible = self._found_flexible()
 
     def is_flexible(self, name: str) -> bool:
-        """Whether it is a parameter, a constant, a state, or a rearrangement of one."""
+        """True if the tensor is a parameter, a constant, a state, or a rearrangement of one."""
         return name in self._flexible
 
     def is_moving(self, name: str) -> bool:
-        """Whether it depends on a parameter, so that it may have a gradient."""
+        """True if the tensor depends on a parameter, so that it may have a gradient."""
         return name in self._moving
 
     def held_by_all(self) -> dict[str, Layout]:
-        """What a part holds of every parameter and state: its share where all that read it want the same."""
+        """The layout of every parameter and state on a part: its share where all readers want the same."""
         wanted: dict[str, set[Layout]] = {name: set() for name in self._roots}
         for name, layout in self._wanted:
             wanted[name].add(layout)
@@ -140,7 +140,7 @@ class Draft:
     # -- undoing -----------------------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int, dict[tuple[str, Layout], str]]:
-        """How far it has come."""
+        """The draft's present end, to which `back_to` returns."""
         return len(self.nodes), len(self._wanted), dict(self._converted)
 
     def back_to(self, mark: tuple[int, int, dict[tuple[str, Layout], str]]) -> None:
@@ -197,7 +197,7 @@ class Draft:
         self._wanted.append((name, wanted if isinstance(wanted, Divided) else WHOLE))
 
     def _found_moving(self) -> set[str]:
-        """What is computed from parameters by way of numbers that have gradients."""
+        """The tensors computed from parameters by way of numbers that have gradients."""
         found, known = set(self.network.parameters), self.network.descriptors
         for node in self.network.nodes:
             if not found.isdisjoint(node.inputs):

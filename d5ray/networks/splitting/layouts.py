@@ -1,4 +1,4 @@
-"""What a part of a split holds of a tensor: the whole, its share along an axis, or a summand"""
+"""Layouts of a tensor in a split: a part holds the whole, its share along an axis, or a summand"""
 
 import enum
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 @final
 @dataclass(frozen=True)
 class Divided:
-    """Its share along an axis, which is in so many blocks: a part holds its share of each, in their order."""
+    """A share along an axis, which is in this many blocks: a part holds its share of each, in their order."""
 
     axis: int
     blocks: int = 1
@@ -26,7 +26,7 @@ class Divided:
 
 @final
 class Held(enum.Enum):
-    """What is not divided."""
+    """A tensor that is not divided."""
 
     WHOLE = "the same on all parts"
     SHARED = "the same on all parts, for a computation that differs: gradients are summed"
@@ -46,7 +46,7 @@ class NeedsWhole(Exception):
 
 
 def part_of(value: Array, layout: Layout, index: int, parts: int) -> Array:
-    """What one part holds of a value; a copy where that is less than the whole.
+    """The part of a value that one executor holds; a copy where that is less than the whole.
 
     >>> part_of(np.arange(8), Divided(0, blocks=2), index=1, parts=2)
     array([2, 3, 6, 7])
@@ -89,7 +89,7 @@ def _with_axis(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
 
 
 def divides(size: Dimension, parts: int, blocks: int = 1) -> bool:
-    """Whether an axis can be divided so; an open size is not known before a batch is there.
+    """True if an axis can be divided into these parts; an open size is not known before a batch is there.
 
     >>> divides(12, 2, blocks=3), divides(12, 5), divides("batch", 2)
     (True, False, True)

@@ -28,7 +28,7 @@ class Place:
 
     @property
     def slots(self) -> list[int]:
-        """The inputs that are there."""
+        """The numbers of the inputs that are there."""
         return [slot for slot, name in enumerate(self.node.inputs) if name]
 
     @property
@@ -37,9 +37,11 @@ class Place:
         return {slot: held for slot, held in enumerate(self.layouts) if isinstance(held, Divided)}
 
     def shape(self, slot: int) -> tuple[Dimension, ...]:
+        """The shape of an input of the undivided node."""
         return shape_of(self.site, slot)
 
     def rank(self, slot: int) -> int:
+        """The number of axes of an input."""
         return len(self.shape(slot))
 
     def axis(self, name: str, default: int, rank: int) -> int:
@@ -47,7 +49,7 @@ class Place:
         return int(self.site.attribute(name, default)) % rank
 
     def is_flexible(self, slot: int) -> bool:
-        """Whether it may be read in any layout at no cost; see `Draft`."""
+        """True if the input may be read in any layout at no cost; see `Draft`."""
         return self.draft.is_flexible(self.node.inputs[slot])
 
     def first(self) -> Divided:
@@ -94,6 +96,7 @@ class Place:
     def with_inputs(
         self, inputs: Sequence[str], changed: Mapping[str, Any], type: str = "", domain: str = ""
     ) -> Node:
+        """The node with other inputs and these attributes changed; of another type where one is given."""
         node = self.node
         attributes = MappingProxyType({**node.attributes, **changed})
         return Node(
@@ -101,7 +104,7 @@ class Place:
         )
 
     def along_first(self, changed: Mapping[str, Any] | None = None) -> None:
-        """The node as it is on a part of input 0; what it makes is divided alike."""
+        """Write the node as it is on a part of input 0; its outputs are divided alike."""
         held = self.first()
         self.write([self.read(0, held), *self.shared()], held, changed=changed)
 
@@ -111,5 +114,5 @@ class Place:
 
     @property
     def sums(self) -> bool:
-        """Whether some input is a summand."""
+        """True if some input is a summand."""
         return SUMMAND in self.layouts

@@ -1,4 +1,4 @@
-"""What a plan divides: the operators for each kind of division, and what must be divisible"""
+"""Planned divisions: the operators for each kind of division, and what must be divisible"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -77,7 +77,7 @@ def _rows(draft: Draft, node: Node, division: ByRows) -> None:
 
 
 def _sizes(place: Place) -> Sequence[Any]:
-    """Of a product's second matrix: rows and columns."""
+    """The sizes of a product's second matrix: rows and columns."""
     shape = place.shape(1)
     if len(shape) < 2:
         raise NeedsWhole("it multiplies vectors")
@@ -145,7 +145,7 @@ _RULES: Mapping[type, Mapping[str, Planned]] = {
 
 
 def _check(place: Place, what: str, size: object, blocks: int = 1) -> None:
-    """Raise `ConfigurationError` where the parts do not divide so many, and name those numbers that do."""
+    """Raise `ConfigurationError` where the parts do not divide that many, and name those numbers that do."""
     if not isinstance(size, int):
         raise NeedsWhole(f"how many {what} it has is not known before it runs")
     if size % (place.parts * blocks) == 0:
@@ -166,7 +166,7 @@ def _check(place: Place, what: str, size: object, blocks: int = 1) -> None:
 
 
 def _blocks_behind(network: Network, node: Node) -> int:
-    """How many equal tensors a Split makes of the columns, reached through what computes value by value."""
+    """The number of equal tensors that a Split makes of the columns, past what computes value by value."""
     readers, waiting, seen = network.graph.readers(), [node.outputs[0]], set()
     while waiting:
         name = waiting.pop()
@@ -183,7 +183,7 @@ def _blocks_behind(network: Network, node: Node) -> int:
 
 
 def _equal_pieces(network: Network, split: Node) -> int | None:
-    """Into how many equal pieces a Split takes the last axis apart."""
+    """The number of equal pieces into which a Split takes the last axis apart; None if they are not equal."""
     site = network.site(split)
     try:
         shapes = [output_shape(site, place) for place in range(len(split.outputs))]

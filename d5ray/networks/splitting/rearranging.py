@@ -1,4 +1,4 @@
-"""Where an axis that is divided comes to lie when a tensor is rearranged, forwards and backwards"""
+"""Rearranging: the new place of a divided axis, forwards and backwards"""
 
 import math
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _before(site: Site, made: Divided, parts: int) -> Layout:
 
 
 def reshaped(old: Shape, new: Shape, held: Divided, parts: int) -> Divided:
-    """Where the divided axis lies in another shape of as many elements. Raises `NeedsWhole`.
+    """The divided axis's place in another shape of as many elements. Raises `NeedsWhole`.
 
     >>> reshaped(("batch", 6, 4, 4), ("batch", 96), Divided(1), 2)
     Divided(axis=1, blocks=1)
@@ -99,7 +99,7 @@ def _groups(old: Shape, new: Shape) -> list[tuple[int, int, int, int]]:
 
 
 class _Product:
-    """Of sizes, some of which are names."""
+    """A product of sizes, some of which are names."""
 
     def __init__(self, number: int = 1, names: tuple[str, ...] = ()) -> None:
         self._number, self._names = number, names
@@ -110,7 +110,7 @@ class _Product:
         return _Product(self._number * int(size or 1), self._names)
 
     def behind(self, other: "_Product") -> bool:
-        """Whether it lacks what the other one has."""
+        """True if this product lacks factors that the other one has."""
         if self._names != other._names:
             return len(self._names) < len(other._names)
         return self._number <= other._number
@@ -142,7 +142,7 @@ def output_shape(site: Site, place: int = 0) -> tuple[Dimension, ...]:
 
 
 def numbers(site: Site, slot: int) -> tuple[int, ...] | None:
-    """The whole numbers of an input that never changes; None where it is left out."""
+    """The integers of an input that never changes; None where it is left out."""
     if not site.has_input(slot):
         return None
     if slot not in site.constants:
@@ -156,7 +156,7 @@ def constant(site: Site, slot: int, rank: int) -> tuple[int, ...]:
 
 
 def order_of(site: Site) -> tuple[int, ...]:
-    """Of a Transpose: the axes read, in their new order."""
+    """The axes that a Transpose reads, in their new order."""
     rank = len(shape_of(site, 0))
     return tuple(site.attribute("perm", tuple(reversed(range(rank)))))
 

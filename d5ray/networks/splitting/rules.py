@@ -1,4 +1,4 @@
-"""How what is divided goes through operators: the rule of each that can be computed of parts"""
+"""Rules by which operators pass on a division: of each that can be computed of parts"""
 
 from collections.abc import Callable, Mapping
 

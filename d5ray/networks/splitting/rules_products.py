@@ -22,7 +22,7 @@ def product(place: Place, letter: str | None = None, blocks: int = 1) -> None:
 
 
 def einsum(place: Place) -> None:
-    """One letter is divided wherever it stands."""
+    """Einsum: one letter is divided wherever it stands."""
     equation = str(place.site.required("equation")).replace(" ", "")
     inputs, arrow, output = equation.partition("->")
     if "." in equation:
@@ -67,6 +67,7 @@ def matmul_letters(place: Place) -> tuple[list[Letters], Letters]:
 
 
 def gemm_letters(place: Place) -> tuple[list[Letters], Letters]:
+    """The letters of the axes of Gemm's inputs, transposed where the node says so, and of its output."""
     a, b = [ROWS, INNER], [INNER, COLUMNS]
     terms: list[Letters] = [
         a[::-1] if place.site.attribute("transA", 0) else a,
@@ -87,7 +88,7 @@ def _contracted(
     blocks: int,
     may_follow: int = 3,
 ) -> None:
-    """What has the divided letter is read divided, everything else whole; what is summed over gives summands.
+    """Divide what has the letter, leave the rest whole; where the letter is summed over, parts give summands.
 
     Where the plan names no letter, it is that of the inputs, all of which must have it divided already;
     those from `may_follow` on, such as a bias, are divided if they are parameters.

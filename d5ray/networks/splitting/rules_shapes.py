@@ -17,11 +17,13 @@ from d5ray.networks.splitting.rearranging import (
 
 
 def flatten(place: Place) -> None:
+    """Flatten: the divided axis becomes a block of one of the two axes."""
     held = place.first()
     place.write([place.read(0, held)], reshaped(place.shape(0), output_shape(place.site), held, place.parts))
 
 
 def reshape(place: Place) -> None:
+    """Reshape: where its constant names the divided axis's size, a part gets a constant with its own."""
     held, old, new = place.first(), place.shape(0), output_shape(place.site)
     made = reshaped(old, new, held, place.parts)
     wanted = numbers(place.site, 1) or ()
@@ -39,11 +41,13 @@ def reshape(place: Place) -> None:
 
 
 def transpose(place: Place) -> None:
+    """Transpose: the divided axis goes to its new position."""
     held = place.first()
     place.write([place.read(0, held)], Divided(order_of(place.site).index(held.axis), held.blocks))
 
 
 def squeeze(place: Place) -> None:
+    """Squeeze: the divided axis moves forward. Raises NeedsWhole where it is the one taken out."""
     held, kept = place.first(), kept_axes(place.rank(0), squeezed(place.site))
     if held.axis not in kept:
         raise NeedsWhole(f"it takes out axis {held.axis}, which is divided")
@@ -51,6 +55,7 @@ def squeeze(place: Place) -> None:
 
 
 def unsqueeze(place: Place) -> None:
+    """Unsqueeze: the divided axis moves back by the axes put in before it."""
     held = place.first()
     rank = place.rank(0) + len(numbers(place.site, 1) or ())
     kept = kept_axes(rank, constant(place.site, 1, rank))
@@ -58,7 +63,7 @@ def unsqueeze(place: Place) -> None:
 
 
 def concat(place: Place) -> None:
-    """Along the divided axis, tensors of equal blocks are further blocks."""
+    """Concat: tensors of equal blocks, joined along the divided axis, are further blocks."""
     axis = place.axis("axis", 0, place.rank(0))
     if place.sums:
         raise NeedsWhole("it computes with sums over all parts")
@@ -79,7 +84,7 @@ def concat(place: Place) -> None:
 
 
 def split(place: Place) -> None:
-    """Along the divided axis, if what it makes consists of whole blocks."""
+    """Split: along the divided axis, if each output consists of whole blocks."""
     held, rank = place.first(), place.rank(0)
     axis = place.axis("axis", 0, rank)
     if axis != held.axis:
@@ -97,11 +102,13 @@ def split(place: Place) -> None:
 
 
 def slices(place: Place) -> None:
+    """Slice: the divided axis stays. Raises NeedsWhole where the node cuts along it."""
     check_not_cut(place.site, place.first().axis)
     place.along_first()
 
 
 def pad(place: Place) -> None:
+    """Pad: the divided axis stays. Raises NeedsWhole where the node adds to it."""
     held, rank = place.first(), place.rank(0)
     widths = numbers(place.site, 1) or ()
     axes = constant(place.site, 3, rank) or tuple(range(rank))
@@ -111,6 +118,7 @@ def pad(place: Place) -> None:
 
 
 def expand(place: Place) -> None:
+    """Expand: where its constant names the divided axis's size, a part gets a constant with its own."""
     held, wanted = place.first(), list(numbers(place.site, 1) or ())
     at = held.axis - place.rank(0) + len(wanted)
     made = Divided(held.axis + max(0, len(wanted) - place.rank(0)), held.blocks)
@@ -122,6 +130,7 @@ def expand(place: Place) -> None:
 
 
 def tile(place: Place) -> None:
+    """Tile: the divided axis stays. Raises NeedsWhole where the node repeats along it."""
     held = place.first()
     if (numbers(place.site, 1) or ())[held.axis] != 1:
         raise NeedsWhole(f"it repeats along axis {held.axis}, which is divided")
@@ -149,7 +158,7 @@ def sizes(place: Place) -> None:
 
 
 def gather(place: Place) -> None:
-    """Along an axis that is not divided, or of what all parts have by indices that are."""
+    """Gather: along an axis that is not divided, or from what all parts have by divided indices."""
     rank = place.rank(0)
     at = place.axis("axis", 0, rank)
     data, indices = place.layouts[0], place.layouts[1]
@@ -176,7 +185,7 @@ def gather_columns(place: Place, blocks: int | None) -> None:
 
 
 def gather_rows(place: Place) -> None:
-    """Every part has its rows, and gives 0 where another part's are asked for: a summand of what is chosen.
+    """Gather of rows: a part has its own and gives 0 for another's, a summand of what is chosen.
 
     An index that no part has gives 0.
     """

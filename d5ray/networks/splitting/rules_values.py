@@ -35,7 +35,7 @@ def pointwise(place: Place) -> None:
 
 
 def like_first(place: Place) -> None:
-    """CastLike."""
+    """CastLike: the divided axis stays."""
     place.along_first()
 
 
@@ -69,19 +69,21 @@ def last_axes(place: Place) -> None:
 
 
 def triangle(place: Place) -> None:
+    """Trilu: the divided axis stays. Raises NeedsWhole where it is one of the last two."""
     held, rank = place.first(), place.rank(0)
     place.check_apart(held, (rank - 2, rank - 1), "cuts a triangle over")
     place.along_first()
 
 
 def cumulative(place: Place) -> None:
+    """CumSum: the divided axis stays. Raises NeedsWhole where it adds up along it."""
     held = place.first()
     place.check_apart(held, constant(place.site, 1, place.rank(0)), "adds up along")
     place.along_first()
 
 
 def reduced(place: Place) -> None:
-    """Over some axes, or over all; of sums over the divided one every part has its summand."""
+    """Reductions over some axes, or all; of sums over the divided axis every part has its summand."""
     held, rank = place.first(), place.rank(0)
     axes = numbers(place.site, 1)
     if not axes and place.site.attribute("noop_with_empty_axes", 0):
@@ -103,7 +105,7 @@ def reduced(place: Place) -> None:
 
 
 def _mean(place: Place, inputs: list[str]) -> None:
-    """Over equal parts: the parts' means, divided by how many there are, add up to it."""
+    """A mean over equal parts: the parts' means, divided by their number, add up to it."""
     draft, node = place.draft, place.node
     known = place.site.inputs[0]
     assert known is not None
@@ -113,7 +115,7 @@ def _mean(place: Place, inputs: list[str]) -> None:
 
 
 def extreme(place: Place) -> None:
-    """ArgMax and ArgMin."""
+    """ArgMax and ArgMin: the divided axis stays. Raises NeedsWhole where it is the one searched."""
     held, rank = place.first(), place.rank(0)
     over = place.axis("axis", 0, rank)
     place.check_apart(held, [over], "looks along")

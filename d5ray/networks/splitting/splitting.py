@@ -29,9 +29,10 @@ from d5ray.operators.nodes.node import Node
 
 
 class ReadyMade(Protocol):
-    """What makes a plan for a network; see `d5ray.networks.splitting.plans`."""
+    """A plan-maker for a network; see `d5ray.networks.splitting.plans`."""
 
-    def plan(self, network: Network, parts: int) -> Mapping[str, Division]: ...
+    def plan(self, network: Network, parts: int) -> Mapping[str, Division]:
+        """The divisions of the network's operators over `parts` executors, by name of the node."""
 
 
 Plan = Mapping[str, Division] | ReadyMade
@@ -44,7 +45,7 @@ def split(network: LabelledNetwork, plan: Plan, index: int, parts: int) -> Label
 def split(
     network: Network | LabelledNetwork, plan: Plan, index: int, parts: int
 ) -> Network | LabelledNetwork:
-    """The network of part `index` of so many; see `Splitting`.
+    """The network of part `index` of `parts`; see `Splitting`.
 
     Its inputs, outputs, parameters and state have the names of the whole network's; every part is given the
     whole inputs, and gives the whole outputs. An executor of it needs `collectives=Collectives(communicator)`
@@ -123,13 +124,13 @@ class Splitting:
         return part
 
     def draft(self, index: int = 0) -> Draft:
-        """What one part computes, before it is a network."""
+        """The nodes that one part computes, before they are a network."""
         draft = self._draft(self._held, index)
         draft.nodes = fused(draft.nodes, self.network.outputs)
         return draft
 
     def divided(self, values: Mapping[str, Array], index: int) -> dict[str, Array]:
-        """What a part holds of these parameters, gradients or state of the whole network, by name."""
+        """A part's values of these parameters, gradients or state of the whole network, by name."""
         self._check_index(index)
         return {name: part_of(value, self._of(name), index, self.parts) for name, value in values.items()}
 

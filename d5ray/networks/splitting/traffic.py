@@ -1,4 +1,4 @@
-"""What a split network exchanges in a pass: every tensor that travels, its bytes, and the formula for them"""
+"""Traffic of a split network in a pass: every tensor that travels, its bytes, and the formula for them"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Exchange:
         return f"{twice}(p − 1) / p · {' · '.join(map(str, (*known.shape, known.dtype.itemsize)))}"
 
     def payload_bytes(self, sizes: Mapping[str, int]) -> int:
-        """Of the whole tensor. Raises `ConfigurationError` where a size is open that is not given."""
+        """The bytes of the whole tensor. Raises `ConfigurationError` if a size is open that is not given."""
         known = self.descriptor
         if known is None or known.shape is None:
             raise ConfigurationError(f"the shape of the tensor {self.tensor!r}, which travels, is not known")
@@ -72,7 +72,7 @@ class Exchange:
         return count * known.dtype.itemsize
 
     def sent_bytes(self, sizes: Mapping[str, int]) -> float:
-        """By one part, as the formula says."""
+        """The bytes that one part sends, by the formula."""
         share = (self.parts - 1) / self.parts
         return FACTORS[self.collective] * share * self.payload_bytes(sizes)
 

@@ -1,4 +1,4 @@
-"""What a network's operators take: seconds and bytes, measured here, or counted"""
+"""Costs of a network's operators: seconds and bytes, measured here, or counted"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ FLOPS, BANDWIDTH = 2e10, 1e10  # of the processor core that counted costs suppos
 @final
 @dataclass(frozen=True)
 class NetworkCosts:
-    """Of one training pass over one micro-batch.
+    """The costs of one training pass over one micro-batch.
 
     seconds         by the names of nodes: forwards and backwards together
     flops           by the names of nodes: counted operations, forwards and backwards
@@ -50,7 +50,7 @@ def operator_costs(
     *,
     seconds: float = 1.0,
 ) -> NetworkCosts:
-    """What the operators of a network take here, in training passes over these inputs: medians.
+    """The costs of a network's operators here, in training passes over these inputs: medians.
 
     factory: such as `d5ray.frameworks.torch.from_onnx`. inputs: one micro-batch with its labels, by name.
     seconds: about so long passes are timed. What differs from process to process, as times do, is measured
@@ -83,7 +83,7 @@ def operator_costs(
 
 
 def counted_costs(network: Network, batch: int = 1) -> NetworkCosts:
-    """The same from counted operations and bytes; equal on every machine.
+    """The costs from counted operations and bytes; equal on every machine.
 
     batch: stands for every open size. A tensor of unknown shape counts nothing, an operator of one's own its
     bytes alone.

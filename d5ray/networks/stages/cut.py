@@ -14,7 +14,7 @@ from d5ray.networks.stages.order import groups
 
 
 class Cutting(ABC):
-    """How a network is divided into stages: `Cut` by hand, `Balanced` by what its operators take."""
+    """A way to divide a network into stages: `Cut` by hand, `Balanced` by what its operators take."""
 
     @abstractmethod
     def stages_of(self, network: Network) -> dict[str, int]:
@@ -24,7 +24,7 @@ class Cutting(ABC):
 @final
 @dataclass(frozen=True)
 class Cut(Cutting):
-    """By the names of nodes.
+    """A cut into stages by the names of nodes.
 
     nodes: those with which the second stage and further ones begin, in the order of the network; what
     depends on no input, such as a transposed weight, goes with the node that reads it. Or the stage of nodes,

@@ -1,4 +1,4 @@
-"""What a cut comes to: a row for each stage"""
+"""The table of a cut: a row for each stage"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

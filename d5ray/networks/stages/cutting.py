@@ -85,7 +85,7 @@ def _piece(
 
 
 def _checked_count(stages: Mapping[str, int]) -> int:
-    """How many stages there are. Raises `ConfigurationError` unless each has an operator."""
+    """The number of stages. Raises `ConfigurationError` unless each has an operator."""
     if not stages:
         raise ConfigurationError("the network has no nodes: there is nothing to cut")
     count = max(stages.values()) + 1

@@ -10,7 +10,7 @@ Allowed = np.ndarray[Any, np.dtype[np.bool_]]  # (n + 1, n + 1)
 
 
 def partition(times: Table, ties: Table, allowed: Sequence[Allowed]) -> list[int] | None:
-    """Where the second and further parts begin, so that the slowest part is as quick as can be.
+    """The begins of the second and further parts, so that the slowest part is as quick as can be.
 
     times: of every part [begin, end). Among the partitions whose slowest part is as quick, one with the least
     sum of `ties` is taken, from the back the one with the longest parts. allowed: for each part in its turn
@@ -37,7 +37,7 @@ def least_maximum(tables: Sequence[Table], allowed: Sequence[Allowed]) -> float:
 
 
 def _least(tables: Sequence[Table], allowed: Sequence[Allowed], joined: np.ufunc) -> list[Table]:
-    """For every number of parts the least that they come to, up to every end."""
+    """The least cost for every number of parts, up to every end."""
     found = [np.where(allowed[0][0], tables[0][0], np.inf)]
     for table, may in zip(tables[1:], allowed[1:], strict=True):
         found.append(np.where(may, joined(found[-1][:, None], table), np.inf).min(axis=0))
@@ -45,13 +45,13 @@ def _least(tables: Sequence[Table], allowed: Sequence[Allowed], joined: np.ufunc
 
 
 def parts_sum(values: Sequence[float]) -> Table:
-    """Of every part [begin, end) the sum of its values; below the diagonal it means nothing."""
+    """The sum of the values of every part [begin, end); below the diagonal it means nothing."""
     until = np.concatenate([[0.0], np.cumsum(np.asarray(values, np.float64))])
     return np.asarray(until[None, :] - until[:, None])
 
 
 def parts_reading(count: int, read: Iterable[tuple[int, Sequence[int], float]]) -> Table:
-    """Of every part the weight of what it reads from before its begin, each thing once.
+    """The weight of what every part [begin, end) reads from before its begin, each thing once.
 
     read: (where it is made, -1 for what is always there; where it is read, ascending; its weight).
     """
@@ -65,7 +65,7 @@ def parts_reading(count: int, read: Iterable[tuple[int, Sequence[int], float]]) 
 
 
 def parts_feeding(count: int, made: Iterable[tuple[int, int, float]]) -> Table:
-    """Of every part the weight of what it makes for after its end, each thing once.
+    """The weight of what every part [begin, end) makes for after its end, each thing once.
 
     made: (where it is made, where it is read last, its weight).
     """
@@ -76,7 +76,7 @@ def parts_feeding(count: int, made: Iterable[tuple[int, int, float]]) -> Table:
 
 
 def _add(steps: Table, begins: tuple[int, int], ends: tuple[int, int], weight: float) -> None:
-    """To all parts whose begin and end lie within these, both included."""
+    """Add a weight to all parts whose begin and end lie within these, both included."""
     (low, high), (first, last) = begins, ends
     if low <= high and first <= last:
         steps[low, first] += weight

@@ -48,6 +48,7 @@ class Piece:
 
     @property
     def is_last(self) -> bool:
+        """True for the last of the network's pieces, the one that gives the loss."""
         return self.index == self.count - 1
 
     def __repr__(self) -> str:
@@ -86,7 +87,7 @@ def state_of(pieces: Sequence[Piece]) -> dict[str, Array]:
 
 
 def element_type_of(pieces: Sequence[Piece]) -> "np.dtype[Any]":
-    """Of the parameters; where there are none, of what is computed with."""
+    """The element type of the parameters; without any, of what is computed with."""
     for piece in pieces:
         network = piece.network
         for kind in (

@@ -26,7 +26,7 @@ MOST_SIGNATURES = 1024  # shapes of inputs that are remembered as right
 @final
 @dataclass(frozen=True)
 class Kept:
-    """What one forward pass leaves for its backward pass, and how many bytes of activations that holds."""
+    """The values that a forward pass leaves for its backward pass, and their bytes of activations."""
 
     tape: Any
     size: int
@@ -211,12 +211,12 @@ class PieceExecutor(ABC):
 
     @final
     def random_state(self) -> HostArray:
-        """Which pass it is, as bytes (8,) uint8."""
+        """The number of the pass, as bytes (8,) uint8."""
         return self.draws.state()
 
     @final
     def set_random_state(self, state: HostArray) -> None:
-        """Go on drawing from there."""
+        """Go on drawing from this state, as `random_state` gave it."""
         self.draws.go_on_from(state)
 
     # -- what a framework fills --------------------------------------------------------------------------

@@ -28,20 +28,21 @@ class Draws:
         self.begin(0)
 
     def begin_pass(self) -> None:
+        """Count a pass: what is drawn from now on differs from the pass before."""
         self.passes += 1
 
     def begin(self, micro: int) -> None:
-        """What is drawn from now on is this micro-batch's; also where it is computed a second time."""
+        """Draw for this micro-batch from now on; also where it is computed a second time."""
         self.begun += 1
         self._micro_batch = b"%s/%d/%d/" % (self._source, self.passes, micro)
 
     def seed_of(self, node: str) -> int:
-        """Below 2^63."""
+        """The seed of a node in this pass and micro-batch, below 2^63."""
         digest = blake2b(self._micro_batch + node.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") % SEEDS
 
     def state(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """Which pass it is, as bytes (8,)."""
+        """The number of the pass, as bytes (8,)."""
         return np.array([self.passes], np.int64).view(np.uint8)
 
     def go_on_from(self, state: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:

@@ -1,11 +1,11 @@
-"""How much memory the arrays take that are kept for a backward pass"""
+"""Memory of the arrays that are kept for a backward pass"""
 
 from collections.abc import Hashable, Iterable, Set
 from typing import Any, NamedTuple
 
 
 class Region(NamedTuple):
-    """Where an array lies: in which allocation of how many bytes, and there from where on how many."""
+    """The memory of an array: in which allocation of how many bytes, from where on, and how many."""
 
     allocation: Hashable
     allocated: int
@@ -27,7 +27,7 @@ def kept_size(regions: Iterable[Region], apart: Set[Hashable] = frozenset()) -> 
 
 
 def region_of(array: Any) -> Region:
-    """Of an array of NumPy or CuPy."""
+    """The memory of an array of NumPy or CuPy."""
     owner = array
     while hasattr(base := owner.base, "nbytes") and hasattr(base, "base"):  # not a mapped file, or a tensor
         owner = base

@@ -1,4 +1,4 @@
-"""What every contiguous part of a network would take as a stage: seconds, parameters, bytes kept and moved"""
+"""Costs of every contiguous part of a network as a stage: seconds, parameters, bytes kept and moved"""
 
 from collections.abc import Sequence
 from typing import final
@@ -15,7 +15,7 @@ from d5ray.operators.nodes.node import Node
 
 @final
 class StageTables:
-    """Each is a table (n + 1, n + 1) over the parts [begin, end) of the n groups of nodes.
+    """Tables (n + 1, n + 1) over the parts [begin, end) of the n groups of nodes.
 
     compute         seconds of the operators, forwards and backwards
     parameters      bytes of the parameters that they read
@@ -51,7 +51,7 @@ class StageTables:
         self.may_be = self._parts(network, count)
 
     def seconds(self, bytes_per_second: float) -> Table:
-        """Of every part, with what it receives and sends."""
+        """The seconds of every part, with what it receives and sends."""
         return self.compute + (self.received + self.sent) / bytes_per_second
 
     def _moved(self, network: Network, costs: NetworkCosts) -> dict[str, int]:

@@ -7,10 +7,10 @@ from d5ray.networks.layers.layers import Embedding, Last, Layers, Linear, Lstm, 
 def lstm(
     classes: int, *, features: int = 128, depth: int = 1, tokens: int | None = None, width: int = 64
 ) -> Layers:
-    """So many layers of LSTM over a sequence, and scores (classes,) from what the last one says at its end.
+    """Layers of LSTM over a sequence, and scores (classes,) from what the last one says at its end.
 
     Samples are images, which are read row by row, or sequences of vectors (length, width); with `tokens`
-    sequences of so many different tokens (length,), each of which becomes a vector of `width`.
+    sequences of that many different tokens (length,), each of which becomes a vector of `width`.
     """
     check_count("depth", depth)
     first: Layers = (Rows(),) if tokens is None else (Embedding(tokens, width),)

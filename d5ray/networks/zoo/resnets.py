@@ -37,22 +37,22 @@ def resnet20(classes: int, *, width: int = 16) -> Layers:
 
 
 def resnet32(classes: int, *, width: int = 16) -> Layers:
-    """n = 5; see `resnet20`."""
+    """ResNet-32 for small images, n = 5; see `resnet20`."""
     return _for_small_images(classes, blocks=5, width=width)
 
 
 def resnet44(classes: int, *, width: int = 16) -> Layers:
-    """n = 7; see `resnet20`."""
+    """ResNet-44 for small images, n = 7; see `resnet20`."""
     return _for_small_images(classes, blocks=7, width=width)
 
 
 def resnet56(classes: int, *, width: int = 16) -> Layers:
-    """n = 9; see `resnet20`."""
+    """ResNet-56 for small images, n = 9; see `resnet20`."""
     return _for_small_images(classes, blocks=9, width=width)
 
 
 def resnet110(classes: int, *, width: int = 16) -> Layers:
-    """n = 18; see `resnet20`."""
+    """ResNet-110 for small images, n = 18; see `resnet20`."""
     return _for_small_images(classes, blocks=18, width=width)
 
 

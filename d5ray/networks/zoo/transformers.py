@@ -23,7 +23,7 @@ def transformer(
     context: int | None = None,
     dropout: float = 0.0,
 ) -> Layers:
-    """A decoder like GPT-2's: tokens (length,) of so many classes become scores (length, classes).
+    """A decoder like GPT-2's: tokens (length,) become scores (length, classes).
 
     context: the longest sequence that it takes, by default the length of the samples. dropout: the share
     behind the embedding and at the end of every branch; none within the attention. It has

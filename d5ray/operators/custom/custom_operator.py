@@ -22,7 +22,7 @@ class CustomOp(ABC):
 
     @property
     def operator_name(self) -> str:
-        """How errors call it."""
+        """The operator's name in errors."""
         return type(self).__name__
 
     @property
@@ -38,7 +38,7 @@ class CustomOp(ABC):
     @property
     @abstractmethod
     def differentiable(self) -> bool:
-        """Whether it has a `backward`."""
+        """True if the operator has a `backward`."""
 
     @abstractmethod
     def run_forward(self, xp: Any, inputs: Sequence[Array | None]) -> Arrays:
@@ -55,7 +55,7 @@ class CustomOp(ABC):
         """
 
     def infer(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
-        """What the outputs are, given what is known about the inputs; None where that cannot be said.
+        """The outputs' descriptors, given what is known about the inputs; None where that cannot be said.
 
         By itself it follows from the descriptors; override it where sizes are computed from sizes.
         Raises `ConfigurationError` where the inputs do not fit.

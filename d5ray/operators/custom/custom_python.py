@@ -58,12 +58,12 @@ class CustomPythonOp(CustomOp):
     def run_backward(
         self, xp: Any, grads: Sequence[Array], inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> Gradients:
-        """Raises `ConfigurationError` where there is no backward, `OperatorError` for wrong gradients."""
+        """The user's gradients, checked. Raises `ConfigurationError` without a backward, `OperatorError`."""
         returned = self.backward(_guarded(xp, grads), _guarded(xp, inputs), _guarded(xp, outputs))
         return checked_gradients(self.operator_name, xp, returned, inputs)
 
     def _expected_outputs(self, inputs: Sequence[Array | None]) -> tuple[TensorDescriptor, ...] | None:
-        """What the outputs must be, remembered for the shapes and types that were seen last."""
+        """The outputs' descriptors, remembered for the shapes and types that were seen last."""
         key = tuple([None if each is None else (each.dtype, each.shape) for each in inputs])
         if key not in self._outputs_seen:
             if len(self._outputs_seen) >= _KEPT:
@@ -79,7 +79,7 @@ class CustomPythonOp(CustomOp):
 
     @cached_property
     def _says_its_outputs(self) -> bool:
-        """Whether anything is known about the results, which the listing of the slides leaves open."""
+        """True if the operator says anything about its results, which Deep500's slides leave open."""
         return self.output_descriptors is not None or type(self).infer is not CustomOp.infer
 
     @cached_property

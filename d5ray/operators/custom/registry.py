@@ -17,7 +17,7 @@ _registered: dict[tuple[str, str], Factory] = {}
 
 
 def register_operator(domain: str, type: str, operator: Any) -> None:
-    """From now on in this process, a node of this domain and type is computed by this operator.
+    """Let this operator compute nodes of this domain and type, from now on in this process.
 
     operator: a `CustomOp`, a class of them, or a function that gives one; the node's attributes are the
     arguments, by name. Networks take the outputs of an operator that does not describe them to be of its
@@ -36,7 +36,7 @@ def register_operator(domain: str, type: str, operator: Any) -> None:
 
 
 def registered(domain: str, type: str) -> Factory | None:
-    """What makes the operator of a node of this domain and type from its attributes, if anything does."""
+    """The factory of operators of this domain and type from a node's attributes, None if there is none."""
     return _registered.get((domain, type))
 
 
@@ -57,7 +57,7 @@ def operator_of(node: Node) -> CustomOp:
 
 
 def _inferred(site: Site) -> tuple[TensorDescriptor | None, ...]:
-    """What a network knows about the outputs of a node.
+    """The descriptors of a node's outputs that a network knows.
 
     Of an operator that does not say it, that they are of the first input's type; None where that is unknown.
     """

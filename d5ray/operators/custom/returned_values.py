@@ -15,7 +15,7 @@ def described(array: Array) -> TensorDescriptor:
 
 
 def is_real(dtype: Any) -> bool:
-    """Whether it is a type of floating-point numbers, which have gradients."""
+    """True if the type is one of floating-point numbers, which have gradients."""
     return bool(dtype.kind == "f") or (dtype.kind == "V" and str(dtype) == "bfloat16")
 
 
@@ -28,7 +28,7 @@ def dense(array: Array) -> Array:
 def checked_outputs(
     operator: str, xp: Any, returned: object, expected: Sequence[TensorDescriptor] | None
 ) -> Arrays:
-    """What `forward` returned, as arrays of `xp`. Raises `OperatorError` where it is not as expected."""
+    """The outputs that `forward` returned, as arrays of `xp`. Raises `OperatorError` for unexpected ones."""
     listed = returned if isinstance(returned, (list, tuple)) else (returned,)
     if expected is not None and len(listed) != len(expected):
         raise OperatorError(
@@ -53,7 +53,7 @@ def checked_outputs(
 
 
 def checked_gradients(operator: str, xp: Any, returned: object, inputs: Sequence[Array | None]) -> Gradients:
-    """What `backward` returned, as arrays of `xp`, None for inputs that have none.
+    """The gradients that `backward` returned, as arrays of `xp`, None for inputs that have none.
 
     Raises `OperatorError` where there is not one for each input, of its type and shape. What is returned
     for an input that is no floating-point number is dropped.

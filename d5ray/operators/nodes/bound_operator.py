@@ -12,7 +12,7 @@ from d5ray.operators.nodes.node_context import Site
 @final
 @dataclass(frozen=True)
 class OperatorAtSite:
-    """Called with arrays of NumPy or CuPy, it gives the node's output, or a tuple of them.
+    """A function of arrays of NumPy or CuPy that gives the node's output, or a tuple of them.
 
     `forward` and `backward` are those of a custom operator: lists of arrays, outputs that only `backward`
     needs among them.
@@ -26,11 +26,13 @@ class OperatorAtSite:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def forward(self, inputs: Sequence[Array | None]) -> Arrays:
+        """The outputs, those that only `backward` needs among them; None stands for an input left out."""
         return self.operator.forward(module_of(inputs), self.site, inputs)
 
     def backward(
         self, gradients: Sequence[Array | None], inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> Gradients:
+        """The gradient of each input from those of the outputs; None where an input has none."""
         given = [*gradients, *[None] * (len(outputs) - len(gradients))]
         return self.operator.backward(module_of(inputs), self.site, given, inputs, outputs)
 

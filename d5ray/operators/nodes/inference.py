@@ -1,4 +1,4 @@
-"""What operators beyond ONNX's own make of their inputs: types and shapes, by rules that they bring along."""
+"""Types and shapes of the outputs of operators beyond ONNX's, by rules that they bring along."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,7 +41,7 @@ def registered_types() -> list[tuple[str, str]]:
 
 
 def mean_squared_error(site: Site) -> tuple[TensorDescriptor]:
-    """One number of the scores' type; the labels have the scores' type and shape."""
+    """The type of the loss, a number of the scores' type; the labels have the scores' type and shape."""
     scores, labels = site.inputs
     if scores is None or labels is None:
         raise ConfigurationError("it needs scores and labels, both")

@@ -12,7 +12,7 @@ Attribute = Any
 @final
 @dataclass(frozen=True)
 class Node:
-    """What ONNX calls a node: an operator type with its attributes, and the tensors that it reads and writes.
+    """An operator type with its attributes, and the tensors that it reads and writes, as in ONNX.
 
     inputs and outputs are names of tensors; "" stands for an optional one that is left out. Attributes are
     numbers, texts, tuples of them, or NumPy arrays. domain "" is ONNX's own.
@@ -26,6 +26,6 @@ class Node:
     domain: str = ""
 
     def __str__(self) -> str:
-        """How errors call it: 'conv1 (Conv)'."""
+        """The node's name in errors: 'conv1 (Conv)'."""
         kind = f"{self.domain}.{self.type}" if self.domain else self.type
         return f"{self.name} ({kind})" if self.name else kind

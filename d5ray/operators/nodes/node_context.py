@@ -44,9 +44,9 @@ class Site:
         return self.node.attributes[name]
 
     def has_input(self, index: int) -> bool:
-        """Whether this optional input is given."""
+        """True if this optional input is given."""
         return index < len(self.node.inputs) and self.node.inputs[index] != ""
 
     def has_output(self, index: int) -> bool:
-        """Whether anybody asks for this optional output."""
+        """True if this optional output is read by anything."""
         return index < len(self.node.outputs) and self.node.outputs[index] != ""

@@ -1,4 +1,4 @@
-"""Whether tensors fit descriptors, and what the sizes that a descriptor leaves open then are"""
+"""Checks that tensors fit descriptors, and the sizes that a descriptor leaves open"""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ Sizes = Mapping[str, Dimension]
 def bound(
     operator: str, expected: Sequence[TensorDescriptor], found: Sequence[TensorDescriptor | None]
 ) -> Sizes:
-    """What the names among the expected sizes stand for, given what was found.
+    """The sizes behind the names among the expected ones, given what was found.
 
     Raises `ConfigurationError`, naming operator and input, where number, type or shape do not fit. What is
     unknown fits everything.
@@ -48,7 +48,7 @@ def substituted(descriptors: Sequence[TensorDescriptor], sizes: Sizes) -> tuple[
 
 
 def fits(expected: TensorDescriptor, array: Array) -> bool:
-    """Whether an array has the type, and every size that is known."""
+    """True if an array has the type, and every size that is known."""
     if expected.dtype != array.dtype:
         return False
     shape = expected.shape
@@ -62,7 +62,7 @@ def fits(expected: TensorDescriptor, array: Array) -> bool:
 
 
 def is_known(descriptor: TensorDescriptor) -> bool:
-    """Whether every size is known."""
+    """True if the descriptor leaves no size open."""
     return descriptor.shape is not None and all(isinstance(size, int) for size in descriptor.shape)
 
 

@@ -54,7 +54,7 @@ class TensorDescriptor:
 
     @property
     def bytes(self) -> int:
-        """How much memory the elements take. Raises `ConfigurationError` where a size is open."""
+        """The memory of the elements in bytes. Raises `ConfigurationError` if a size is open."""
         return int(np.prod(self.sizes, dtype=np.int64)) * self.dtype.itemsize
 
 

@@ -1,4 +1,4 @@
-"""How far an array is from another: norms of the difference, relative ones, and where the largest sits"""
+"""Error norms: how far an array is from another, absolutely and relatively, and where the largest error is"""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ BFLOAT16: Final = 1e-1
 @final
 @dataclass(frozen=True)
 class ErrorNorms:
-    """Of found − expected, over all elements: L1 (sum), L2 (root of the sum of squares) and the largest.
+    """Norms of found − expected over all elements: L1 (sum), L2 (root of the sum of squares), the largest.
 
     The relative ones are over the same norm of what is expected. at: the element with the largest difference,
     where `found` and `expected` stand. unequal: how many elements are not finite, or not equal in a type that
@@ -41,7 +41,7 @@ class ErrorNorms:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is unequal, and the relative L2 and the relative largest error are tolerable."""
+        """True if nothing is unequal, and the relative L2 and largest errors are within tolerance."""
         return not self.unequal and max(self.relative_l2, self.relative_largest) <= self.tolerance
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class ErrorNorms:
 
 
 def error_norms(name: str, found: Numbers, expected: Numbers, tolerance: float | None = None) -> ErrorNorms:
-    """Of two arrays of one shape and kind; `ValidationError` where they are not.
+    """The error norms of two arrays of one shape and kind; `ValidationError` if they are not.
 
     tolerance: by default that of the coarser of both types, see `TOLERANCES`; exact types must be equal.
 
@@ -109,13 +109,13 @@ def tolerance_of(dtype: "np.dtype[Any]") -> float:
 
 
 def _one_sided(o: Numbers, r: Numbers) -> Numbers:
-    """Where one is not finite and the other is not the same."""
+    """The places where one is not finite and the other is not the same."""
     same: Numbers = (o == r) | (np.isnan(o) & np.isnan(r)) | (np.isfinite(o) & np.isfinite(r))
     return ~same
 
 
 def inexact(array: Numbers) -> bool:
-    """Whether these are floating-point numbers; NumPy does not count bfloat16 among them."""
+    """True if the type is one of floating-point numbers; NumPy does not count bfloat16 among them."""
     return array.dtype.kind in "fc" or array.dtype.name == "bfloat16"
 
 

@@ -21,7 +21,7 @@ ROUNDINGS: Final = 64.0  # of an output, in units of its last place, that an ope
 @final
 @dataclass(frozen=True)
 class Slope:
-    """Of every output, along one way: the value, D(h), and the slopes to both sides, good to h² too."""
+    """A finite difference of every output along one way: the value, D(h), and both sides' slopes, to h²."""
 
     value: Numbers
     near: Numbers
@@ -30,13 +30,13 @@ class Slope:
 
     @property
     def error(self) -> Numbers:
-        """How far D(h) is from the value."""
+        """The error of D(h) as an estimate of the slope."""
         found: Numbers = np.abs(self.value - self.near)
         return found
 
     @property
     def jump(self) -> Numbers:
-        """Where the function jumps: over twice the step the quotient is half as large."""
+        """The places where the function jumps: over twice the step the quotient is half as large."""
         wide = 4 * self.near - 3 * self.value
         found: Numbers = np.abs(self.near - 2 * wide) <= JUMP * np.abs(self.near)
         return found
@@ -62,5 +62,5 @@ def slope(function: Callable[[float], Numbers], centre: Numbers, step: float) ->
 
 
 def rounding(values: Any, epsilon: float, step: Any) -> Any:
-    """What rounding of the values can make a slope be off by."""
+    """The error that rounding of the values can make in a finite difference."""
     return ROUNDINGS * epsilon * np.abs(values) / step

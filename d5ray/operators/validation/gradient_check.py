@@ -19,7 +19,7 @@ TINY: Final = 1e-30
 @final
 @dataclass(frozen=True)
 class Deviation:
-    """What a gradient is somewhere, and what differences say; kinks: elements that have no derivative."""
+    """A gradient somewhere beside what differences give; kinks: elements that have no derivative."""
 
     what: str
     found: float
@@ -36,6 +36,7 @@ class Deviation:
 
     @property
     def passed(self) -> bool:
+        """True if gradient and differences are no further apart than is allowed."""
         return self.apart <= self.allowed or self.allowed == math.inf
 
     def __str__(self) -> str:
@@ -52,7 +53,7 @@ class Method(ABC):
 
     @abstractmethod
     def deviations(self, point: Point, tolerance: float) -> tuple[Deviation, ...]:
-        """What was compared; the worst of each."""
+        """The deviations of everything that was compared; the worst of each."""
 
     @abstractmethod
     def told(self, point: Point) -> str:
@@ -83,7 +84,7 @@ class Elements(Method):
         return tuple(self._worst(point, at, found, nearest, allowed, kinks) for at in range(len(point.free)))
 
     def _undefined(self, point: Point, slopes: Slope) -> Numbers:
-        """Where there is nothing to compare with: at a jump, and at the edge of where it is defined."""
+        """The places with nothing to compare: at a jump, and at the edge of the function's domain."""
         parts = (slopes.value, slopes.near, slopes.left, slopes.right)
         finite = np.logical_and.reduce([np.isfinite(part) for part in parts])
         inside = np.isfinite(point.vector(point.outputs))[:, None]
@@ -94,7 +95,7 @@ class Elements(Method):
         return found
 
     def _allowed(self, point: Point, tolerance: float, slopes: Slope) -> Numbers:
-        """By how much each element may be off.
+        """The tolerance of each element.
 
         What rounding does to an output is as large as the output, or as the largest of its tensor where it
         comes of such numbers: as much as the differences show, but no more than those can explain.
@@ -118,7 +119,7 @@ class Elements(Method):
         return allowed
 
     def _edges(self, point: Point) -> Numbers:
-        """Where the columns of each input but the first begin."""
+        """The begins of the columns of each input but the first."""
         return np.cumsum([scale.size for scale in point.scales()])[:-1]
 
     def _found(self, point: Point) -> Numbers:
@@ -146,7 +147,7 @@ class Elements(Method):
     def _worst(
         self, point: Point, number: int, found: Numbers, expected: Numbers, allowed: Numbers, kinks: Numbers
     ) -> Deviation:
-        """Of the columns that belong to one input."""
+        """The worst deviation of the columns that belong to one input."""
         begin = int([0, *self._edges(point)][number])
         columns = slice(begin, begin + point.scales()[number].size)
         with np.errstate(invalid="ignore"):

@@ -81,7 +81,7 @@ def heat_map(found: Numbers, expected: Numbers, title: str = "") -> bytes:
 
 
 def _headline(difference: Numbers, title: str) -> tuple[str, str]:
-    """What is shown, and how much of it differs."""
+    """The picture's title, and how much of it differs."""
     what = "relative difference 2 (o - r) / (|o| + |r|)"
     differing, broken = np.count_nonzero(difference != 0), np.count_nonzero(np.isnan(difference))
     shape = " x ".join(map(str, difference.shape)) or "one number"
@@ -104,7 +104,7 @@ def _panels(difference: Numbers) -> list[tuple[str, Numbers]]:
 
 
 def _sized(panel: Numbers, columns: int) -> Numbers:
-    """As many pixels as are good to look at: each the largest of several elements, or several of one."""
+    """A panel of a good number of pixels: each the largest of several elements, or several of one."""
     longest = max(MOST_PIXELS // columns, FEWEST_PIXELS)
     panel = panel if panel.size else np.zeros((1, 1))
     for axis in (0, 1):
@@ -119,7 +119,7 @@ def _sized(panel: Numbers, columns: int) -> Numbers:
 
 
 def _pooled(panel: Numbers, axis: int, by: int) -> Numbers:
-    """Of every `by` neighbours the one that is farthest from 0; what is not finite counts most."""
+    """The farthest from 0 of every `by` neighbours along an axis; what is not finite counts most."""
     moved = np.moveaxis(panel, axis, 0)
     rest = -len(moved) % by
     moved = np.concatenate([moved, np.zeros((rest, *moved.shape[1:]))])

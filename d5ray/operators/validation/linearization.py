@@ -35,10 +35,12 @@ class Point:
 
     @property
     def input_size(self) -> int:
+        """The number of elements of all floating-point inputs."""
         return sum(self._input(at).size for at in self.free)
 
     @property
     def output_size(self) -> int:
+        """The number of elements of all outputs that have a gradient."""
         return sum(self.outputs[at].size for at in self.taken)
 
     def vector(self, outputs: Sequence[Numbers]) -> Numbers:
@@ -65,12 +67,12 @@ class Point:
         return moved
 
     def scales(self) -> list[Numbers]:
-        """What a step is for each element: its size where it is larger than 1; 0 where that is not finite."""
+        """The size of a step for each element: its own if that is larger than 1; 0 if it is not finite."""
         inputs = [self._input(at).astype(np.float64) for at in self.free]
         return [np.where(np.isfinite(each), np.maximum(1.0, np.abs(each)), 0.0) for each in inputs]
 
     def gradient(self, weights: Numbers) -> list[Numbers]:
-        """Of Σ weights · outputs, for every free input; zeros where the operator says that there is none."""
+        """The gradient of Σ weights · outputs, for every free input; zeros where the operator has none."""
         cotangents: list[Numbers | None] = [None] * len(self.outputs)
         begin = 0
         for at in self.taken:
@@ -86,7 +88,7 @@ class Point:
         return [self._fitting(at, found[at]) for at in self.free]
 
     def place(self, index: int, output: bool = False) -> Place:
-        """Where an element of the vector of all free inputs, or of all outputs, is."""
+        """The input and element, or output and element, at this index of the vector of all."""
         for at in self.taken if output else self.free:
             array = self.outputs[at] if output else self._input(at)
             if index < array.size:

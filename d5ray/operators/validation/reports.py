@@ -1,4 +1,4 @@
-"""What the checks of an operator found, as lines for people and numbers for programs"""
+"""Reports of the checks of an operator, as lines for people and numbers for programs"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Numbers = np.ndarray[Any, Any]
 @final
 @dataclass(frozen=True)
 class ForwardReport:
-    """What `check_forward` found for every output; printing it gives a line for each."""
+    """The result of `check_forward` for every output; printing it gives a line for each."""
 
     operator: str
     outputs: tuple[ErrorNorms, ...]
@@ -25,6 +25,7 @@ class ForwardReport:
 
     @property
     def passed(self) -> bool:
+        """True if every output agrees with its reference."""
         return all(each.passed for each in self.outputs)
 
     def picture(self, output: int = 0) -> bytes:
@@ -38,7 +39,7 @@ class ForwardReport:
 @final
 @dataclass(frozen=True)
 class GradientReport:
-    """What `check_gradient` found; printing it gives a line for each input, or for each direction."""
+    """The result of `check_gradient`; printing it gives a line for each input, or for each direction."""
 
     operator: str
     method: str
@@ -49,6 +50,7 @@ class GradientReport:
 
     @property
     def passed(self) -> bool:
+        """True if no gradient departs from the differences by more than is allowed."""
         return all(each.passed for each in self.deviations)
 
     def __str__(self) -> str:
@@ -60,7 +62,7 @@ class GradientReport:
 @final
 @dataclass(frozen=True)
 class Variation:
-    """Of one output over several runs: the variance of its elements, and which of them vary.
+    """The variance of one output's elements over several runs, and which of them vary.
 
     varies: (output's shape), true where not all runs gave the same bits. at: where the variance is largest.
     """
@@ -76,11 +78,12 @@ class Variation:
 
     @property
     def bitwise(self) -> bool:
-        """Whether all runs gave the same bits."""
+        """True if all runs gave the same bits."""
         return not self.varies.any()
 
     @property
     def passed(self) -> bool:
+        """True if all runs gave the same bits, or the relative deviation is within the tolerance."""
         return self.bitwise or 0 < self.tolerance >= self.relative
 
     def __str__(self) -> str:
@@ -96,17 +99,19 @@ class Variation:
 @final
 @dataclass(frozen=True)
 class RepeatabilityReport:
-    """What `check_repeatability` found for every output; printing it gives a line for each."""
+    """The result of `check_repeatability` for every output; printing it gives a line for each."""
 
     operator: str
     outputs: tuple[Variation, ...]
 
     @property
     def passed(self) -> bool:
+        """True if every output is as repeatable as was asked for."""
         return all(each.passed for each in self.outputs)
 
     @property
     def bitwise(self) -> bool:
+        """True if all runs gave the same bits in every output."""
         return all(each.bitwise for each in self.outputs)
 
     def __str__(self) -> str:
@@ -114,7 +119,7 @@ class RepeatabilityReport:
 
 
 def variation(name: str, found: Sequence[Numbers], tolerance: float) -> Variation:
-    """Of one output, as every run gave it."""
+    """The variation of one output over all runs."""
     varies = np.zeros(found[0].shape, dtype=bool)
     for each in found[1:]:
         varies |= _other_bits(each, found[0])
@@ -131,7 +136,7 @@ def variation(name: str, found: Sequence[Numbers], tolerance: float) -> Variatio
 
 
 def _other_bits(one: Numbers, other: Numbers) -> Numbers:
-    """Where two arrays of one shape and type differ, NaN being equal to the same NaN."""
+    """The places where two arrays of one shape and type differ, NaN being equal to the same NaN."""
     rows = [
         np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
         for array in (one, other)

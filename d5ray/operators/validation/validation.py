@@ -140,7 +140,7 @@ def check_gradient(
 def _point(
     operator: Any, inputs: Inputs, dtype: "np.dtype[Any]", chosen: Sequence[int] | None
 ) -> tuple[Point, tuple[int, ...]]:
-    """Where the gradient is compared, and which inputs have none."""
+    """The point at which the gradient is compared, and the inputs that have none."""
     inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)
     operator = framework.usable(operator)
@@ -236,7 +236,7 @@ def _unchanging(framework: Framework, operator: Any, inputs: Inputs, name: str) 
 
 
 def _told(name: str, call: Callable[[], tuple[Numbers, ...]]) -> tuple[Numbers, ...]:
-    """What the user's own function gives; `OperatorError` says what it raises."""
+    """The outputs of the user's own function; `OperatorError` says what it raises."""
     try:
         found: tuple[Numbers, ...] = call()
         return found

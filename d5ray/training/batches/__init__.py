@@ -1,1 +1,1 @@
-"""From epochs to batches: how many, of which size, loaded ahead, with repeatable randomness"""
+"""The way from epochs to batches: how many, of which size, loaded ahead, with repeatable randomness"""

@@ -1,4 +1,4 @@
-"""What one agent computes on in one step."""
+"""Batch: the samples and labels that one agent computes on in one step"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Batch:
-    """This agent's samples of one step; see `Draw` for the weight."""
+    """One agent's samples of one step; see `Draw` for the weight."""
 
     inputs: np.ndarray[Any, Any]  # (batch, ...)
     labels: np.ndarray[Any, Any]  # (batch, ...), or targets that are no classes

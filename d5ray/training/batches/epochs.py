@@ -1,4 +1,4 @@
-"""How a run's samples are cut into steps, epoch after epoch: by a batch size, or by one that changes"""
+"""Epochs of a run: its samples cut into steps, by a batch size, or by one that changes"""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Epochs:
 
     @classmethod
     def even(cls, steps: int) -> "Epochs":
-        """Epochs of so many steps each."""
+        """Epochs of that many steps each."""
         return cls(steps, 1, 1)
 
     def begin(self, epoch: int) -> int:
@@ -40,7 +40,7 @@ class Epochs:
         return begins[epoch]
 
     def steps(self, epoch: int) -> int:
-        """How many steps an epoch has."""
+        """The number of steps in an epoch."""
         return self.begin(epoch + 1) - self.begin(epoch)
 
     def position(self, step: int) -> tuple[int, int]:
@@ -53,12 +53,12 @@ class Epochs:
         return epoch, step - self._begins[epoch]
 
     def after(self, step: int, epochs: int) -> int:
-        """The step at which so many epochs from this step on have passed."""
+        """The step at which that many epochs from this step on have passed."""
         epoch, done = self.position(step)
         return self.begin(epoch + epochs) + min(done, self.steps(epoch + epochs))
 
     def cuts(self, epoch: int) -> Iterator[tuple[int, int]]:
-        """For every step of an epoch: where its samples begin in the epoch's order, and how many they are."""
+        """The steps of an epoch: where the samples of each begin in the epoch's order, and their number."""
         return self._cuts(epoch, self.begin(epoch))
 
     def _cuts(self, epoch: int, step: int) -> Iterator[tuple[int, int]]:
@@ -82,7 +82,7 @@ class Epochs:
 
 
 def check_batch_size(batch_size: object) -> None:
-    """Raise `ConfigurationError` unless it is a whole number, or a schedule that begins with at least one."""
+    """Raise `ConfigurationError` unless it is an integer, or a schedule that begins with at least one."""
     if isinstance(batch_size, Schedule):
         size_at(batch_size, 0, 0)
     else:

@@ -1,4 +1,4 @@
-"""What makes the batches of an agent: directly, or in threads ahead of the step that needs them"""
+"""Loaders of an agent's batches: directly, or in threads ahead of the step that needs them"""
 
 import traceback
 from collections import deque
@@ -23,7 +23,7 @@ Prepared = tuple[Array, Labels]
 class Loader:
     """Batches of a split, transformed, in the order of the draws.
 
-    With `ahead` > 0 so many batches are prepared while the step computes, by as many threads as `threads`;
+    With `ahead` > 0 that many batches are prepared while the step computes, by as many threads as `threads`;
     the batches are the same as without. Where preparing is no more than copying out of memory there is no
     thread, since handing over takes longer than that.
 

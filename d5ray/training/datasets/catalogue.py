@@ -1,4 +1,4 @@
-"""Which data sets there are, by name, and how one is loaded."""
+"""Catalogue of data sets by name, and how one is loaded."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +79,7 @@ def check_dataset_options(name: str, options: Iterable[str]) -> None:
 
 
 def training_samples(name: str, options: Mapping[str, object]) -> int | None:
-    """How many samples a data set has to train on, where its options tell; None where loading it does.
+    """The number of samples to train on, if the data set's options tell; None if only loading it does.
 
     >>> training_samples("digits", {}), training_samples("shapes", {"samples": 64})
     (1438, 64)

@@ -39,6 +39,7 @@ class Edition:
 
     @property
     def needed(self) -> tuple[str, ...]:
+        """The names of the files with samples, the test set's last."""
         return (*self.train, self.test)
 
 

@@ -22,7 +22,7 @@ def read_binary(data: bytes, origin: str, *, label_bytes: int, label_at: int) ->
         label_at: which of them to return.
 
     Raises:
-        DataError: the length is not a whole number of records.
+        DataError: the length is no multiple of a record's.
     """
     record_bytes = label_bytes + IMAGE_BYTES
     if not data or len(data) % record_bytes:

@@ -20,7 +20,7 @@ def load_clicks(
 
     A field has 5 to 2,000 values, of which the k-th is drawn with a probability in proportion to 1/k. A click
     is drawn with σ(b + Σ_i w_i + Σ_{i<j} ⟨v_i, v_j⟩), a factorization machine of 4 factors (Rendle, 2010,
-    doi 10.1109/ICDM.2010.127) with normal w and v: what no model can foretell is the draw itself.
+    doi 10.1109/ICDM.2010.127) with normal w and v: what no model can predict is the draw itself.
 
     Args:
         samples, test_samples: how many; buckets: rows of the embedding, see `hashed`; seed: of everything.

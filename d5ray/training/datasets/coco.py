@@ -37,6 +37,7 @@ class BoxedImages(OnDemand):
 
     @property
     def labels(self) -> Labels:
+        """The boxes of each image, (N, most, 5)."""
         return self._boxes
 
     @property

@@ -25,7 +25,7 @@ def load_criteo(
     """Criteo's display advertising: samples (39,) int64 of rows of an embedding, 0..buckets−1, and the click.
 
     `root/criteo` (or `root`) has train.txt of the Kaggle contest, or day_0 of the terabyte logs, possibly
-    as .gz: label, 13 whole numbers, 26 categories in hexadecimal, with tabs between them; an empty one is
+    as .gz: label, 13 integers, 26 categories in hexadecimal, with tabs between them; an empty one is
     missing. A number above 2 becomes ⌊(ln x)²⌋, a category of its own, as the contest's winners did it. The
     last rows test, since rows are in the order of time.
 

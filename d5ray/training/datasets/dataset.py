@@ -1,4 +1,4 @@
-"""What a data set is: a train and a test split of labelled arrays, checked once, with a fingerprint."""
+"""Dataset: a train and a test split of labelled arrays, checked once, with a fingerprint"""
 
 import hashlib
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Split(Samples):
 
     @property
     def sample_shape(self) -> Shape:  # type: ignore[override]
-        """Of one sample, such as (C, H, W)."""
+        """The shape of one sample, such as (C, H, W)."""
         return self.inputs.shape[1:]
 
     @property
@@ -66,7 +66,7 @@ class Split(Samples):
         return self.inputs[indices], self.labels[indices]
 
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
-        """Name, shape, type and bytes of both arrays, whatever the byte order of the machine."""
+        """Add name, shape, type and bytes of both arrays, in one byte order, to the fingerprint."""
         for field, array in (("inputs", self.inputs), ("labels", self.labels)):
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
             digest.update(f"{part}.{field} {little.shape} {little.dtype.str}\n".encode())
@@ -116,7 +116,7 @@ class Dataset:
 
     @property
     def sample_shape(self) -> Shape:
-        """Of one sample, such as (C, H, W)."""
+        """The shape of one sample, such as (C, H, W)."""
         return self.train.sample_shape
 
     @cached_property

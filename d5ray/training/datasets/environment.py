@@ -1,4 +1,4 @@
-"""An environment as a data set: so many steps of it an epoch, whose samples the agents make by acting"""
+"""An environment as a data set: that many steps of it an epoch, whose samples the agents make by acting"""
 
 import numpy as np
 

@@ -56,6 +56,7 @@ class ImageFolder(OnDemand):
 
     @property
     def labels(self) -> Labels:
+        """The number of each image's class, int64 (N,)."""
         return self._labels
 
     @property
@@ -63,7 +64,7 @@ class ImageFolder(OnDemand):
         return int(self._labels.max(initial=-1))
 
     def file(self, index: int) -> Path:
-        """Where a sample lies."""
+        """The file of a sample."""
         return self.path / os.fsdecode(bytes(self._names[index]))
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:

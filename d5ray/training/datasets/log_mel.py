@@ -46,7 +46,7 @@ class LogMel:
             )
 
     def windows(self, samples: int) -> int:
-        """How many windows a sound of so many samples has; raises `ConfigurationError` if not even one."""
+        """The number of windows of a sound; raises `ConfigurationError` if it is too short for one."""
         if samples < self.window:
             raise ConfigurationError(
                 f"a sound of {samples} samples is shorter than a window of {self.window}"

@@ -29,8 +29,8 @@ class Parquet(OnDemand):
         path: a file, a folder, or an address that `pyarrow.fs` knows, such as s3://…; agents get the path.
         inputs: the column of numbers, of lists of them of equal length, nested to any depth, of encoded
             images, or of raw bytes; or the names of several columns of numbers, together a sample (columns,).
-            Fractions become float32, whole numbers int64; bytes, and lists of uint8, float32 in 0..1.
-        labels: the column of whole numbers, of lists of them of equal length, or of texts.
+            Fractions become float32, integers int64; bytes, and lists of uint8, float32 in 0..1.
+        labels: the column of integers, of lists of them of equal length, or of texts.
         shape: of one sample, where the column does not say it, such as (C, H, W) of raw bytes or flat lists.
         size: of encoded images, scaled and cut to that: pixels, or (height, width); channels: 3, or 1.
         classes: the names of the classes, a text's label being its place in them; None: the texts, sorted, or
@@ -84,6 +84,7 @@ class Parquet(OnDemand):
 
     @property
     def labels(self) -> Labels:
+        """The label of each row, (N, ...)."""
         return self._labels
 
     @property

@@ -1,4 +1,4 @@
-"""From stored bytes to what a network sees: pixels in 0..1, labels that have a class."""
+"""Pixels and labels: stored bytes to numbers in 0..1, and labels that have a class"""
 
 from pathlib import Path
 

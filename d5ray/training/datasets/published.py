@@ -1,4 +1,4 @@
-"""What the publishers state: the address of each data set, and the MD5 of each of its files."""
+"""Publishers' statements: the address of each data set, and the MD5 of each of its files"""
 
 # The folder on the web that holds a data set's files; ends with a slash.
 ADDRESSES: dict[str, str] = {

@@ -21,7 +21,7 @@ def default_root() -> Path:
 
 
 def folders_of(dataset: str, root: Path) -> tuple[Path, Path]:
-    """Where the files of a data set may lie, in order of preference; downloads go to the first."""
+    """The folders that may have the files of a data set, the preferred first; downloads go to the first."""
     return root / dataset, root
 
 

@@ -17,7 +17,7 @@ OPEN_FILES = 16
 
 
 class RowGroups:
-    """Some columns of one file, or of every *.parquet below a folder in the order of their names.
+    """The row groups of some columns of a file, or of every *.parquet below a folder, ordered by name.
 
     path: of a local file or folder, or an address that `pyarrow.fs` knows. cache_bytes: of row groups that
     are kept; at least one is. Pickled, it takes paths along, not rows. Several threads may read at a time.
@@ -69,7 +69,7 @@ class RowGroups:
 
     @property
     def cached_bytes(self) -> int:
-        """Of the row groups that are kept now."""
+        """The bytes of the row groups that are kept now."""
         return sum(table.nbytes for table in self._kept.values())
 
     def rows(self, indices: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.intp], list[pa.Array]]]:

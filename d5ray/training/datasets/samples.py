@@ -69,16 +69,18 @@ class OnDemand(Samples):
 
     @property
     @abstractmethod
-    def labels(self) -> Labels: ...
+    def labels(self) -> Labels:
+        """The labels of all samples, in memory: (N, ...)."""
 
     @property
     def inputs(self) -> Array:
+        """All samples as one array (N, ...), gathered anew at every use: it must fit the memory."""
         return self.take(np.arange(len(self)))[0]
 
 
 @final
 class Subset(OnDemand):
-    """Some of other samples, in an order of their own: indices (n,)."""
+    """A choice of other samples, in an order of its own: indices (n,)."""
 
     def __init__(self, whole: Samples, indices: npt.NDArray[np.int64]) -> None:
         check_kind("whole", whole, Samples, "Samples, such as a Split")
@@ -100,6 +102,7 @@ class Subset(OnDemand):
 
     @cached_property
     def labels(self) -> Labels:
+        """The labels of the chosen samples, in their order: (n, ...)."""
         return self.whole.labels[self.indices]
 
     @property

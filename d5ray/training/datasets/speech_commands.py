@@ -44,6 +44,7 @@ class SpokenWords(OnDemand):
 
     @property
     def labels(self) -> Labels:
+        """The number of each sound's word, int64 (N,)."""
         return self._labels
 
     @property
@@ -51,7 +52,7 @@ class SpokenWords(OnDemand):
         return int(self._labels.max(initial=-1))
 
     def file(self, index: int) -> Path:
-        """Where a sample lies."""
+        """The file of a sample."""
         return self.folder / os.fsdecode(bytes(self._names[index]))
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:

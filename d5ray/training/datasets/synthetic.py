@@ -79,6 +79,7 @@ class Synthetic(OnDemand):
 
     @cached_property
     def labels(self) -> Labels:
+        """The class of each sample, int64 (N,), computed at the first use."""
         return self._labels(np.arange(self.samples, dtype=np.int64))
 
     @property
@@ -101,7 +102,7 @@ class Synthetic(OnDemand):
         return inputs, labels
 
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
-        """What it is made from."""
+        """Add everything that the samples are made from to the fingerprint."""
         digest.update(f"{part} {self!r}\n".encode())
 
     def _keys(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

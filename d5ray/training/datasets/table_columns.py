@@ -1,4 +1,4 @@
-"""What the columns of a table hold of a sample, and the arrays that they become"""
+"""Columns of a table as samples: their contents, and the arrays that they become"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 class Content(ABC):
-    """What becomes of some rows: one array (n, *shape) of float32 or int64. Wrong ones raise `ValueError`."""
+    """A conversion of rows to one array (n, *shape) of float32 or int64. Wrong ones raise `ValueError`."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -98,7 +98,7 @@ class Images(Content):
 def content_of(
     names: tuple[str, ...], first: list[pa.Array], shape: Shape | None, size: Any, channels: int
 ) -> Content:
-    """What columns of inputs hold, from their first row. Raises `ConfigurationError`."""
+    """The conversion for columns of inputs, by their first row. Raises `ConfigurationError`."""
     if len(first) > 1:
         for name, column in zip(names, first, strict=True):
             if not _is_number(column.type):

@@ -1,1 +1,1 @@
-"""What happens around a training, at its hook points: stopping, checkpoints, curves, and one's own events"""
+"""Events of a training, at its hook points: stopping, checkpoints, curves, and one's own"""

@@ -11,7 +11,7 @@ from d5ray.training.events.moment import Moment
 
 @final
 class Checkpoint(Event):
-    """Saves every so many epochs, or steps, and at the end; `launch(…, resume=…)` goes on from there.
+    """Saves every few epochs, or steps, and at the end; `launch(…, resume=…)` goes on from there.
 
     Parameters, state that is not trained, the state of both optimizers, error feedback, random streams, the
     place in the epoch, and what the events remember: the training that goes on has the numbers of one that
@@ -21,7 +21,7 @@ class Checkpoint(Event):
                  in the run's own folder. All nodes must reach it.
     every_epochs between two checkpoints
     every_steps  instead of epochs
-    keep         the last so many of a run are kept; 0: all
+    keep         the number of checkpoints that are kept, a run's last ones; 0: all
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class DetectionQuality(Quality):
         return {PRECISION: float(found.mean()), PRECISION_50: float(found[0].mean())}
 
     def detected(self, outputs: Array) -> Iterator[Boxes]:
-        """What is found in each of the images: outputs (n, A, 5 + classes)."""
+        """The boxes that are found in each of the images: outputs (n, A, 5 + classes)."""
         shifted = outputs[..., 4:] - outputs[..., 4:].max(axis=-1, keepdims=True)
         shares = np.exp(shifted)
         shares = (shares / shares.sum(axis=-1, keepdims=True))[..., 1:]  # (n, A, classes)

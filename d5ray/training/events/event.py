@@ -1,4 +1,4 @@
-"""What an event is: methods that the trainer calls at its hook points, with the moment they happen at"""
+"""Event: methods that the trainer calls at its hook points, with the moment they happen at"""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ POINTS: Final = (
 
 
 class Hook(Protocol):
+    """A function that is called with the moment at a hook point."""
+
     def __call__(self, moment: Moment) -> None: ...
 
 
@@ -55,28 +57,28 @@ class Event:
         """A call of `train` ends."""
 
     def before_epoch(self, moment: Moment) -> None:
-        """An epoch begins."""
+        """Called when an epoch begins."""
 
     def after_epoch(self, moment: Moment) -> None:
-        """An epoch is over."""
+        """Called when an epoch is over."""
 
     def before_sampling(self, moment: Moment) -> None:
         """A batch is about to be fetched."""
 
     def after_sampling(self, moment: Moment) -> None:
-        """The batch is there."""
+        """Called when the batch is there."""
 
     def before_step(self, moment: Moment) -> None:
         """A step is about to begin."""
 
     def after_step(self, moment: Moment) -> None:
-        """A step is over."""
+        """Called when a step is over."""
 
     def before_test(self, moment: Moment) -> None:
-        """An evaluation begins."""
+        """Called when an evaluation begins."""
 
     def after_test(self, moment: Moment) -> None:
-        """An evaluation is over."""
+        """Called when an evaluation is over."""
 
     def check(self, experiment: Any) -> None:
         """Raise `ConfigurationError` if this cannot be an event of this `Experiment`."""

@@ -1,4 +1,4 @@
-"""What an event sees of its agent at a hook point, and what it may do there"""
+"""Moment: everything that an event sees of its agent at a hook point, and may do there"""
 
 from collections.abc import Callable
 from typing import Any, Protocol, final
@@ -11,22 +11,24 @@ from d5ray.training.transformations import Transformation
 
 
 class Keeper(Protocol):
-    """Where an agent's rows, events, files and checkpoints go."""
+    """The place where an agent's rows, events, files and checkpoints go."""
 
-    def record(
-        self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str
-    ) -> None: ...
+    def record(self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str) -> None:
+        """Record a value of a metric at a step, for this agent."""
 
-    def note(self, name: str, moment: "Moment", detail: dict[str, Any]) -> None: ...
+    def note(self, name: str, moment: "Moment", detail: dict[str, Any]) -> None:
+        """Record an event by name at the moment's step, with its details."""
 
-    def keep(self, name: str, data: bytes) -> None: ...
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep these bytes in the run's folder under this name."""
 
-    def checkpoint(self, path: str | None, keep: int) -> None: ...
+    def checkpoint(self, path: str | None, keep: int) -> None:
+        """Write a checkpoint into this folder, by default the run's own, and keep only the last few."""
 
 
 @final
 class Moment:
-    """One object an agent, whose values change as the training goes on.
+    """The moment of a hook: one object an agent, whose values change as the training goes on.
 
     rank, agents     which agent this is, of how many
     seed             of the run
@@ -109,11 +111,11 @@ class Moment:
         self._keeper.record(metric, value, unit, self.step if step is None else step, self.epoch, phase)
 
     def note(self, name: str, **detail: Any) -> None:
-        """A row of `events`."""
+        """Add a row to the table `events`."""
         self._keeper.note(name, self, detail)
 
     def keep(self, name: str, data: bytes) -> None:
-        """A file of this name in the run's folder; one that is there is replaced as a whole."""
+        """Keep a file of this name in the run's folder; one that is there is replaced as a whole."""
         self._keeper.keep(name, data)
 
     def checkpoint(self, path: str | None = None, keep: int = 1) -> None:
@@ -129,7 +131,7 @@ class Moment:
         self.stop_reason = ""
 
     def end(self) -> None:
-        """It is over."""
+        """Stop the clock: the call of `train` is over."""
         if self._begun is not None:
             self._before += self._now() - self._begun
             self._begun = None

@@ -127,7 +127,7 @@ class Play(Event):
             self._test(moment)
 
     def _test(self, moment: Moment) -> None:
-        """The same episodes at every test, begun by seeds of this agent's own."""
+        """Play the same episodes at every test, begun by seeds of this agent's own."""
         seed = int(np.random.default_rng([moment.seed, moment.rank, 0x7E57]).integers(2**31))
         stage = Stage(self.name, self.episodes)
         stage.open(seed)
@@ -145,6 +145,7 @@ class Stage:
 
     @property
     def is_open(self) -> bool:
+        """True once the environments are made, until they are closed."""
         return hasattr(self, "_worlds")
 
     def open(self, seed: int) -> None:
@@ -154,7 +155,7 @@ class Stage:
         self._return = np.zeros(self.worlds)
 
     def play(self, executor: Executor, steps: int, rng: np.random.Generator) -> tuple[Played, list[float]]:
-        """So many steps in each, by actions that the policy draws; and the returns of episodes that ended."""
+        """Play this many steps in each by the policy's draws; gives the returns of ended episodes too."""
         count = len(self._worlds)
         observations = np.empty((steps, *self._seen.shape), np.float32)
         actions, over = np.empty((steps, count), np.int64), np.zeros((steps, count), bool)
@@ -201,6 +202,6 @@ class Stage:
 
 
 def _bounded(values: Floats) -> Floats:
-    """With a standard deviation of 1 at most."""
+    """The values scaled to a standard deviation of 1 at most."""
     bounded: Floats = values / np.maximum(values.std(), np.float32(1))
     return bounded

@@ -1,4 +1,4 @@
-"""What an evaluation measures beside loss and accuracy: a quality of one's own, and that of a ranking"""
+"""Qualities that an evaluation measures beside loss and accuracy: one's own, and that of a ranking"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping

@@ -33,7 +33,7 @@ class StopAtAccuracy(Event):
 
 @final
 class StopAfterSeconds(Event):
-    """Ends after the step in which so many seconds of training are over, evaluations included.
+    """Ends after the step in which that many seconds of training are over, evaluations included.
 
     A training that goes on from a checkpoint counts what it took before.
     """
@@ -51,7 +51,7 @@ class StopAfterSeconds(Event):
 
 @final
 class StopAfterSteps(Event):
-    """Ends after so many steps of the run, or up to nine later: when the agents next agree."""
+    """Ends after that many steps of the run, or up to nine later: when the agents next agree."""
 
     stops = True
 
@@ -66,7 +66,7 @@ class StopAfterSteps(Event):
 
 @final
 class StopAtPlateau(Event):
-    """Ends when a quality has not become better for so many epochs.
+    """Ends when a quality has not become better for that many epochs.
 
     of            'test_loss', 'test_accuracy', or 'loss', the mean training loss over the epoch
     patience      epochs without improvement, one after the other
@@ -111,7 +111,7 @@ class StopAtPlateau(Event):
             moment.stop(f"{self.of} has not become better than {best:.4g} for {self._epochs} epochs")
 
     def _value(self, moment: Moment) -> float:
-        """Of this epoch; smaller is better."""
+        """The value of this epoch; smaller is better."""
         if self.of == "loss":
             return self._total / self._count if self._count else math.inf
         assert moment.evaluation is not None

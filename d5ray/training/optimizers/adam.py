@@ -1,4 +1,4 @@
-"""Adam and its kin: both moments of the gradient, freed of the bias with which they start"""
+"""Adam and its family: both moments of the gradient, freed of the bias with which they start"""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
 
 @dataclass(frozen=True)
 class Betas(Optimizer):
-    """What Adam's kin are told: how quickly each moment forgets, and ε."""
+    """The settings of Adam and its family: how quickly each moment forgets, and ε."""
 
     elementwise = True
     learning_rate: float = 0.001
@@ -63,7 +63,7 @@ class Moments(Betas):
 
     @final
     def deviation(self, squares: Any, state: State) -> Any:
-        """√v̂ + ε"""
+        """The divisor √v̂ + ε of the step."""
         root = sqrt(squares)
         root *= (1 - self.beta2 ** state[STEPS]) ** -0.5
         root += self.epsilon

@@ -25,7 +25,7 @@ class ThreeStepOptimizer(Optimizer):
         self.learning_rate = learning_rate
 
     def new_input(self) -> None:
-        """A step begins."""
+        """Called when a step begins."""
 
     def prepare_param(self, param_name: str) -> Any:
         """The value of a tensor at which the gradient is to be taken; None: where it is."""

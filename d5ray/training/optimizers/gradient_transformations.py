@@ -1,4 +1,4 @@
-"""What is done to a gradient before any rule takes it: weight decay, clipping"""
+"""Gradient transformations that wrap any rule: weight decay, clipping"""
 
 import dataclasses
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from d5ray.training.schedules import Schedule
 
 @dataclass(frozen=True)
 class Around(Optimizer):
-    """What stands around another rule, which has the state."""
+    """A wrapper of another rule, which has the state."""
 
     rule: Optimizer
 
@@ -25,6 +25,7 @@ class Around(Optimizer):
 
     @property
     def learning_rate(self) -> float:  # type: ignore[override]
+        """The learning rate of the rule inside."""
         return self.rule.learning_rate
 
     @property
@@ -77,7 +78,7 @@ class Around(Optimizer):
 
 @dataclass(frozen=True)
 class Wrapped(Around):
-    """Another rule, which gets a changed gradient."""
+    """A wrapper that gives a rule a changed gradient."""
 
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
@@ -131,10 +132,12 @@ class ClipNorm(Wrapped):
 
     @property
     def elementwise(self) -> bool:
+        """False: the norm is that of all parameters."""
         return False
 
     @property
     def whole(self) -> bool:
+        """True: the norm is that of all parameters."""
         return True
 
     def changed(self, gradient: Any, x: Any) -> Any:

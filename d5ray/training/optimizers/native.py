@@ -22,14 +22,14 @@ class Engine(ABC):
 
     @final
     def memory(self) -> dict[str, Any]:
-        """What it remembers now; see `fits`."""
+        """The engine's memory as it is now; see `fits`."""
         found = self.remembered()
         self._given = tuple(found.values())
         return found
 
     @final
     def fits(self, memory: Mapping[str, Any]) -> bool:
-        """Whether this is what it gave last, and no copy of it, nor anything that was read back."""
+        """True if the memory is the one that the engine gave last, no copy, and nothing read back."""
         given = self._given
         return len(given) == len(memory) and all(a is b for a, b in zip(given, memory.values(), strict=True))
 
@@ -43,7 +43,7 @@ class Engine(ABC):
 
     @abstractmethod
     def remembered(self) -> dict[str, Any]:
-        """All that it remembers between steps, as dictionaries and lists of arrays and plain values.
+        """The engine's state between steps, as dictionaries and lists of arrays and plain values.
 
         They may be the ones that the next step changes: whoever keeps them copies them.
         """
@@ -89,11 +89,12 @@ class NativeOptimizer(Optimizer):
     @final
     @property
     def first(self) -> Settings:
-        """What `tried` gave."""
+        """The settings that `tried` gave."""
         return cast(Settings, self.__dict__["_first"])
 
     @property
     def whole(self) -> bool:
+        """True if the framework's optimizer must know the tensors."""
         return self.tensorwise
 
     @abstractmethod
@@ -106,10 +107,11 @@ class NativeOptimizer(Optimizer):
     @property
     @abstractmethod
     def rate_name(self) -> str:
-        """What the framework calls the learning rate."""
+        """The framework's name for the learning rate."""
 
     @property
     def learning_rate(self) -> float:  # type: ignore[override]
+        """The framework's setting for the learning rate. Raises ConfigurationError where it has none."""
         values = self.defaults()
         if self.rate_name not in values:
             raise ConfigurationError(f"{self!r} has no {self.rate_name!r}, so nobody can ask for its rate")
@@ -162,4 +164,4 @@ class NativeOptimizer(Optimizer):
 
 
 def _nothing() -> None:
-    """What a copy of an engine is."""
+    """None, which stands for the engine in a copy of its owner."""

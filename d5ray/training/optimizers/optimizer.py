@@ -1,4 +1,4 @@
-"""What an update rule is: frozen data that moves flat parameters in place by a flat gradient"""
+"""Optimizer: an update rule as frozen data that moves flat parameters in place by a flat gradient"""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -33,26 +33,31 @@ class Optimizer(ABC):
 
     @property
     def elementwise(self) -> bool:
+        """True if a coordinate's update depends on that coordinate alone."""
         return False
 
     @property
     def single_pass(self) -> bool:
+        """True if the rule goes over x once, so that parts that fit the cache gain nothing."""
         return False
 
     @property
     def whole(self) -> bool:
+        """True if the rule must see all parameters at once: no shards, no buckets."""
         return False
 
     @property
     def tensorwise(self) -> bool:
+        """True if the rule must know which part of x is which tensor of the model."""
         return False
 
     @property
     def prepares(self) -> bool:
+        """True if `prepare` moves x before a gradient is taken."""
         return False
 
     def state(self, x: Any) -> State:
-        """What the rule remembers, at the start: nothing, unless it says otherwise."""
+        """The rule's state before the first step for parameters x (n,): empty by default."""
         return {}
 
     def state_for(self, x: Any, slots: Slots) -> State:
@@ -91,11 +96,11 @@ class Optimizer(ABC):
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """Those by which its hyperparameters change."""
+        """The schedules by which its hyperparameters change."""
         return ()
 
     def timed(self, epochs: Epochs | int, updates_per_step: int = 1) -> Self:
-        """The rule for a run with these epochs, or so many steps in each, and so many updates in a step."""
+        """The rule for a run with these epochs, or steps in each, and this number of updates in a step."""
         return self
 
     def at(self, step: int) -> "Optimizer":
@@ -116,9 +121,9 @@ class Optimizer(ABC):
         return tuple(each.name for each in dataclasses.fields(rule)) if dataclasses.is_dataclass(rule) else ()
 
     def with_values(self, **values: Any) -> Self:
-        """The same rule with other hyperparameters; its states can be exchanged with this one's."""
+        """A copy of the rule with other hyperparameters; both can take each other's states."""
         return dataclasses.replace(self, **values)  # type: ignore[type-var]
 
     def with_rate(self, learning_rate: float) -> Self:
-        """The same rule with another learning rate; its states can be exchanged with this one's."""
+        """A copy of the rule with another learning rate; both can take each other's states."""
         return self.with_values(learning_rate=learning_rate)

@@ -18,7 +18,7 @@ class TensorwiseOptimizer(Optimizer):
 
     @abstractmethod
     def tensor_state(self, w: Any) -> State:
-        """What the rule remembers of a tensor."""
+        """The rule's state of a tensor before the first step."""
 
     @abstractmethod
     def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:

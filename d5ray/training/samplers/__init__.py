@@ -1,4 +1,4 @@
-"""In which order the samples of an epoch are seen, which of them each agent gets, and checks of that"""
+"""Samplers: the order of an epoch's samples, which of them each agent gets, and checks of that"""
 
 from d5ray.training.samplers.bucket import BucketSampler
 from d5ray.training.samplers.choice import ChoiceSampler

@@ -22,7 +22,7 @@ class BucketSampler(Sampler):
     the buckets makes steps of neighbouring buckets, and the last, smaller step. Every sample comes once.
 
     Args:
-        lengths: (N,) of whole numbers, 0 or more: the length of each sample of the split.
+        lengths: (N,) of integers, 0 or more: the length of each sample of the split.
         buckets: how many, between the shortest and the longest length.
         max_length: longer samples are left out; None: none are.
 
@@ -51,7 +51,7 @@ class BucketSampler(Sampler):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of what it sorts by."""
+        """The SHA-256 (hex) of what the sampler sorts by."""
         text = f"{self.buckets} {self.max_length}\n".encode()
         return hashlib.sha256(text + self.lengths.astype("<i8").tobytes()).hexdigest()
 

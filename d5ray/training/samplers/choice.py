@@ -16,7 +16,7 @@ MOST_DRAWN = 100_000_000  # in an epoch, whose order is in memory
 
 @final
 class ChoiceSampler(Sampler):
-    """Each epoch draws samples at random: with replacement, independent of one another; without, none twice.
+    """Draws samples at random: with replacement, independent of one another; without, none twice in an epoch.
 
     Args:
         replacement: whether a sample may come again within an epoch.
@@ -53,7 +53,7 @@ class ChoiceSampler(Sampler):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of what it draws by."""
+        """The SHA-256 (hex) of what the sampler draws by."""
         weights = b"" if self.weights is None else self.weights.astype("<f8").tobytes()
         return hashlib.sha256(f"{self.replacement} {self.samples}\n".encode() + weights).hexdigest()
 

@@ -25,14 +25,14 @@ class Sampler(ABC):
         """The indices, each in 0..samples-1, in the order in which this epoch sees them."""
 
     def length(self, samples: int) -> int:
-        """How many indices an epoch has, for a split of so many samples."""
+        """The number of indices in an epoch, for a split of this many samples."""
         return samples
 
     def check(self, samples: int) -> None:  # noqa: B027 - most fit any number of samples
-        """Raise `ConfigurationError` if this does not fit a split of so many samples."""
+        """Raise `ConfigurationError` if this does not fit a split of that many samples."""
 
     def in_steps(self, samples: int) -> "Sampler":
-        """This sampler, told that each step of all agents together takes so many consecutive indices."""
+        """A sampler that knows that each step of all agents together takes this many consecutive indices."""
         return self
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which samples of an epoch each agent gets in each step, exactly, from any step on"""
+"""Shards: the samples of an epoch that each agent gets in each step, exactly, from any step on"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Shards:
-    """How the agents share the samples: exact epochs for every remainder, nothing twice, nothing left out.
+    """The shards of the agents: exact epochs for every remainder, nothing twice, nothing left out.
 
     Step t of an epoch takes the next agents × batch_size indices of the sampler's order, cut into one
     consecutive piece an agent. The last step takes what remains, cut into pieces that differ by at most
@@ -61,7 +61,7 @@ class Shards:
 
     @cached_property
     def epochs(self) -> Epochs:
-        """Where they begin, and how they are cut into steps."""
+        """The epochs: their first steps, and how they are cut into steps."""
         return Epochs(self.length, self.agents, self.batch_size)
 
     @property

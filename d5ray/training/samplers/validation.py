@@ -1,4 +1,4 @@
-"""Whether a sampler does what it says, and which labels it shows: checks for samplers of your own"""
+"""Checks for samplers of your own: they do what they say, and show the labels evenly"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def _check_counts(**counts: object) -> None:
 def check_sampler(
     sampler: Sampler, samples: int, *, agents: int = 3, batch_size: int = 7, epochs: int = 3, seed: int = 0
 ) -> tuple[str, ...]:
-    """What is wrong with a sampler over so many samples, in sentences; nothing if all of this holds.
+    """The faults of a sampler over this many samples, in sentences; empty if all of this holds.
 
     - Every epoch has the length that it says, of indices that the split has, none twice in it unless the
       sampler states `replacement`, and all of them where the length is that of the split.
@@ -33,7 +33,7 @@ def check_sampler(
     - The agents' shares of an epoch are the epoch, cut into pieces, whatever the remainder.
     - Going on in the middle of an epoch, or of a later one, gives the draws that would have come.
 
-    Raises `ConfigurationError` where the sampler does not take so many samples at all.
+    Raises `ConfigurationError` where the sampler does not take that many samples at all.
 
     >>> import d5ray as d5
     >>> check_sampler(d5.ShuffleSampler(), 100)
@@ -144,7 +144,7 @@ def label_bias(
     agents: int = 1,
     batch_size: int = 32,
 ) -> LabelBias:
-    """Whether an epoch shows the classes in the data set's own proportions, to each of so many agents.
+    """A test that an epoch shows the classes in the data set's own proportions, to each of the agents.
 
     Pearson's χ² test, with the classes that the data set has; for shares drawn without replacement, whose
     counts spread less, χ² is divided by (N − n) / (N − 1), where the share has n of N samples. Labels of
@@ -181,7 +181,7 @@ def label_bias(
 
 
 def _tail(chi_squared: npt.NDArray[np.float64], degrees: int) -> npt.NDArray[np.float64]:
-    """P(X ≥ χ²) for X of the χ² distribution with so many degrees of freedom."""
+    """P(X ≥ χ²) for X of the χ² distribution with that many degrees of freedom."""
     from scipy.special import gammaincc  # noqa: PLC0415 - loaded when asked for
 
     if degrees < 1:

@@ -1,4 +1,4 @@
-"""What is done to the samples of a batch before the step: crops, flips, normalization and their like"""
+"""Transformations of a batch's samples before the step: crops, flips, normalization and their like"""
 
 from d5ray.training.transformations.composition import (
     at_test,

@@ -29,7 +29,7 @@ def check_transformations(given: object) -> Transformations:
 
 
 def at_test(transformations: Transformations) -> Transformations:
-    """What is done to test samples: nothing that depends on chance."""
+    """The transformations of test samples: nothing that depends on chance."""
     found = (one.at_test() for one in transformations)
     return tuple(one for one in found if one is not None)
 

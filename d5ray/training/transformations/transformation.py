@@ -1,4 +1,4 @@
-"""What a transformation is: data that turns some samples into others, all of a batch at once"""
+"""Transformation: data that turns some samples into others, all of a batch at once"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Sampled:
         return sample_randomness.uniform(self.keys, draws)
 
     def with_inputs(self, inputs: np.ndarray[Any, Any]) -> "Sampled":
-        """The same samples with other inputs (n, ...)."""
+        """A copy of the samples with other inputs (n, ...)."""
         return replace(self, inputs=inputs)
 
 
@@ -51,11 +51,11 @@ class Transformation(ABC):
 
     @abstractmethod
     def apply(self, samples: Sampled) -> Sampled:
-        """These samples, transformed: inputs (n, *shape) to (n, *output_shape)."""
+        """The transformed samples: inputs (n, *shape) to (n, *output_shape)."""
 
     @abstractmethod
     def at_test(self) -> "Transformation | None":
-        """What is done to test samples, without chance: itself, something else, or None for nothing."""
+        """The transformation of test samples, without chance: itself, another one, or None for nothing."""
 
 
 def image_shape(transformation: Transformation, shape: Shape) -> tuple[int, int, int]:
@@ -74,6 +74,6 @@ def square(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_size(name: str, size: object) -> None:
-    """Raise `ConfigurationError` unless it is a whole number of at least 1, or a pair of them."""
+    """Raise `ConfigurationError` unless it is an integer of at least 1, or a pair of them."""
     for one in size if isinstance(size, tuple) and len(size) == 2 else (size,):
         check_count(name, one, high=MOST_PIXELS, of="pixels", other="a pair of them, (height, width)")

@@ -1,4 +1,4 @@
-"""What update rules are tried on: functions with their gradients in float64, as the tensors of a model"""
+"""Problems that update rules are tried on: functions with gradients in float64, as tensors of a model"""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ class Problem(ABC):
     @property
     @abstractmethod
     def start(self) -> Vector:
-        """Where a trajectory begins, a new array (n,)."""
+        """The parameters at which a trajectory begins, a new array (n,)."""
 
     @abstractmethod
     def value(self, x: Vector) -> float:
-        """f(x)."""
+        """The value f(x)."""
 
     @abstractmethod
     def gradient(self, x: Vector) -> Vector:
@@ -70,6 +70,7 @@ class SmallNetwork(Problem):
 
     @property
     def slots(self) -> Slots:  # type: ignore[override]
+        """The places of w1, b1, w2 and b2 in the vector of all parameters."""
         first, second = (self.hidden, self.features), (self.classes, self.hidden)
         found: list[Slot] = []
         for name, shape in (("w1", first), ("b1", first[:1]), ("w2", second), ("b2", second[:1])):
@@ -82,7 +83,7 @@ class SmallNetwork(Problem):
 
     @property
     def samples(self) -> tuple[Vector, npt.NDArray[np.int64]]:
-        """(30, features), (30,)."""
+        """The samples (30, features) and their labels (30,)."""
         rng = np.random.default_rng(8)
         inputs = rng.standard_normal((30, self.features))
         return inputs, (inputs @ rng.standard_normal((self.features, self.classes))).argmax(axis=1)

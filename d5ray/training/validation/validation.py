@@ -1,4 +1,4 @@
-"""Is an update rule right, does a training go as expected: whole trajectories, and what departs from them"""
+"""Checks of update rules and trainings: whole trajectories against a reference, and what departs from it"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Reference = Optimizer | Callable[[Vector, Callable[[Vector], Vector], int], Sequ
 @final
 @dataclass(frozen=True)
 class Deviation:
-    """How far two trajectories are apart at every step: ‖difference‖ over what the reference has moved."""
+    """The distance of two trajectories at every step: ‖difference‖ over what the reference has moved."""
 
     name: str
     norms: tuple[float, ...]  # of the difference, one a step
@@ -33,6 +33,7 @@ class Deviation:
 
     @property
     def passed(self) -> bool:
+        """True if no step departs by more than the tolerance; false for NaN."""
         return all(value <= self.tolerance for value in self.relative)  # false for nan
 
     @property
@@ -52,13 +53,14 @@ class Deviation:
 @final
 @dataclass(frozen=True)
 class Report:
-    """What `check_optimizer` found on every problem; printing it gives a line for each."""
+    """The result of `check_optimizer` on every problem; printing it gives a line for each."""
 
     rule: str
     deviations: tuple[Deviation, ...]
 
     @property
     def passed(self) -> bool:
+        """True if the rule follows its reference on every problem."""
         return all(deviation.passed for deviation in self.deviations)
 
     def __str__(self) -> str:
@@ -209,7 +211,7 @@ def check_training(
     expected: Mapping[int, float] | Sequence[float],
     tolerance: float,
 ) -> float:
-    """Whether a learning curve is the expected one to within a tolerance; gives the largest difference.
+    """Check that a learning curve is the expected one within a tolerance; gives the largest difference.
 
     Curves are values by epoch or step: a dictionary, or a sequence from 0 on. The times of `expected` are
     compared, and all of them must be there. Raises `ValidationError`, which names the times that are off.

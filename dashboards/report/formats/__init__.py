@@ -1,1 +1,1 @@
-"""What a report becomes: a page, a text, and how figures look"""
+"""The formats of a report: a page, a text, and how figures look"""

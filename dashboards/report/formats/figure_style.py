@@ -1,4 +1,4 @@
-"""How figures look: colours that the colour-blind tell apart, other marks and dashes besides, text as text"""
+"""Look of figures: colours that the colour-blind tell apart, other marks and dashes besides, text as text"""
 
 import importlib.util
 import io
@@ -27,7 +27,7 @@ POINTS_PER_INCH = 220  # of a PNG
 
 @final
 class Look(NamedTuple):
-    """By what a line is told from others."""
+    """The look that tells a line from others."""
 
     colour: str
     marker: str
@@ -71,7 +71,7 @@ def _styled() -> Iterator[None]:
 
 @contextmanager
 def drawing(height: float, **layout: Any) -> "Iterator[tuple[Figure, Any]]":
-    """A figure of so many inches and its axes, in this style; layout: of several, see `Figure.subplots`."""
+    """A figure of this height in inches and its axes, in this style; layout: see `Figure.subplots`."""
     check_installed()
     with _styled():
         from matplotlib.figure import Figure  # noqa: PLC0415
@@ -132,7 +132,7 @@ def legend_height(names: Sequence[str]) -> float:
 
 
 def legend(figure: "Figure", axes: "Axes", names: Sequence[str]) -> None:
-    """Within the axes where the names are few and short, below them otherwise; none for one line."""
+    """Draw a legend: within the axes if names are few and short, else below them; none for one line."""
     if _is_below(names):
         figure.legend(loc="outside lower center", ncols=_columns(names))
     elif len(names) > 1:

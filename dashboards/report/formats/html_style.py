@@ -1,4 +1,4 @@
-"""How the page of a report looks: on a desk, on a phone, on dark and on printed paper"""
+"""Look of a report's page: on a desk, on a phone, on dark and on printed paper"""
 
 from typing import Final
 

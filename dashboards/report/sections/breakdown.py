@@ -22,7 +22,7 @@ OTHER_COLOUR: Final = "#b8c0c8"
 
 @final
 class Bar(NamedTuple):
-    """What a step consists of, on average: seconds by part. whole: the time of a step as it is judged."""
+    """The parts of a step, on average: seconds by part. whole: the time of a step as it is judged."""
 
     label: str
     parts: dict[str, float]

@@ -22,7 +22,7 @@ MOST_NAMED = 12  # in a legend
 
 @final
 class Exchange(NamedTuple):
-    """Who exchanged, what that was predicted to take, and the quartiles of what it took; seconds."""
+    """An exchange: who took part, its predicted time, and the quartiles of the measured one; seconds."""
 
     label: str
     predicted: float
@@ -60,7 +60,7 @@ def section(subject: Subject) -> Section | None:
 
 
 def of_agents(subject: Subject) -> list[Exchange]:
-    """One for each agent of each setting whose steps were predicted; warm-up left out."""
+    """The exchanges, one for each agent of each setting whose steps were predicted; warm-up left out."""
     found = []
     for setting in subject.settings:
         for member in setting.members:
@@ -83,7 +83,7 @@ def of_agents(subject: Subject) -> list[Exchange]:
 
 
 def of_studies(subject: Subject) -> list[Exchange]:
-    """One for each exchange of a study that wrote its closed form beside it."""
+    """The exchanges, one for each of a study that wrote its closed form beside it."""
     found = []
     for member in subject.members:
         if {ExchangeTime.name, PredictedExchangeTime.name} <= member.measured.keys():
@@ -133,7 +133,7 @@ def _predictions(found: Sequence[Exchange]) -> Table:
 
 
 def _traffic(settings: Sequence[Setting]) -> Table:
-    """What an agent sent, and how long a step's exchange took."""
+    """A table of the bytes that an agent sent, and how long a step's exchange took."""
     rows = []
     for setting in settings:
         sent, messages = setting.estimate(BytesSent()), setting.estimate(MessagesSent())

@@ -25,7 +25,7 @@ DECIDED: Final = ("same", "differs", *GOOD, *BAD)
 
 
 def section(subject: Subject) -> Section | None:
-    """The first setting is what the others are held against; None where there is one setting alone."""
+    """The section that holds the others against the first setting; None if there is one setting alone."""
     if len(subject.settings) < 2:
         return None
     first, *others = subject.settings

@@ -27,7 +27,7 @@ LARGE_RANGE: Final = 50.0  # over which losses are drawn on a logarithmic axis
 
 @final
 class Curve(NamedTuple):
-    """What one agent came to: where it was, and the mean of the values there."""
+    """The learning curve of one agent: its positions, and the mean of the values there."""
 
     rank: int
     x: Floats
@@ -39,7 +39,7 @@ Curves = Mapping[str, Sequence[Curve]]  # by setting
 
 @final
 class Range(NamedTuple):
-    """Of several curves at the same places: the median, and from the least to the greatest."""
+    """The range of several curves at the same places: the median, and from the least to the greatest."""
 
     x: Floats
     median: Floats
@@ -60,7 +60,7 @@ def section(subject: Subject) -> Section | None:
 
 
 def curves(setting: Setting, metric: str, over: Over) -> list[Curve]:
-    """One for each agent of each run, thinned."""
+    """The curves, one for each agent of each run, thinned."""
     return [curve for member in setting.members for curve in _of(member, metric, over)]
 
 

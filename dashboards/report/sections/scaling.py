@@ -29,7 +29,7 @@ IDEAL: Final = (0, (4, 2))
 
 @final
 class Point(NamedTuple):
-    """What so many agents came to: their efficiency, the speed-up that follows, and the rate of samples."""
+    """The result of one number of agents: efficiency, the speed-up that follows, and the rate of samples."""
 
     agents: int
     efficiency: Estimate
@@ -46,7 +46,7 @@ class Series(NamedTuple):
 
 
 def section(subject: Subject) -> Section | None:
-    """For settings with different numbers of agents; None where all have the same."""
+    """The section on settings with different numbers of agents; None if all have the same."""
     by_agents = _by_agents(subject.settings)
     if len(by_agents) < 2:
         return None

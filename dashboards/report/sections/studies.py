@@ -8,7 +8,7 @@ from d5ray.display.console import Table as RichTable
 
 
 def section(subject: Subject) -> Section | None:
-    """What stands behind the ratios of runs that measured contenders; None for runs of agents."""
+    """The numbers behind the ratios of runs that measured baselines; None for runs of agents."""
     blocks: list[Block] = []
     for member in subject.members:
         scopes = member.view.ask("SELECT DISTINCT scope FROM samples")["scope"].to_pylist()

@@ -43,7 +43,7 @@ Judged = tuple[str, Verdict]  # whose it is, and what it came to
 
 
 def section(subject: Subject) -> Section:
-    """What there is, and what it came to."""
+    """The section that says what was run, and the verdict."""
     judged, single = verdicts_of(subject)
     blocks: list[Block] = [_runs(subject)]
     if judged:
@@ -64,7 +64,7 @@ def section(subject: Subject) -> Section:
 
 
 def verdicts_of(subject: Subject) -> tuple[list[Judged], list[Judged]]:
-    """What is to be said of series and settings as a whole; and of their runs, where they have several.
+    """The verdicts on series and settings as a whole; and on their runs, where they have several.
 
     The joint verdicts of series are those that were kept. Runs of one setting that belong to no series are
     judged together here, criterion by criterion, by all their rows, as a series is.
@@ -233,7 +233,7 @@ def _around_one(axes: "Axes", ratios: Sequence[float]) -> None:
 
 
 def _key_figures(subject: Subject) -> Table:
-    """What was measured, setting by setting, with intervals; of many settings each has a line."""
+    """A table of what was measured, setting by setting, with intervals."""
     metrics = [CATALOGUE[name]() for name in KEY_FIGURES if CATALOGUE[name] is not other_rate(subject)]
     columns = [
         (setting.label, [told(setting.estimate(metric), metric.unit) for metric in metrics])
@@ -269,7 +269,7 @@ def _why_not(members: Sequence[Member]) -> str:
 
 
 def _failures(members: Sequence[Member]) -> list[str]:
-    """What went wrong or was mended on the way."""
+    """The failures and repairs on the way, a sentence each."""
     found = []
     for member in members:
         rows = member.view.ask(

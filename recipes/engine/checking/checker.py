@@ -43,7 +43,7 @@ def violations(run: Run) -> list[str]:
 
 
 def unchecked(run: Run) -> list[str]:
-    """What of this run no rule can tell; empty for one that cannot be read."""
+    """The facts of this run that no rule can tell; empty for a run that cannot be read."""
     try:
         row = run.row
         found = [
@@ -58,7 +58,7 @@ def unchecked(run: Run) -> list[str]:
 
 
 def _kept(rule: Rule, folder: Folder) -> Iterator[str]:
-    """What the rule finds; what it cannot even read is a finding, too."""
+    """The findings of the rule; that it cannot even read something is a finding, too."""
     try:
         yield from rule(folder)
     except Exception as error:  # made-up values raise nearly everything

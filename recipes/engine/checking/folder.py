@@ -1,4 +1,4 @@
-"""What a rule of the checker looks at: a run's row, its tables, and the JSON in the row, read once"""
+"""Folder of a run as the checker's rules see it: its row, its tables, and the JSON in the row, read once"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,31 +28,32 @@ class Folder:
 
     @property
     def path(self) -> Path:
+        """The run's folder."""
         return self.run.folder
 
     @cached_property
     def fixed(self) -> dict[str, Any]:
-        """What was FIXED."""
+        """The run's FIXED."""
         return self._json("fixed")
 
     @cached_property
     def mutable(self) -> dict[str, Any]:
-        """What was MUTABLE, with the overrides."""
+        """The run's MUTABLE, with the overrides."""
         return self._json("mutable")
 
     @cached_property
     def job(self) -> dict[str, Any]:
-        """What was run: an experiment, unless the recipe says otherwise."""
+        """The description of what was run: an experiment, unless the recipe says otherwise."""
         return self._json("experiment")
 
     @property
     def trains(self) -> bool:
-        """Whether it is the training of an experiment."""
+        """True if the run is the training of an experiment."""
         return "job" not in self.fixed and "problems" not in self.job
 
     @property
     def simulated(self) -> bool:
-        """Whether its times are virtual."""
+        """True if the run's times are virtual."""
         return "simulated" in self.facts("communicator")
 
     def facts(self, key: str) -> set[str]:
@@ -68,7 +69,7 @@ class Folder:
 
 
 class Rule(Protocol):
-    """One sentence for each place where a folder breaks it."""
+    """A rule of the checker: one sentence for each place where a folder breaks it."""
 
     __name__: str
 

@@ -63,7 +63,7 @@ def shipped(folder: Folder) -> Iterator[str]:
 
 
 def _wanted(criteria: str) -> list[dict[str, Any]]:
-    """What was to be reached, wherever the metrics stood then."""
+    """The criteria to be reached, wherever the metrics stood then."""
     return [{key: value for key, value in each.items() if key != "module"} for each in json.loads(criteria)]
 
 
@@ -151,7 +151,7 @@ def machine(folder: Folder) -> Iterator[str]:
 
 
 def times(folder: Folder) -> Iterator[str]:
-    """It ended after it began, began after it was named, and its rows are of the time between."""
+    """The rule that a run ended after it began, began after it was named, with rows from between."""
     row = folder.row
     if row["status"] != "completed":
         yield f"the run is {row['status']}: only a completed one counts"
@@ -186,7 +186,7 @@ def _bounds(instants: pa.ChunkedArray) -> tuple[datetime, datetime]:
 
 
 def _named(run_id: str, started: datetime) -> datetime | None:
-    """When the run got its name, which has the second in it."""
+    """The time when the run got its name, which has the second in it."""
     parts = run_id.rsplit("-", 3)
     try:
         return datetime.strptime("".join(parts[1:3]), "%Y%m%d%H%M%S").replace(tzinfo=started.tzinfo)
@@ -200,7 +200,7 @@ def _known(job: Mapping[str, Any]) -> set[str]:
 
 
 def _run_with(key: str, fixed: Mapping[str, Any], job: Mapping[str, Any]) -> list[Any]:
-    """What was run for a key of FIXED, if that is something else."""
+    """The value that was run for a key of FIXED, if that is another one."""
     name, dot, leaf = key.partition(".")
     if dot and f"{name}_kwargs" in job:  # an argument of a model, a data set or an executor
         found = job[f"{name}_kwargs"].get(leaf)

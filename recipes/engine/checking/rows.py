@@ -15,7 +15,7 @@ AGENT = re.compile(r"TrainingAgent\(rank=(\d+)\)")
 
 
 def names(folder: Folder) -> Iterator[str]:
-    """All rows are of this run, and it lies in the folder of its name."""
+    """The rule that all rows are of this run, which lies in the folder of its name."""
     run_id = folder.row["run_id"]
     if folder.path.resolve().name != run_id:
         yield f"the folder is called {folder.path.resolve().name}, the run {run_id}"
@@ -28,7 +28,7 @@ def names(folder: Folder) -> Iterator[str]:
 
 
 def rows(folder: Folder) -> Iterator[str]:
-    """Every row that was recorded is there once."""
+    """The rule that every row that was recorded is there once."""
     row, samples = folder.row, folder.tables["samples"]
     if row["rows"] is None:
         yield "how many rows were recorded is not said"
@@ -49,7 +49,7 @@ def rows(folder: Folder) -> Iterator[str]:
 
 
 def agents(folder: Folder) -> Iterator[str]:
-    """Rows of an agent have its rank, and the experiment has it."""
+    """The rule that rows of an agent have its rank, and the experiment has that agent."""
     count = folder.row["agents"] if folder.trains else None
     for name in ("samples", "events"):
         pairs = folder.tables[name].select(["agent", "rank"]).group_by(["agent", "rank"]).aggregate([])
@@ -115,7 +115,7 @@ def steps(folder: Folder) -> Iterator[str]:
 
 
 def clocks(folder: Folder) -> Iterator[str]:
-    """Of one process, the times of both its clocks differ by a constant."""
+    """The rule that the times of both clocks of a process differ by a constant."""
     samples = folder.tables["samples"]
     apart = pc.subtract(samples["t_wall"].cast(pa.int64()), samples["t_mono"])
     table = samples.select(["agent", "attempt"]).append_column("apart", apart)

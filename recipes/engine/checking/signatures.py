@@ -20,7 +20,7 @@ def sign_all(folder: Path, key: "Ed25519PrivateKey") -> None:
 
 
 def violations(found: Run | Series, key: Path | None) -> list[str]:
-    """What is not as it was signed, a sentence each.
+    """The departures from what was signed, a sentence each.
 
     key: a file with the public key of who must have signed; without one, a folder need not be signed, and
     one that is must be as it was then. Raises `ConfigurationError` for a file that holds no key.

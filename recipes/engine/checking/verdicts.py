@@ -31,7 +31,7 @@ def described(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 def verdicts_of(
     row: Mapping[str, Any], tables: Tables, criteria: list[dict[str, Any]] | None
 ) -> Iterator[str]:
-    """The same of a run, or of several together. criteria: None where it is not known which there were."""
+    """The findings on verdicts of a run, or of several together. criteria: None if those are not known."""
     recorded = tables["verdicts"].to_pylist()
     made: dict[tuple[str, str, float], Criterion | None] = {}
     for each in criteria or ():

@@ -1,4 +1,4 @@
-"""What a comparison consists of: contenders, how often each is measured, and when"""
+"""The job of a comparison: contenders, how often each is measured, and when"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ class ComparisonJob(ABC):
 
     @property
     def most_pairs(self) -> int:
-        """How many rounds there are at most."""
+        """The largest number of rounds."""
         return self.pairs.pairs[-1] if isinstance(self.pairs, Looks) else self.pairs
 
     def contenders(self) -> list[AnyContender]:
@@ -75,14 +75,14 @@ class ComparisonJob(ABC):
         return [contender for compared in self.comparisons for contender in compared]
 
     def turns(self) -> Iterator[tuple[int, AnyContender]]:
-        """Who is measured when, with the number of the round: forwards, then backwards, and so on (ABBA)."""
+        """The contenders in the order of measuring, each with its round: forwards, then backwards (ABBA)."""
         for pair in range(self.most_pairs):
             for compared in self.comparisons:
                 for contender in compared if pair % 2 == 0 else reversed(compared):
                     yield pair, contender
 
     def pictures(self, tables: RunTables) -> dict[str, str]:
-        """What the run's folder also gets, SVG by the file's name: nothing unless a job says otherwise."""
+        """Pictures for the run's folder, SVG by the file's name: nothing unless a job says otherwise."""
         return {}
 
     def describe(self) -> dict[str, Any]:

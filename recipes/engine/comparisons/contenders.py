@@ -1,4 +1,4 @@
-"""What a contender is: one way to do a job's work, in processes of its own, and what its ranks measured"""
+"""Contenders: ways to do a job's work, each in processes of its own, and what their ranks measured"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ Job = TypeVar("Job", contravariant=True)
 @final
 @dataclass(frozen=True)
 class Series:
-    """What one rank measured, one value a step.
+    """The values that one rank measured, one a step.
 
-    warmup  so many values at the start are warm-up
+    warmup  the number of values at the start that are warm-up
     at      the size, or the like, that they were measured at
-    loops   so many repetitions each value is the mean of
+    loops   the repetitions that each value is the mean of
     stop_reason  why there are not more of them; empty where that was planned
     """
 
@@ -34,7 +34,7 @@ class Series:
 
     @classmethod
     def in_turn(cls, metric: str, at: str, times: Times) -> "Series":
-        """What one side took in a process that times several in turn; the first value is warm-up."""
+        """The times of one side in a process that times several in turn; the first value is warm-up."""
         return cls(metric, "s", 0, times.seconds, warmup=1, phase="run", at=at, loops=times.loops)
 
 
@@ -46,11 +46,11 @@ class Contender(ABC, Generic[Job]):
     @property
     @abstractmethod
     def name(self) -> str:
-        """In tables and criteria: what it is, with the number of processes in brackets."""
+        """The name in tables and criteria: what it is, with the number of processes in brackets."""
 
     @abstractmethod
     def missing(self) -> str:
-        """What it lacks on this machine, and how to get it; empty if nothing."""
+        """The package or tool that lacks on this machine, and how to get it; empty if nothing lacks."""
 
     @abstractmethod
     def measure(self, job: Job, folder: Path) -> list[Series]:

@@ -16,7 +16,7 @@ WORK = "work.pickle"
 
 
 def result_of(folder: Path, rank: int) -> Path:
-    """Where a member's result lies."""
+    """The file of a member's result."""
     return folder / f"{rank}.pickle"
 
 

@@ -87,7 +87,7 @@ def _program(folder: Path) -> Command:
 
 
 def environment() -> dict[str, str]:
-    """That of a process that is measured: this code, and one thread for numerical libraries."""
+    """The environment of a process that is measured: this code, and one thread for numerical libraries."""
     assert d5ray.__file__ is not None
     here = str(Path(d5ray.__file__).parent.parent)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

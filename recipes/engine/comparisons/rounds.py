@@ -27,7 +27,7 @@ from d5ray.training.datasets import load_dataset
 
 
 def run(job: ComparisonJob, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
-    """The job to its verdict; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
+    """Run the job to its verdict; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
     root = store.runs_root()
     store.check_writable(root)
     run_id = new_run_id(recipe.name)
@@ -121,7 +121,7 @@ def _measure(
 
 
 def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
-    """Why to stop after so many rounds; empty to go on. What cannot be measured here holds up nobody."""
+    """Why to stop after that many rounds; empty to go on. What cannot be measured here holds up nobody."""
     if not isinstance(job.pairs, Looks) or pairs not in job.pairs.pairs:
         return ""
     tables = store.Run(writer.folder).tables()

@@ -16,7 +16,7 @@ class SideBySide(ComparisonJob, ABC):
     """A recipe's job that compares contenders; see `ComparisonJob` for its values and what a kind defines."""
 
     def run(self, recipe: "Recipe", origin: "RunOrigin", address: str | None, quiet: bool) -> "Result":
-        """Measure and judge."""
+        """Measure everything that is compared, in turn, and judge the results."""
         from d5ray.recipes.engine.comparisons import rounds  # noqa: PLC0415 - imports Ray
 
         return rounds.run(self, recipe, origin, address, quiet)

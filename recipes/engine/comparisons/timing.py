@@ -12,11 +12,13 @@ FEWEST, MOST = 5, 40  # values
 
 
 class Synchronous(Protocol):
-    """What a group must be able to do to be timed."""
+    """The methods that a group must have to be timed."""
 
-    def largest(self, value: float) -> float: ...
+    def largest(self, value: float) -> float:
+        """The greatest of all members' values, the same on each."""
 
-    def barrier(self) -> None: ...
+    def barrier(self) -> None:
+        """Return when every member has called it."""
 
 
 @final

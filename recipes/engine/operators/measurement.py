@@ -1,4 +1,4 @@
-"""What a measurement of operators is, as data: which problems, under what, how long, in how many processes"""
+"""A measurement of operators as data: which problems, under what, how long, in how many processes"""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ _DRIVER = (Path("/proc/driver/nvidia/gpus"), Path("/dev/nvidia0"))
 
 
 def usable_cores() -> int:
-    """Of this process."""
+    """The processor cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -86,18 +86,18 @@ class OperatorBench:
             raise ConfigurationError("this machine has no NVIDIA GPU: take --device cpu")
 
     def problems(self) -> tuple[Problem, ...]:
-        """All of the suite that are asked for."""
+        """The problems of the suite that are asked for."""
         return SUITES[self.suite](self.mode, self.groups, self.dtype)
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """What runs that are compared must have in common, as JSON data."""
+        """The settings that runs to be compared must have in common, as JSON data."""
         names = ("suite", "mode", "device", "dtype")
         return {name: getattr(self, name) for name in names}
 
     @property
     def mutable(self) -> dict[str, Any]:
-        """What they need not have in common."""
+        """The settings that runs to be compared need not have in common, as JSON data."""
         return {
             "groups": list(self.groups),
             "frameworks": list(self.frameworks),

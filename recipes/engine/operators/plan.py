@@ -1,4 +1,4 @@
-"""Which problem is measured when, and which is not: a budget that covers a spread of them, none too long"""
+"""Plan of which problem is measured when, and which is not: a budget for a spread of them, none too long"""
 
 import random
 from collections import defaultdict
@@ -25,7 +25,7 @@ LARGEST_GUESS: Final = 20.0  # where only problems were measured whose time may 
 @final
 @dataclass
 class Plan:
-    """What is known of the problems' times, and which are left out under which framework, and why."""
+    """The known times of the problems, and which are left out under which framework, and why."""
 
     problems: tuple[Problem, ...]
     frameworks: tuple[str, ...]
@@ -63,16 +63,16 @@ class Plan:
         return self.frameworks if turn % 2 == 0 else self.frameworks[::-1]
 
     def slice_seconds(self, round_seconds: float) -> float:
-        """How long the values of one problem are gathered, so that many problems have their share."""
+        """The seconds for the values of one problem, so that many problems have their share."""
         even = round_seconds / max(1, len(self.problems) * len(self.frameworks))
         return min(MOST_SECONDS, max(LEAST_SECONDS, even))
 
     def most_seconds(self, round_seconds: float) -> float:
-        """How long one problem may take under one framework."""
+        """The seconds that one problem may take under one framework."""
         return PROBLEM_SHARE * round_seconds / len(self.frameworks)
 
     def why_not(self, framework: str, problem: Problem, most_seconds: float) -> str:
-        """Why not to measure it; empty if nothing is known against it."""
+        """The reason not to measure a problem; empty if nothing is known against it."""
         if reason := self.skipped.get((framework, problem.name), ""):
             return reason
         if problem.needed_bytes > self.memory_bytes:
@@ -104,13 +104,13 @@ class Plan:
         return taken + slowness * (bound - base)
 
     def learn(self, framework: str, problem: Problem, seconds: float) -> None:
-        """What a call took."""
+        """Remember how long a call took."""
         bound = problem.bound_seconds(self.flops_per_second, self.bytes_per_second)
         self._calls[framework, problem.group].append((bound, seconds))
 
 
 def fitting(wanted: int, budget_seconds: float, startup_seconds: float) -> int:
-    """How many fresh processes of each framework a budget is good for; at least one.
+    """The number of fresh processes of each framework that a budget is good for; at least one.
 
     As many as are wanted, since an interval needs them, if some time is left for measuring; otherwise few, so
     that most of the time is.

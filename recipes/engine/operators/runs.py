@@ -50,7 +50,7 @@ CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
 
 
 def run(bench: OperatorBench, address: str | None, quiet: bool) -> store.Run:
-    """The finished run; Ctrl-C ends it and keeps what was measured.
+    """Run the measurement; gives the finished run. Ctrl-C ends it and keeps what was measured.
 
     Raises `ConfigurationError` where a framework is not there, before a run is kept.
     """
@@ -210,7 +210,7 @@ class Measuring:
             self._measure(Round(number, executors, until, until - time.monotonic()))
 
     def _first_seconds(self, startup: float) -> float:
-        """How long the first round lasts; fewer follow where starting them would take most of the budget.
+        """The length of the first round; fewer follow if starting them would take most of the budget.
 
         It is a little shorter than the others, which measure what it has reached.
         """
@@ -252,7 +252,7 @@ class Measuring:
                     plan.skipped[known] = found.reason
 
     def _asked(self, executors: dict[str, Any], name: str, method: str, *arguments: Any) -> Outcome:
-        """What an executor answers; one whose process died is asked no more in this round."""
+        """The answer of an executor; one whose process died is asked no more in this round."""
         call = getattr(executors[name], method).remote(*arguments)
         try:
             (found,) = get([call], GRACE_SECONDS + self._bench.budget_seconds, "measure an operator")
@@ -306,6 +306,6 @@ class Measuring:
 
 
 def _scopes_without_value(run: Mapping[str, pa.Table]) -> set[str]:
-    """Of the problems that an executor could not measure and has said so."""
+    """The problems that an executor could not measure and has said so."""
     rows = run["samples"].select(["scope", "value", "metric"]).to_pylist()
     return {row["scope"] for row in rows if row["value"] is None and row["metric"] == OPERATOR_TIME}

@@ -1,1 +1,1 @@
-"""From the keys of a recipe to values: what is fixed, set, and will be measured"""
+"""The values behind the keys of a recipe: what is fixed, set, and will be measured"""

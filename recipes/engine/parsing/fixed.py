@@ -1,4 +1,4 @@
-"""What FIXED fixes: keys, whole components, or a component leaf by leaf; and what it leaves open
+"""FIXED as it is held: keys, whole components, or a component leaf by leaf; and what it leaves open
 
 A component that FIXED gives (`"optimizer": Momentum(0.1, 0.9)`, or a class with its `_args` and `_kwargs`) is
 fixed as a whole. To leave a part of it open, FIXED gives the class alone, and its leaves one by one:
@@ -58,11 +58,11 @@ class Fixed:
             )
 
     def by_leaf(self, component: str) -> bool:
-        """Whether FIXED fixes this component's class, and of its leaves only some."""
+        """True if FIXED fixes this component's class, and of its leaves only some."""
         return any(key.startswith(f"{component}.") for key in self.keys)
 
     def sets(self, key: str) -> bool:
-        """Whether FIXED gives a value for exactly this key."""
+        """True if FIXED gives a value for exactly this key."""
         return key in self.keys and self.keys[key] is not ...
 
     def refuse(self, key: str, where: str) -> None:

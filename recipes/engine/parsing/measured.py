@@ -1,4 +1,4 @@
-"""Whether what a recipe's criteria are about will be measured at all: asked before anything starts"""
+"""The check that everything a recipe's criteria are about will be measured, made before anything starts"""
 
 from collections.abc import Iterable
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""From the keys of a recipe to the values of an experiment: components, their arguments, overrides."""
+"""Settings: the keys of a recipe become values of an experiment, with components, arguments, overrides."""
 
 import ast
 import copy
@@ -53,7 +53,7 @@ def allowed_keys(fields: set[str]) -> set[str]:
 
 
 def is_known(key: object, known: set[str]) -> bool:
-    """Whether a recipe may have this key: one of the known ones, or a leaf such as `optimizer.momentum`."""
+    """True if a recipe may have this key: one of the known ones, or a leaf such as `optimizer.momentum`."""
     if not isinstance(key, str) or "." not in key:
         return key in known
     component = key.partition(".")[0]
@@ -89,7 +89,7 @@ def built(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(made: Any, args: Any, kwargs: Any, leaves: Iterable[str]) -> list[str]:
-    """Those of the leaves that a class takes when it is made, and that its arguments do not give."""
+    """The leaves that a class takes when it is made, and that its arguments do not give."""
     if not inspect.isclass(made):
         return []
     try:
@@ -165,7 +165,7 @@ def _apply(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def hyperparameters(made: Any, kind: type) -> list[str]:
-    """What can be set of a component: a dataclass's fields, or the public data of object and class."""
+    """The settings of a component: a dataclass's fields, or the public data of object and class."""
     if isinstance(made, NativeOptimizer):
         return list(made.hyperparameters)
     if dataclasses.is_dataclass(made):
@@ -182,7 +182,7 @@ def hyperparameters(made: Any, kind: type) -> list[str]:
 
 
 def written(key: str, kind: type, text: Any) -> Any:
-    """What a text stands for: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`.
+    """The value of a text: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`.
 
     What is no text is itself.
     """

@@ -1,4 +1,4 @@
-"""Whether a recipe's training repeats to the last bit: the same steps twice, in fresh processes
+"""The test that a recipe's training repeats to the last bit: the same steps twice, in fresh processes
 
 Compared are the bits of the loss of every step and agent, and the agents' parameters at the end. Where they
 differ, both are tried again with a trace of all that is computed, which names the operation that parted them.
@@ -53,7 +53,7 @@ class Difference:
 
 
 def check(recipe: Recipe, steps: int, *, address: str | None, quiet: bool) -> Result:
-    """So many steps twice: PASS if every bit agrees, FAIL with the first step that differs and why.
+    """Train this many steps twice: PASS if every bit agrees, FAIL with the first step that differs and why.
 
     Raises `ConfigurationError` where it does not apply.
     """
@@ -85,7 +85,7 @@ def check(recipe: Recipe, steps: int, *, address: str | None, quiet: bool) -> Re
 
 
 def first_difference(first: "Tried", second: "Tried", steps: int) -> Difference | None:
-    """Where two tries part first; None where they agree to the last bit."""
+    """The first thing in which two tries differ; None if they agree to the last bit."""
     at_end = {
         rank: tuple(name for name, digest in named.items() if second.hashes.get(rank, {}).get(name) != digest)
         for rank, named in first.hashes.items()
@@ -103,7 +103,7 @@ def first_difference(first: "Tried", second: "Tried", steps: int) -> Difference 
 @final
 @dataclass(frozen=True)
 class Tried:
-    """What one try came to."""
+    """The result of one try."""
 
     losses: Losses
     hashes: Hashes
@@ -122,7 +122,7 @@ class _Trial:
             return Tried(losses_of(group.tables()["samples"]), _hashes(group))
 
     def search(self, experiment: Experiment) -> tuple[Parting | None, list[str]]:
-        """What parts two tries first, and what the framework itself says of its operations."""
+        """The first thing that parts two tries, and what the framework itself says of its operations."""
         from d5ray.frameworks.torch.tracing import Traced  # noqa: PLC0415 - imports torch
 
         traced = experiment.with_values(executor=Traced(experiment.make_executor))

@@ -1,4 +1,4 @@
-"""What a run and its repetition came to"""
+"""The outcomes of a run and its repetition"""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, final
@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 @final
 @dataclass(frozen=True)
 class Rerun:
-    """What a run and its repetition came to.
+    """The result of repeating a run.
 
     losses: the largest |a − b| / max(|a|, |b|) of an agent's loss at a step. bits: whether losses and
     parameters agree to the last bit. promised: whether they must.
@@ -24,5 +24,5 @@ class Rerun:
 
     @property
     def row(self) -> dict[str, Any]:
-        """As JSON data."""
+        """The result as JSON data."""
         return asdict(self)

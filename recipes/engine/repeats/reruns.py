@@ -68,7 +68,7 @@ def rerun(run: Run, *, trust: bool = False, address: str | None = None, quiet: b
 
 
 def _calls(run: Run, events: list[dict[str, Any]]) -> list[int]:
-    """How many steps each call of `train` had; agents that wait for each other record none of the first."""
+    """The steps of each call of `train`; agents that wait for each other record none of the first."""
     try:
         calls = [event for event in events if event["name"] == "train" and event["rank"] == 0]
         steps = [int(json.loads(event["detail"])["steps"]) for event in calls]
@@ -140,7 +140,7 @@ def _away(first: Mapping[Any, float], second: Mapping[Any, float]) -> float:
 
 
 def _promised(run: Run, again: Run, archived: Archived) -> tuple[bool, str]:
-    """Whether both runs must agree to the last bit, and why not."""
+    """True if both runs must agree to the last bit, and the reason if they need not."""
     if archived.simulated is None and not archived.experiment.meets:
         return (
             False,

@@ -30,7 +30,7 @@ def recipes_of(recipe: Recipe, seeds: int) -> list[Recipe]:
 
 
 def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool) -> Result:
-    """One run after the other, judged together.
+    """Run the recipe with one seed after the other, and judge the runs together.
 
     Ctrl-C keeps the runs that are complete, and leaves the verdict open; so does an error of a run, which is
     raised again. A NaN loss fails the series, and the other seeds are run nevertheless.

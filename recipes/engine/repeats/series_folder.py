@@ -18,7 +18,7 @@ from d5ray.recipes.engine.recipe import Recipe, Result, overall
 
 @final
 class KeptSeries:
-    """purpose: why there are several runs; seeds: of the runs that are planned."""
+    """A series as it is kept while it goes on. purpose: why it has several runs; seeds: of those planned."""
 
     def __init__(self, recipe: Recipe, purpose: str, seeds: list[int]) -> None:
         check_writable(series_root())
@@ -39,7 +39,7 @@ class KeptSeries:
         self.series.write(self._columns)
 
     def add(self, result: Result) -> None:
-        """One more run has ended."""
+        """Add a run that has ended."""
         self.results.append(result)
         self._columns["runs"] = [one.run_id for one in self.results]
         self.series.write(self._columns)

@@ -1,1 +1,1 @@
-"""Whether all members of a group call the same: signatures of calls, and a watch on long waits"""
+"""Checks that all members of a group make the same call: signatures, and a watch on long waits"""

@@ -1,4 +1,4 @@
-"""What one member calls: compared with the other members' before data is trusted"""
+"""Signatures of calls: each member's is compared with the others' before data is trusted"""
 
 import struct
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Signature(NamedTuple):
         )
 
     def pack(self) -> bytes:
-        """As 32 bytes, equal exactly when what both ends must agree on is equal."""
+        """The signature as 32 bytes, equal exactly when what both ends must agree on is equal."""
         word = f"{_SHORT[self.operation]}:{self.detail}"
         return _LAYOUT.pack(word.encode(), self.dtype.encode(), self.elements)
 

@@ -16,7 +16,7 @@ LOOK_SECONDS = 0.25
 
 @final
 class Watchdog:
-    """For backends whose transport waits for ever when members call different things.
+    """A guard for backends whose transport waits for ever when members call different things.
 
     Members that wait longer than a second in a collective tell the others which one it is, by way of the
     rendezvous. Whoever sees a different one fails the group, and calls `stop` with the error: that must end
@@ -35,7 +35,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self, call: Signature) -> Iterator[None]:
-        """While the block runs, this member is in this collective."""
+        """A context: this member is in this collective while the block runs."""
         self._index += 1
         self._waiting = (self._index, call, time.monotonic())
         try:
@@ -44,7 +44,7 @@ class Watchdog:
             self._waiting = None
 
     def close(self) -> None:
-        """Watch no more."""
+        """End the thread that watches."""
         self._closed.set()
 
     def agree(self, seconds: float) -> None:

@@ -48,7 +48,7 @@ class Letters:
             return self._mesh.send(self._envelopes[to].short(words, payload), to, TAG)
 
     def next(self, source: int) -> tuple[bytes, Bytes]:
-        """The next letter of a member: its words, and the rest, in which `payload` finds its payload."""
+        """The next message of a member: its words, and the rest, in which `payload` finds its payload."""
         coming = self._coming.pop(source, None) or self._mesh.receive(self._heard[source], source, TAG)
         coming.wait()
         words, rest = self._envelopes[source].read(self._heard[source], GREETING_BYTES)
@@ -65,7 +65,7 @@ class Letters:
         self._listen(source)
 
     def drop(self) -> None:
-        """Receive no more."""
+        """Receive no more messages."""
         for work in self._coming.values():
             work.drop()
 

@@ -1,4 +1,4 @@
-"""What two members tell each other in an operation, before they trust the data: what each of them calls"""
+"""Headers that two members exchange before they trust the data: which operation each of them calls"""
 
 import struct
 import zlib
@@ -24,7 +24,7 @@ def packed(call: Signature) -> bytes:
 
 
 class Greeting(NamedTuple):
-    """What one member says to another one."""
+    """The header that one member sends to another one."""
 
     number: int  # of collectives that it has begun
     call: bytes  # packed
@@ -32,7 +32,7 @@ class Greeting(NamedTuple):
     awaited: int  # bytes of the other's message to it
 
     def pack(self) -> bytes:
-        """As `GREETING_BYTES` bytes."""
+        """The header as `GREETING_BYTES` bytes."""
         return _LAYOUT.pack(*self)
 
     @classmethod
@@ -41,7 +41,7 @@ class Greeting(NamedTuple):
         return cls(*_LAYOUT.unpack(words))
 
     def answer(self) -> bytes:
-        """What the other one says, packed, if it calls the same."""
+        """The other member's header, packed, if it calls the same operation."""
         return _LAYOUT.pack(self.number, self.call, self.awaited, self.given)
 
 

@@ -1,4 +1,4 @@
-"""What this member and one other send each other in one step over gloo, so that no wait is in vain"""
+"""Handshake of two members over gloo: headers and eager messages of one step, so that no wait is in vain"""
 
 from typing import TYPE_CHECKING, Any, final
 
@@ -66,7 +66,7 @@ class Crossing:
         self._confirmed = mesh.receive(self._receipt, peer, RECEIPT)
 
     def greet(self) -> Greeting | None:
-        """Wait for the other one's greeting, with its small payload; gives a greeting that does not fit."""
+        """Wait for the other member's header, with its small payload; gives a header that does not fit."""
         words, rest = self._letters.next(self.peer)
         if words != self.mine.answer():
             return Greeting.unpack(words)
@@ -85,7 +85,7 @@ class Crossing:
             self._sent.append(self._mesh.send(self._envelope.receipt(), self.peer, RECEIPT))
 
     def settle(self) -> None:
-        """Wait until the other one has everything."""
+        """Wait until the other member has everything."""
         if self._confirmed is not None:
             self._confirmed.wait()
             self._envelope.confirm(self._receipt)
@@ -93,7 +93,7 @@ class Crossing:
             work.wait()
 
     def drop(self) -> None:
-        """Give it up."""
+        """Give up what is under way."""
         for work in (*self._received, self._confirmed, *self._sent):
             if work is not None:
                 work.drop()

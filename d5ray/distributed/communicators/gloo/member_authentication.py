@@ -26,7 +26,7 @@ ADMISSION = 3  # the stream of the last one
 
 
 def introduced(mesh: "GlooGroup", group: Group, seconds: float) -> dict[int, Envelope]:
-    """By rank, how messages to and from each other member travel; all members call it at once.
+    """The envelopes of messages to and from each other member, by rank; all members call it at once.
 
     The lower rank of two begins. seconds: for each message. Raises `Refused` where one does not know the
     run's secret, or is not the member that it claims to be.
@@ -81,7 +81,7 @@ def introduced(mesh: "GlooGroup", group: Group, seconds: float) -> dict[int, Env
 
 
 def leaves_machine(group: Group, other: int) -> bool:
-    """Whether what this member sends to another one can be seen or altered outside the machine."""
+    """True if what this member sends to another one can be seen or altered outside the machine."""
     if group.nodes and group.nodes[group.rank] == group.nodes[other]:
         return False
     try:

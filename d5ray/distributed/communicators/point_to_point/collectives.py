@@ -38,7 +38,7 @@ BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one member moves, and how many latencies the whole operation takes, one after the other."""
+    """The bytes that one member moves, and the latencies of the whole operation one after the other."""
 
     bytes_sent: int
     bytes_received: int
@@ -136,7 +136,7 @@ def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) ->
 
 
 def doubling_is_faster(size: int, payload_bytes: int) -> bool:
-    """Whether an allreduce goes by recursive doubling rather than directly.
+    """True if recursive doubling is the faster way for an allreduce, rather than the direct one.
 
     k (α + (β + γ) n) against 2 (P−1) α + (2β + γ) n (P−1)/P, with the k rounds of doubling.
 
@@ -150,7 +150,7 @@ def doubling_is_faster(size: int, payload_bytes: int) -> bool:
 
 
 def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
-    """Of whichever algorithm is taken.
+    """The cost of an allreduce by whichever algorithm is taken.
 
     >>> [allreduce_cost(0, 8, elements, 4).rounds for elements in (1, 1_000_000)]
     [3, 2]
@@ -181,7 +181,7 @@ def reduce_scatter(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
 
 
 def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
-    """Sends all parts but its own, receives its own from all others.
+    """The cost of a reduce-scatter: sends all parts but its own, receives its own from all others.
 
     >>> reduce_scatter_cost(0, 2, 3, 4)
     Cost(bytes_sent=8, bytes_received=4, messages_sent=1, rounds=1)
@@ -199,7 +199,7 @@ def all_gather(exchange: Exchange, flat: Flat) -> None:
 
 
 def all_gather_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
-    """Sends its own part to all others, receives all parts but its own.
+    """The cost of an all-gather: sends its own part to all others, receives all parts but its own.
 
     >>> all_gather_cost(0, 2, 3, 4)
     Cost(bytes_sent=4, bytes_received=8, messages_sent=1, rounds=1)
@@ -221,7 +221,7 @@ def all_to_all(exchange: Exchange, flat: Flat) -> None:
 
 
 def all_to_all_cost(size: int, elements: int, itemsize: int) -> Cost:
-    """All parts but its own, each way.
+    """The cost of an all-to-all: all parts but a member's own, each way.
 
     >>> all_to_all_cost(4, 8, 4)
     Cost(bytes_sent=24, bytes_received=24, messages_sent=3, rounds=1)
@@ -245,7 +245,7 @@ def broadcast(exchange: Exchange, flat: Flat, root: int) -> None:
 
 
 def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> Cost:
-    """A payload from its parent unless it is the root, one to each child; the tree is ⌊log₂ P⌋ deep.
+    """The cost of a broadcast: one payload from the parent, one to each child; the tree is ⌊log₂ P⌋ deep.
 
     >>> broadcast_cost(0, 4, 0, 100)
     Cost(bytes_sent=200, bytes_received=0, messages_sent=2, rounds=2)

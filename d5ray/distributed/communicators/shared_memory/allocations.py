@@ -1,4 +1,4 @@
-"""Which arrays of this process lie in shared memory, and where: found by address"""
+"""Allocations of this process in shared memory: which arrays lie there and where, found by address"""
 
 import threading
 import weakref
@@ -31,7 +31,7 @@ class _Allocations:
             self._starts = [entry[0] for entry in self._entries]
 
     def find(self, flat: Any) -> tuple[Place, Any]:
-        """Where a flat NumPy array lies, and the whole shared memory around it; `NOWHERE` for others."""
+        """The place of a flat NumPy array, and the whole shared memory around it; `NOWHERE` for others."""
         address = flat.__array_interface__["data"][0]
         with self._lock:
             at = bisect_right(self._starts, address) - 1

@@ -49,11 +49,11 @@ class Arena:
         self.words: Any = memoryview(self.memory)[: 8 * words].cast("q")
 
     def slot(self, number: int, use: int) -> int:
-        """Where one of the slots, as many as members, begins that are in use now; they take turns."""
+        """The offset of one of the slots in use now, as many as members; they take turns."""
         return self._slots + (number * PARITIES + use % PARITIES) * self.slot_bytes
 
     def cell(self, target: int, count: int) -> int:
-        """Where this member's count-th chunk to the target begins."""
+        """The offset of this member's count-th chunk to the target."""
         return self._cells + ((self.rank * self.size + target) * CELLS + count % CELLS) * self.cell_bytes
 
     def put(self, begin: int, payload: Any, offset: int = 0) -> int:

@@ -58,7 +58,7 @@ class Meeting:
         self._compare(call, lines)
 
     def offsets(self) -> list[int]:
-        """Where in one allocation the members' arrays lie, by rank; empty if not all are in the same."""
+        """The offsets of the members' arrays in one allocation, by rank; empty if not all are in the same."""
         words, lines = self._words, self._lines[self.step % PARITIES]
         allocation = words[lines[self._rank] + 1]
         if not allocation or any(words[line + 1] != allocation for line in lines):

@@ -1,4 +1,4 @@
-"""What ends a wait that can have no good end: a member is gone, the group failed, or it takes too long"""
+"""The end of waits that can have no good one: a member is gone, the group failed, or it takes too long"""
 
 import time
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ class Watch:
         self.ended: D5Error | None = None  # why this member cannot go on
 
     def end(self, error: D5Error) -> D5Error:
-        """This member cannot go on; gives the error back."""
+        """Fail the group, since this member cannot go on; gives the error back."""
         self.ended = self.ended or error
         return error
 
     def fail(self, error: D5Error) -> D5Error:
-        """No member can go on, and all learn why; gives the cause, which is what failed first."""
+        """Tell all members that none can go on, and why; gives the cause, which is what failed first."""
         self._membership.fail(error)
         return self.end(self._membership.failure or error)
 

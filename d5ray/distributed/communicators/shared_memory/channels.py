@@ -45,7 +45,7 @@ class Lanes:
     # -- to others -------------------------------------------------------------------------------------
 
     def room(self, target: int) -> bool:
-        """Whether one more chunk can be posted."""
+        """True if one more chunk can be posted."""
         return bool(self._posted[target] - self._words[self._to[target] + LINE_WORDS] < CELLS)
 
     def post(self, target: int, payload: Flat, tag: int, total: int, call: bytes) -> None:

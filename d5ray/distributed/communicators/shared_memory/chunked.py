@@ -13,7 +13,7 @@ from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, F
 
 @final
 class Staged:
-    """In every step each member writes to one of as many slots, all meet, then read the others' slots.
+    """Exchange in steps: each member writes to one of as many slots, all meet, then read the others' slots.
 
     The slots of a step are written over two steps later, each by a member that has read it. (Writing to
     memory that another core has read since is ten times as slow for the core that wrote it before as for the
@@ -138,7 +138,7 @@ class Staged:
         self._arena.put(self._slot(self._rank), piece)
 
     def _shown(self, rank: int, like: Flat) -> Flat:
-        """What a member showed before the meeting."""
+        """The array that a member showed before the barrier."""
         return self._view(self._slot(rank), like)
 
     def _slot(self, rank: int) -> int:
@@ -157,7 +157,7 @@ class Staged:
         self._arena.put(begin, piece, offset)
 
     def _given(self, rank: int, like: Flat) -> Flat:
-        """What a member gave to this one before the meeting."""
+        """The array that a member gave to this one before the barrier."""
         begin, offset = self._between(rank, self._rank)
         return self._view(begin + offset, like)
 

@@ -24,7 +24,7 @@ class Standstill:
         self._rung: dict[int, int] = {}  # whom this member has rung during this wait, to which value
 
     def declare(self, heard: int, awaited: int, call: Signature) -> None:
-        """This member goes to sleep."""
+        """Tell that this member goes to sleep."""
         words, line = self._words, self._lines[self._rank]
         words[line + AWAITED] = 0  # nobody reads what follows while it changes
         words[line + HEARD] = heard
@@ -33,7 +33,7 @@ class Standstill:
         words[line + AWAITED] = awaited + 1
 
     def withdraw(self) -> None:
-        """This member waits no longer."""
+        """Tell that this member waits no longer."""
         self._words[self._lines[self._rank] + AWAITED] = 0
         self._rung.clear()
 

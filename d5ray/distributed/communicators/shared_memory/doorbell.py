@@ -66,7 +66,7 @@ class Bells:
             self._wake(member)
 
     def wait(self, ready: Callable[[], bool], awaited: Callable[[], Sequence[int]], call: Signature) -> None:
-        """Return when it is ready; `awaited` says for which members this one waits, in this call."""
+        """Wait until `ready` says so; `awaited` tells for which members this one waits, in this call."""
         for _ in range(LOOKS):
             if ready():
                 return

@@ -24,7 +24,7 @@ class Sending:
         self._position = 0
 
     def ready(self) -> bool:
-        """Whether `advance` would find something to do."""
+        """True if `advance` would find something to send."""
         return self._lanes.room(self.other)
 
     def advance(self) -> bool:
@@ -51,7 +51,7 @@ class Receiving:
         self._position = 0
 
     def ready(self) -> bool:
-        """Whether `advance` would find something to do."""
+        """True if `advance` would find something to receive."""
         return self._lanes.head(self.other, self._tag) is not None
 
     def advance(self) -> bool:

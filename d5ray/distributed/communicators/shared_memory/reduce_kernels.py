@@ -115,5 +115,5 @@ def _factored(weights: Sequence[float]) -> tuple[Sequence[float], _End]:
 
 
 def _is_half(dtype: Any) -> bool:
-    """Whether it is float16 or the bfloat16 of ml_dtypes."""
+    """True if the type is float16 or the bfloat16 of ml_dtypes."""
     return bool(dtype.char == "e" or (dtype.kind == "V" and dtype.itemsize == 2))

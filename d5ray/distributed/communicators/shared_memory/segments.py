@@ -31,7 +31,7 @@ START_TIME_FIELD = 19  # of /proc/<pid>/stat behind the name; man 5 proc counts 
 
 
 def supported() -> str | None:
-    """Why this machine cannot do it; None where it can."""
+    """The reason why this machine has no shared memory of this kind; None if it has."""
     if sys.platform != "linux":
         return f"shared memory between agents needs Linux, this is {sys.platform}"
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -158,7 +158,7 @@ def _clean_up_once() -> None:
 
 
 def _start_time(pid: str) -> str:
-    """When the process started, in ticks since boot; empty when there is none."""
+    """The time when the process started, in ticks since boot; empty when there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -10,7 +10,7 @@ from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, F
 
 @final
 class Direct:
-    """What one member does between two meetings, on all members' arrays, each (n,), by rank.
+    """The work of one member between two barriers, on all members' arrays, each (n,), by rank.
 
     No element is written by two members, or written by one and read by another.
     """

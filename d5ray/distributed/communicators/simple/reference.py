@@ -21,7 +21,7 @@ REDUCE: dict[str, Callable[[Array], Array]] = {
 
 
 class _Table:
-    """Where the members of one group put their arrays: copies, in the order of ranks."""
+    """The table where members of one group put their arrays: copies, in the order of ranks."""
 
     def __init__(self, size: int) -> None:
         self.changed = threading.Condition()

@@ -19,6 +19,10 @@ def _size(size: Dimension) -> int:
 
 
 def kinds(name: str, arguments: Sequence[Argument]) -> tuple[type, ...]:
+    """The types of a C++ operator's arguments, in their order.
+
+    Raises ConfigurationError for what is no number, boolean or text, and for integers beyond 64 bits.
+    """
     if (
         isinstance(arguments, (list, tuple))
         and all(type(each) in (bool, int, float, str) for each in arguments)

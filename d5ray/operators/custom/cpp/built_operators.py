@@ -26,7 +26,7 @@ _KEPT, _BUILDING = "built.json", "building-"
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """All that the compiled code depends on, but the files that the user's code includes."""
+    """Everything that the compiled code depends on, but the files that the user's code includes."""
 
     interface: Interface
     source: Source

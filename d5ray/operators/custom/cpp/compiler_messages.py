@@ -1,4 +1,4 @@
-"""What a compiler says, without what it says about the wrapper"""
+"""Messages of a compiler, without those about the wrapper"""
 
 import re
 
@@ -14,7 +14,7 @@ _CONTEXT = re.compile(
 
 
 def complaints(output: str) -> list[str]:
-    """What d5ray says about the user's class in the wrapper: constructors and methods that do not fit."""
+    """d5ray's messages about the user's class in the wrapper: constructors and methods that do not fit."""
     told = [said for block in _blocks(output.splitlines()) if (said := _told(block))]
     return list(dict.fromkeys(told))
 
@@ -59,7 +59,7 @@ def _is_about(block: list[str], wrapper: str) -> bool:
 
 
 def _told(block: list[str]) -> str:
-    """What a failed static_assert of ours says."""
+    """The message of a failed static_assert of ours."""
     head = _head(block)
     if head is None or head["kind"] != "error":
         return ""

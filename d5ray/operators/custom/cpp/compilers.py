@@ -33,12 +33,12 @@ class Compiler:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is NVIDIA's, which hands flags on to another one."""
+        """True for NVIDIA's compiler, which hands flags on to another one."""
         return Path(self.command[-1]).name == "nvcc"
 
     @property
     def title(self) -> str:
-        """The line of what it says about its version that tells the version."""
+        """The line in the compiler's answer about its version that tells the version."""
         lines = self.version.splitlines() or [self.command[-1]]
         return next((line for line in lines if "release" in line), lines[0])
 
@@ -102,7 +102,7 @@ def find(named: str | None = None, *, cuda: bool = False) -> Compiler:
 
 @cache
 def processor() -> str:
-    """What `-march=native` depends on: the architecture, and the processor's model and abilities."""
+    """Everything that `-march=native` depends on: the architecture, the processor's model and abilities."""
     lines = []
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]

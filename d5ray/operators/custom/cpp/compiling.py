@@ -28,7 +28,7 @@ def compile_custom_cppop(
     inputs, outputs: their types, and their shapes, in which sizes can be names: one object of the class is
     made for every set of input shapes. infer: gives the outputs' descriptors from the inputs', where names
     do not say it.
-    definitions: of the preprocessor, {"DPOWER": 2}. arguments: of the constructor, numbers, truth values and
+    definitions: of the preprocessor, {"DPOWER": 2}. arguments: of the constructor, numbers, booleans and
     texts, or a function that gives them for the inputs' descriptors; it is asked once while compiling, with
     1 for sizes that are open. flags: of the compiler, instead of -O3 -march=native -fopenmp, as far as it
     knows them. compiler: a command, instead of $CXX, c++, g++ or clang++.

@@ -48,7 +48,7 @@ class CustomCppOp(CustomOp):
         compiler: str | None = None,
         infer: Inference | None = None,
     ) -> None:
-        """As `compile_custom_cppop`."""
+        """See `compile_custom_cppop` for the arguments."""
         _check(name, definitions, flags, compiler, infer)
         options = {"definitions": dict(definitions), "arguments": arguments, "flags": flags}
         self._given = name, source, inputs, outputs, {**options, "compiler": compiler, "infer": infer}
@@ -74,7 +74,7 @@ class CustomCppOp(CustomOp):
         return self.library.differentiable
 
     def infer(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
-        """By the descriptors, and then by the function that was given for it."""
+        """The outputs' descriptors, by those given, and then by the function that was given for it."""
         by_descriptors = super().infer(inputs)
         if self._infer is None:
             return by_descriptors
@@ -100,7 +100,7 @@ class CustomCppOp(CustomOp):
         return sum(instance.report(data) for instance in tuple(self._instances.values()))
 
     def run_forward(self, xp: Any, inputs: Sequence[Array | None], threads: int = 0) -> Arrays:
-        """threads: of OpenMP, 0 for its own number, which follows OMP_NUM_THREADS."""
+        """The outputs of the C++ object. threads: of OpenMP, 0 for its own number (OMP_NUM_THREADS)."""
         if xp is not np:
             return on_device.forward(self, xp, self.checked(inputs))
         arrays = [dense(array) for array in self.checked(inputs)]
@@ -119,7 +119,7 @@ class CustomCppOp(CustomOp):
         outputs: Sequence[Array],
         threads: int = 0,
     ) -> Gradients:
-        """threads: of OpenMP, 0 for its own number, which follows OMP_NUM_THREADS."""
+        """The gradients of the C++ object. threads: of OpenMP, 0 for its own number (OMP_NUM_THREADS)."""
         if not self.differentiable:
             raise without_gradient(self.operator_name)
         if xp is not np:

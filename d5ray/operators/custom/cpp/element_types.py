@@ -28,7 +28,7 @@ _CODES = {
 
 
 class Tensor(ctypes.Structure):
-    """`deep500::tensor_t`."""
+    """The C++ side's `deep500::tensor_t`."""
 
     _fields_ = (
         ("type", ctypes.c_int),

@@ -97,7 +97,7 @@ class Instance:
         self.differentiable_on_cuda = bool(abilities & _BACKWARD_CUDA)
 
     def report(self, data: int | None) -> int:
-        """What the object tells. Raises `OperatorError` where that throws."""
+        """The number that the object's `report` tells. Raises `OperatorError` where that throws."""
         told = ctypes.c_int64()
         if self._library.tell(self.handle, data, ctypes.addressof(told)):
             raise self._library.failed("report")

@@ -11,7 +11,7 @@ from d5ray.operators.custom.returned_values import is_real
 
 
 class BuiltOperator(Protocol):
-    """What is needed of a `CustomCppOp`: its functions, its objects, and its way in host memory."""
+    """The needed part of a `CustomCppOp`: its functions, its objects, and its way in host memory."""
 
     library: Library
 

@@ -1,4 +1,4 @@
-"""Where an operator's C++ stands: in a text, or in a file"""
+"""Source of a C++ operator: in a text, or in a file"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ class Source(ABC):
 
     @abstractmethod
     def text(self) -> str:
-        """The code. Raises `DataError` where it cannot be read."""
+        """The source code. Raises `DataError` if it cannot be read."""
 
     @abstractmethod
     def included(self, folder: Path) -> str:
-        """What `#include` calls it in a wrapper that lies in this folder; writes it there if need be."""
+        """The name by which a wrapper in this folder includes the source; writes it there if need be."""
 
     @property
     @abstractmethod
     def is_cuda(self) -> bool:
-        """Whether it is CUDA, which needs a compiler of its own."""
+        """True if the source is CUDA, which needs a compiler of its own."""
 
 
 @final

@@ -20,7 +20,7 @@ _CLASS = re.compile(r"(::)?[A-Za-z_]\w*(::[A-Za-z_]\w*)*\s*(<.*>)?")
 @final
 @dataclass(frozen=True)
 class Interface:
-    """What an operator looks like from outside: its class, its tensors, the kinds of its arguments."""
+    """An operator from outside: its class, its tensors, the kinds of its arguments."""
 
     name: str
     inputs: tuple[TensorDescriptor, ...]

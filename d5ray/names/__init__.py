@@ -1,0 +1,1 @@
+"""Public names: where they stand, and where those of Deep500 went"""

@@ -1,0 +1,50 @@
+"""Claims about the glossaries: what a word names is there, in the code or in `d5`"""
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from tests.docs.page import REPOSITORY
+from tests.test_docstrings import trees
+
+PAGES = ("docs/guide/glossary.md", "CONTRIBUTING.md")
+
+
+def rows(page: str) -> list[tuple[str, str]]:
+    """The word and the place of every row of the page's tables with these three columns."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    tables = re.findall(
+        r"^\| word \| meaning \| where \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
+    found = [
+        re.fullmatch(r"\| ([^|]+) \| [^|]+\. \| `(\w+)` \|", row)
+        for rows in tables
+        for row in rows.splitlines()
+    ]
+    assert all(found)
+    return [(row[1], row[2]) for row in found if row]
+
+
+@cache
+def names() -> frozenset[str]:
+    """The modules of the product, and what they define or assign at their top."""
+    found = set()
+    for path, tree in trees().items():
+        found.add(path.rpartition("/")[2].removesuffix(".py"))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Assign):
+                found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_words_place_exists(page: str) -> None:
+    """Each row names one, and a word stands on a page once."""
+    found = rows(page)
+    assert len(found) > 15
+    assert [(word, place) for word, place in found if place not in names()] == []
+    assert len({word for word, _ in found}) == len(found)
