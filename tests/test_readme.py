@@ -51,7 +51,7 @@ def test_every_benchmark_has_its_figures_and_every_command_its_recipe() -> None:
     pages = [
         README,
         results,
-        *(page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs").glob("*.md")),
+        *(page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs").rglob("*.md")),
     ]
     assert {name for page in pages for name in named.findall(page)} <= benchmarks | set(library.shipped())
 

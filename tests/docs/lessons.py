@@ -1,7 +1,7 @@
 """Does a lesson as its reader would, in an empty folder; run this module to write what they show.
 
 python -m tests.docs.lessons             # all pages
-python -m tests.docs.lessons operator    # docs/operator.md
+python -m tests.docs.lessons operator    # docs/lessons/operator.md
 """
 
 import os

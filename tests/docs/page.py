@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent.parent
-LESSONS = REPOSITORY / "docs"
+DOCS = REPOSITORY / "docs"
+LESSONS = DOCS / "lessons"
 FENCE = re.compile(r"^```(?P<language>\{?[\w+-]*\}?)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"^(?:#|//) (?P<name>[\w.-]+?)(?P<more>, continued)?$")
 PICTURE = re.compile(r"!\[[^\]]*\]\(pictures/(?P<name>[\w.-]+)\)")

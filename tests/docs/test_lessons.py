@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.lessons import alike, differences, follow, same
-from tests.docs.page import LESSONS, REPOSITORY, Page, pages
+from tests.docs.page import DOCS, LESSONS, REPOSITORY, Page, pages
 from tests.patience import patience
 
 LONG = ("cluster", "contest", "distributed", "server", "thousand_agents")  # Ray, or a thousand agents
@@ -39,8 +39,8 @@ def test_a_lesson_has_its_parts_and_leads_somewhere(path: Path) -> None:
     for link in LINK.finditer(page.text):
         assert (LESSONS / link["path"]).is_file(), link["path"]
     assert f"[{_title(page)}](" not in page.text
-    assert f"({path.name})" in (LESSONS / "index.md").read_text(encoding="utf-8")
-    assert f"(docs/{path.name})" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert f"(lessons/{path.name})" in (DOCS / "index.md").read_text(encoding="utf-8")
+    assert f"(docs/lessons/{path.name})" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_picture_is_small_and_shown() -> None:

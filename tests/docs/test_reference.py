@@ -8,7 +8,7 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import d5ray
-from tests.docs.page import LESSONS, REPOSITORY
+from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
 
 TYPES = {name for name, module in d5ray._NAMES.items() if module in ("numpy", "ml_dtypes")}
@@ -20,7 +20,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
     done = subprocess.run(
-        [*command, str(LESSONS), str(folder)],
+        [*command, str(DOCS), str(folder)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
