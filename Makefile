@@ -3,7 +3,7 @@
 # make test-full  what is too long for it (minutes); continuous integration runs both
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-slow  what needs longer (an hour or more)
-# make docs       build the lessons and the reference into build/docs; a warning is an error
+# make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show
 # make tools      install Debian's packages that some tests need, where that is possible
 # make clean      remove what the above made

@@ -1,4 +1,4 @@
-"""How Sphinx makes a site of the lessons and, from the docstrings, the reference: `make docs`"""
+"""How Sphinx makes a site of lessons, guide and, from the docstrings, map and reference: `make docs`"""
 
 import re
 import sys
@@ -12,18 +12,23 @@ from sphinx.util.docutils import SphinxDirective
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import d5ray
+from docs.tree import REPOSITORY, folders
 
 project = "d5ray"
 author = "the d5ray contributors"
-copyright = "BSD-3-Clause"
+copyright = "the d5ray contributors, BSD-3-Clause"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
+smartquotes = False  # options of commands keep their two hyphens
 html_theme = "furo"
 html_title = "d5ray"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_show_sphinx = False
 templates_path: list[str] = []
-exclude_patterns: list[str] = []
+exclude_patterns = ["static"]
 myst_heading_anchors = 3
+myst_enable_extensions = ["html_image"]
 suppress_warnings = ["misc.highlighting_failure"]  # sessions are shown as they are
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -32,6 +37,13 @@ autodoc_inherit_docstrings = False
 python_maximum_signature_line_length = 80
 toc_object_entries = False
 
+# Pages of the repository that are pages of the site too, and what is in the repository alone.
+SHOWN = {
+    "benchmarks/RESULTS.md": "results.md",
+    "SECURITY.md": "security.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)((?!docs/)[\w./-]+)(#[\w-]+)?\)")
 BESIDE = re.compile(r"\S {2,}\S")  # columns, or a formula with its source
 
 
@@ -52,6 +64,38 @@ class Public(SphinxDirective):
         if not lines:
             raise self.error(f"{self.arguments[0]}: no public name comes from there")
         return self.parse_text_to_nodes("\n".join(lines))
+
+
+class Files(SphinxDirective):
+    """`.. files::`: the map of files, a section with a table for every folder."""
+
+    def run(self) -> list[nodes.Node]:
+        lines: list[str] = []
+        for folder in folders():
+            title = f"{folder.path}/" if folder.path else folder.about
+            lines += [title, "-" * len(title), "", _prose(folder.about) if folder.path else "", ""]
+            lines += [".. list-table::", "   :widths: 30 70", ""] if folder.files else []
+            for name, text in folder.files.items():
+                lines += [f"   * - ``{name}``", f"     - {_prose(text)}"]
+            lines += [""]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def lead(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Let links to files of the repository lead to their page of the site, or be the name of the file."""
+    here = Path(app.srcdir, docname).parent
+
+    def led(found: re.Match[str]) -> str:
+        text, up, path, anchor = found.groups()
+        name = (here / up / path).resolve()
+        if name.is_relative_to(app.srcdir):
+            return found[0]
+        inner = name.relative_to(REPOSITORY).as_posix()
+        if inner in SHOWN:
+            return f"[{text}]({'../' * len(here.relative_to(app.srcdir).parts)}{SHOWN[inner]}{anchor or ''})"
+        return text if text.strip("`") == inner else f"{text} (`{inner}`)"
+
+    source[0] = OUTSIDE.sub(led, source[0])
 
 
 def _described(name: str) -> list[str]:
@@ -93,5 +137,7 @@ def _prose(text: str) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_directive("public", Public)
+    app.add_directive("files", Files)
+    app.connect("source-read", lead)
     app.connect("autodoc-process-docstring", plain)
     return {"parallel_read_safe": True}

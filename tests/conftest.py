@@ -35,6 +35,7 @@ TOGETHER = {
     "ray": (
         "tests/actors/",
         "tests/commands/",
+        "tests/docs/test_guide.py",
         "tests/docs/test_lessons.py",
         "tests/docs/test_wheel.py",
         "tests/recipes/",

@@ -92,7 +92,7 @@ def dataset(pixel: float = 0.0, name: str = "mine") -> Dataset:
 
 
 def test_an_experiment_has_two_agents_that_all_talk_unless_it_says_otherwise() -> None:
-    """The defaults that the README promises, one by one."""
+    """The defaults of who says nothing, one by one."""
     made = experiment()
     assert (made.agents, made.topology) == (2, Complete(2))
     assert isinstance(made.distributed, AllreduceSGD)

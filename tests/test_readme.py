@@ -1,45 +1,83 @@
-"""The README is true: its tree is the tree, its example runs, its commands exist."""
+"""The README is one screen and true: example, query, commands, links, folders, counts"""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 import d5ray as d5
-from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.errors import ConfigurationError
-from d5ray.frameworks.initial_values import network_by_name
 from d5ray.identity import checkout
-from d5ray.operators.custom import registry
-from d5ray.operators.nodes import inference
-from d5ray.operators.nodes.node import Node
 from d5ray.recipes.engine import library
-from tests.conftest import d5ray
-from tests.distributed.forming import former, on_all
-from tests.metrics.small_runs import finished, values_of
-from tests.metrics.statistics.test_estimates import steps_of, tables
+from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.recipe import Recipe
+from docs.tree import FOLDERS, OTHERS, folders
+from tests.conftest import Head, d5ray
+from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
-from tests.readme_tree import BEGIN, END, REPOSITORY, tree
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+MOST_BYTES, MOST_LINES, MOST_PICTURE_BYTES = 10_000, 200, 150_000
+LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#]+)(?:#(?P<section>[\w-]+))?\)")
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "benchmarks" / "RESULTS.md", *sorted(DOCS.rglob("*.md"))]
 
 
-def test_the_tree_is_the_tree() -> None:
-    """Every file with the first line of its docstring; `python tests/readme_tree.py` mends it."""
-    assert README.partition(BEGIN)[2].partition(END)[0] == tree()
+def test_it_is_one_screen() -> None:
+    """Of bytes, of lines, and of what its picture weighs."""
+    assert len(README.encode()) <= MOST_BYTES
+    assert len(README.splitlines()) <= MOST_LINES
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
+    assert pictures
+    assert all((REPOSITORY / picture).stat().st_size <= MOST_PICTURE_BYTES for picture in pictures)
+
+
+def test_its_links_lead_somewhere() -> None:
+    """To files that exist, and to sections that these have; every lesson is one of them."""
+    for link in LINK.finditer(README):
+        path = REPOSITORY / link["path"]
+        assert path.exists(), link["path"]
+        if link["section"]:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert link["section"] in [title.lower().replace(" ", "-") for title in titles]
+
+
+def test_its_folders_are_the_folders() -> None:
+    """All that stand at the top, and each of those below that it names."""
+    text = README.partition("## Where things are\n```\n")[2].partition("```")[0]
+    top, named = "", []
+    for line in text.splitlines():
+        name = line.split()[0]
+        top = name if not line.startswith(" ") else top
+        named.append(Path(top if name == top else f"{top}{name}"))
+    assert all((REPOSITORY / path).exists() for path in named), named
+    assert {path.parts[0] for path in named} >= {*FOLDERS, "docs"}
+
+
+def test_it_counts_right() -> None:
+    """Update rules, and distributed optimizers."""
+    public = [getattr(d5, name) for name in d5.__all__]
+    classes = [each for each in public if isinstance(each, type)]
+    ways = [each for each in classes if issubclass(each, d5.DistributedOptimizer)]
+    rules = [each for each in classes if each.__module__.startswith("d5ray.training.optimizers")]
+    around = {d5.Optimizer, d5.Scheduled, d5.WeightDecay, d5.ClipNorm, d5.ClipValue}
+    rules = [each for each in rules if issubclass(each, d5.Optimizer) and each not in around]
+    rules = [each for each in rules if not issubclass(each, d5.NativeOptimizer | d5.ThreeStepOptimizer)]
+    assert f"{len(rules)} update rules and {len(ways) - 1} distributed optimizers" in README
 
 
 def test_every_file_says_its_idea_in_one_line() -> None:
-    """No line of the tree is a name alone, but the folder of the tests."""
-    bare = [line for line in tree().splitlines() if len(line.split()) == 1]
-    assert [line.strip().split("/")[0] for line in bare if not line.endswith("/")] == []
+    """No line of the map of files is a name alone, but the folders of the tests."""
+    found = folders()
+    assert sum(len(folder.files) for folder in found) > 500
+    assert [
+        f"{folder.path}/{name}" for folder in found for name, text in folder.files.items() if not text
+    ] == []
+    assert [each.path for each in found if not each.about and not each.path.startswith("tests")] == []
+    assert [name for name in OTHERS if not (REPOSITORY / name).is_file()] == []
 
 
 def test_every_benchmark_has_its_figures_and_every_command_its_recipe() -> None:
@@ -48,24 +86,38 @@ def test_every_benchmark_has_its_figures_and_every_command_its_recipe() -> None:
     results = (REPOSITORY / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     benchmarks = {f"benchmarks/{name}" for name in checkout.names()}
     assert {name for name in named.findall(results) if "/" in name} == benchmarks
-    pages = [
-        README,
-        results,
-        *(page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs").rglob("*.md")),
-    ]
-    assert {name for page in pages for name in named.findall(page)} <= benchmarks | set(library.shipped())
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert {name for text in texts for name in named.findall(text)} <= benchmarks | set(library.shipped())
 
 
-def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Path) -> None:
-    """An own distributed optimizer in at most 20 lines, in a folder that is no package."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_command_sets_fits_its_recipe(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `d5ray run RECIPE --set …` of a page makes what would run, agents, topology and all."""
+    monkeypatch.chdir(REPOSITORY)
+    known = {*library.shipped(), *(f"benchmarks/{name}" for name in checkout.names())}
+    text = page.read_text(encoding="utf-8").replace("\\\n", "")
+    for line in re.findall(r"d5ray run [^`\n]*--set[^`\n]*", text):
+        _, _, name, *words = shlex.split(line, comments=True)
+        if name in known:
+            module = library.load(name)
+            given = [after for word, after in pairwise(words) if word == "--set"]
+            overrides = dict(settings.parsed(each) for each in given)
+            Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides).made()
+
+
+def test_the_example_is_short_and_its_run_answers_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An own distributed optimizer, a script in a folder that is no package; then SQL on what it measured."""
     code = README.partition("<!-- example -->\n```python\n")[2].partition("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     script = tmp_path / "mine.py"
     script.write_text(code)
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path,
-        env=os.environ | {"D5RAY_HOME": str(tmp_path / "home")},
+        env=os.environ,
         capture_output=True,
         text=True,
         timeout=patience(120),
@@ -73,127 +125,35 @@ def test_the_example_is_short_and_runs_as_a_script_of_the_users_own(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.splitlines()[-1]) > 0.9
+    query = README.partition("<!-- query -->\n```\n")[2].partition("```")[0]
+    program, *words = shlex.split(query)
+    assert program == "d5ray"
+    answer = d5ray(*words)
+    assert answer.code == 0, answer.err
+    assert {"loss", "step_time", "exchange_time"} <= {
+        line.split()[0] for line in answer.out.splitlines() if line
+    }
 
 
-def test_the_changes_of_a_network_are_what_is_said_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every line that prints says behind it what it prints."""
-    code = README.partition("<!-- network -->\n```python\n")[2].partition("```")[0]
-    monkeypatch.chdir(tmp_path)
-    exec(code, {})
-    said = [line.partition("  # ")[2].partition(";")[0] for line in code.splitlines() if "print(" in line]
-    assert capsys.readouterr().out.splitlines() == said
-    assert (tmp_path / "model.onnx").is_file()
+@pytest.mark.full
+def test_the_job_is_submitted(head: Head, tmp_path: Path) -> None:
+    """The line as it stands, but for the address and where the head finds Python: the verdict comes back."""
+    (line,) = re.findall(r"^ray job submit .*$", README, re.MULTILINE)
+    assert "http://127.0.0.1:8265" in line
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        shlex.split(line.replace("http://127.0.0.1:8265", head.dashboard).replace("python", sys.executable)),
+        cwd=REPOSITORY,
+        env=os.environ | {"PATH": path, "D5RAY_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=patience(200),
+        check=False,
+    )
+    assert "d5ray  digits_lenet  seed 1  2 agents  1380 steps" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_metric_of_ones_own_is_a_metric() -> None:
-    """The class of the README, on planted rows: its value, criterion, direction, and what it reads."""
-    code = README.partition("<!-- metric -->\n```python\n")[2].partition("```")[0]
-    module = ModuleType("mine")
-    sys.modules["mine"] = module  # where dataclasses look for annotations
-    try:
-        exec(code, vars(module))
-    finally:
-        del sys.modules["mine"]
-    criterion = module.METRICS[0]
-    run = tables(steps_of(np.array([[0.1, 0.2], [0.3, 0.1]])))
-    assert criterion.metric.estimate(run).value == 0.3
-    assert criterion.judge(run).verdict == "PASS"
-    assert "no row of step_time" in criterion.judge(tables([])).reason
-    assert criterion.metric.reads() == ("step_time",)
-    with pytest.raises(ConfigurationError, match="points the wrong way"):
-        _ = criterion.metric >= 1
-
-
-def test_the_schedules_of_pipelines_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """The listing of the README, whose outputs stand beside and below it."""
-    code, _, behind = README.partition("<!-- schedules -->\n```python\n")[2].partition("```\n```\n")
-    exec(code, {})
-    said = [line.partition("  # ")[2] for line in code.splitlines() if "print(" in line][1:]
-    assert capsys.readouterr().out.splitlines() == [*behind.partition("```")[0].splitlines(), *said]
-
-
-def test_the_stages_of_a_pipeline_train(capsys: pytest.CaptureFixture[str]) -> None:
-    """The listing of the README on two stages, in threads."""
-    code = README.partition("<!-- pipeline -->\n```python\n")[2].partition("```")[0]
-    network = network_by_name("mlp", {"hidden": (16, 16, 16)}, (8,), 3, seed=1)
-    rng = np.random.default_rng(0)
-    given = {"inputs": rng.random((8, 8), np.float32), "labels": rng.integers(0, 3, 8)}
-
-    def stage(communicator: Communicator) -> None:
-        names: dict[str, Any] = {
-            "communicator": communicator, "network": network, "sample_shape": (8,), **given,
-        }  # fmt: skip
-        exec(code, names)
-        assert names["executor"].last_pass.bubble > 0
-
-    with former() as groups:
-        on_all(groups.form("shared_memory", 2), stage)
-    assert capsys.readouterr().out.count("stage 1") == 4  # in both of the two tables of both
-
-
-@pytest.mark.slow
-def test_the_stages_on_ray_learn(capsys: pytest.CaptureFixture[str]) -> None:
-    """The loss of the parameters that were fed is a smaller one, by PyTorch's own scores and loss."""
-    code = README.partition("<!-- spread -->\n```python\n")[2].partition("```")[0]
-    network = network_by_name("lenet", {}, (1, 28, 28), 10, seed=1)
-    x = np.random.default_rng(1).standard_normal((20, 1, 28, 28)).astype(np.float32)
-    y = np.arange(20) % 10
-    names: dict[str, Any] = {"d5": d5, "network": network, "inputs": x, "labels": y}
-    exec(code.replace('framework="torch"', 'framework="torch", cpus_per_executor=0.25, quiet=True'), names)
-    scores, labels = torch.from_numpy(names["scores"]), torch.from_numpy(y)
-    assert torch.nn.functional.cross_entropy(scores, labels).item() < names["loss"]
-    assert "idle, 3 processes" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_agents_of_a_mesh_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listing of the README, on Ray: what a replica's four agents have is the whole network."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    names: dict[str, Any] = {}
-    code = README.partition("<!-- mesh -->\n```python\n")[2].partition("```")[0]
-    exec(code.replace("    group.network", "    whole = group.network"), names)
-    assert names["experiment"].agents == 8
-    assert {name: value.shape for name, value in names["whole"].items()} == {
-        "1.weight": (64, 64), "1.bias": (64,), "3.weight": (32, 64), "3.bias": (32,),
-        "5.weight": (10, 32), "5.bias": (10,),
-    }  # fmt: skip
-
-
-def test_the_workload_of_ones_own_is_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The listing of the README: it comes near the line, and says by how much."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    exec(README.partition("<!-- workload -->\n```python\n")[2].partition("\n```")[0], {"__name__": "mine"})
-    assert 0 < float(capsys.readouterr().out.splitlines()[-1]) < 0.2
-
-
-def test_the_queries_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listing of the README, on a run of known values."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    finished(tmp_path / "runs", "r", seed=1)
-    names: dict[str, Any] = {}
-    exec(README.partition("<!-- queries -->\n```python\n")[2].partition("\n```")[0], names)
-    assert names["rows"] == values_of(1).size
-
-
-def test_the_operators_of_ones_own_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listing of the README, in Python and in C++, whose gradients it compares itself."""
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(inference, "_rules", dict(inference._rules))
-    code = README.partition("<!-- operator -->\n```python\n")[2].partition("\n```")[0]
-    names: dict[str, Any] = {}
-    exec(code, names)
-    made = registry.operator_of(Node("IPow", ("x",), ("y",), {"power": 2}, domain="my.domain"))
-    assert type(made) is names["IPowOp"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    sorted(set(re.findall(r"d5ray (run|list|runs|show|check|compare|replay|sql|doctor)\b", README))),
-)
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"\bd5ray (run|list|sql|dashboard)\b", README))))
 def test_the_commands_exist(command: str) -> None:
     """Each has a help text."""
     done = d5ray(command, "--help")
@@ -201,18 +161,7 @@ def test_the_commands_exist(command: str) -> None:
     assert "Usage" in done.out
 
 
-def test_the_pieces_of_a_network_give_its_gradients() -> None:
-    """The listing of the README, against the executor of the whole network."""
-    names: dict[str, Any] = {}
-    exec(README.partition("<!-- stages -->\n```python\n")[2].partition("\n```")[0], names)
-    whole = names["d5fw"].from_onnx(names["network"])
-    whole.inference_and_backprop({"input": names["x"], "labels": names["y"]})
-    expected = {name: whole.fetch(gradient) for name, gradient in names["network"].gradient()}
-    for place in (names["one"], names["other"]):
-        flat = place.get(place.gradients)
-        for slot in place.slots:
-            np.testing.assert_allclose(
-                flat[slot.offset : slot.offset + slot.size].reshape(slot.shape), expected.pop(slot.name),
-                rtol=1e-4, atol=1e-7,
-            )  # fmt: skip
-    assert not expected
+def test_the_targets_of_make_exist() -> None:
+    """What the README says one makes, the Makefile makes."""
+    targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*re.findall(r"`?make ([a-z-]+)", README)} <= set(targets)

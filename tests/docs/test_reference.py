@@ -1,5 +1,8 @@
-"""The site is whole: Sphinx builds it without a warning and a network, and every public name is on it once"""
+"""The site is whole: no warning, no network, every public name, every file, a search, links that lead on"""
 
+import html
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +11,7 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import d5ray
+from docs.tree import folders
 from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
 
@@ -47,6 +51,48 @@ def test_tables_and_formulas_of_docstrings_stay_as_they_are(site: Path) -> None:
     assert "  " in row and row.partition(";")[0] in running
     level2 = (site / "reference" / "level2.html").read_text(encoding="utf-8")
     assert "v ← μ v + g;  x ← x − η v" in level2
+
+
+def test_every_file_is_on_the_map(site: Path) -> None:
+    """With the line that it says of itself, in the section of its folder."""
+    text = html.unescape(re.sub(r"<[^>]+>", "", (site / "files.html").read_text(encoding="utf-8")))
+    words = " ".join(text.split())
+    for folder in folders():
+        assert (f"{folder.path}/" if folder.path else folder.about) in words
+        for name, line in folder.files.items():
+            said = " ".join(line.replace("`", "").split())
+            assert f"{name} {said}" in words, (folder.path, name)
+
+
+def test_the_search_finds_pages_and_classes(site: Path) -> None:
+    """Its index has the words of lessons, guide and reference, each with its page."""
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    found = json.loads(index.removeprefix("Search.setIndex(").rpartition(")")[0])
+    pages = {found["docnames"][at] for at in found["terms"]["gossip"]}
+    assert {"lessons/distributed", "guide/asynchronous"} <= pages
+    assert "d5ray" in found["objects"]
+
+
+def test_links_out_of_the_docs_lead_to_pages_of_the_site(site: Path) -> None:
+    """To the figures and to what is promised; a file of the repository alone is named."""
+    recipes = (site / "guide" / "recipes.html").read_text(encoding="utf-8")
+    pipelines = (site / "guide" / "pipelines.html").read_text(encoding="utf-8")
+    shared = (site / "guide" / "shared_machines.html").read_text(encoding="utf-8")
+    anchor = "the-bubble-of-pipelines-beside-its-formula"
+    assert f'href="../results.html#{anchor}"' in pipelines
+    assert f'id="{anchor}"' in (site / "results.html").read_text(encoding="utf-8")
+    assert 'href="../security.html"' in shared
+    assert "recipes/digits_lenet.py" in recipes and 'href="../../recipes' not in recipes
+
+
+def test_every_picture_of_a_page_is_there(site: Path) -> None:
+    """Also those that are written as HTML; and no picture of the docs is left over."""
+    shown = set()
+    for page in site.rglob("*.html"):
+        for name in re.findall(r'<img [^>]*src="([^":]+)"', page.read_text(encoding="utf-8")):
+            assert (page.parent / name).is_file(), (page.name, name)
+            shown.add(Path(name).name)
+    assert {path.name for path in (DOCS / "pictures").iterdir()} <= shown
 
 
 def test_the_site_asks_no_other_machine_for_anything(site: Path) -> None:

@@ -18,7 +18,6 @@ from d5ray.ops.torch import BUILDERS
 from d5ray.ops.torch.interpolation import Along, Interpolation
 from d5ray.ops.torch.resizing import _by_interpolate, _by_matrices
 from d5ray.ops.torch.types import ONNX_TYPES, array_of, tensor_of
-from tests.conftest import REPOSITORY
 from tests.ops.torch_case import Array, call, known, node, one_thread, result  # noqa: F401 - one thread
 
 FLOATS = (np.ones((2, 3), np.float32), np.ones((2, 3), np.float32), np.ones(2, np.float32))
@@ -336,17 +335,3 @@ def test_arrays_of_other_things_are_refused() -> None:
     """With their type."""
     with pytest.raises(ConfigurationError, match="PyTorch has no elements of type object"):
         tensor_of(np.array(["a", None], object))
-
-
-def test_the_example_of_the_readme_is_true() -> None:
-    """What it calls PyTorch's own function is that, and what it builds computes."""
-    code = (
-        (REPOSITORY / "README.md")
-        .read_text(encoding="utf-8")
-        .partition("<!-- torch operator -->\n```python\n")[2]
-    )
-    names: dict[str, Any] = {}
-    exec(code.partition("```")[0], names)
-    assert names["relu"] is torch.relu
-    x, w = torch.ones(1, 3, 8, 8), torch.ones(2, 3, 3, 3)
-    torch.testing.assert_close(names["relu"](names["conv"](x, w)), F.conv2d(x, w, padding=1))

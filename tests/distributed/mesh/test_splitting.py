@@ -37,8 +37,8 @@ from d5ray.operators.collectives import DOMAIN, Collectives
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.splits import BOUNDS, Pass, check, check_split, close, run
+from tests.docs.guide import GUIDE, code
 from tests.frameworks.small_networks import BATCH, FRAMEWORKS, LOSS, Array, case, executor
-from tests.readme_tree import REPOSITORY
 
 SIZES = {"batch": BATCH}
 CASES: dict[str, tuple[str, Plan, int]] = {
@@ -291,18 +291,16 @@ def test_a_part_survives_being_written_and_read(groups: Former) -> None:
     assert again.inputs == part.inputs and again.outputs == part.outputs == found.network.outputs
 
 
-def test_the_listing_of_the_readme_gives_the_gradients_of_the_whole(groups: Former) -> None:
+def test_the_listing_of_the_guide_gives_the_gradients_of_the_whole() -> None:
+    """In float64: what the page makes its network and batch of is left out."""
     found = case("mlp", "float64")
-    code = (
-        (REPOSITORY / "README.md")
-        .read_text()
-        .partition("<!-- split -->\n```python\n")[2]
-        .partition("\n```")[0]
-    )
+    (page,) = (page for page in GUIDE if page.stem == "splitting")
+    before, made, behind = code(page).partition("network = network_by_name")
+    _, made, behind = (made + behind).partition("% 3\n")
+    assert made
     names: dict[str, Any] = {"network": found.network, "x": found.inputs, "y": found.labels}
-    exec(code, names)
-    parts = on_all(groups.members("shared_memory", 2), names["gradients"])
-    close(names["whole"](parts), run("torch", found.network, found.given).gradients, 1e-10)
+    exec(before + behind, names)
+    close(names["whole"], run("torch", found.network, found.given).gradients, 1e-10)
     assert names["travels"].num_rows == 1
     assert names["holds"]["layout"].to_pylist()[:2] == ["divided along axis 0"] * 2
 
