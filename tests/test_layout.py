@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import tomllib
+import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import networkx
 import pytest
+from ray._private.runtime_env import packaging
 
 import d5ray
 from d5ray.recipes.engine import library
@@ -303,3 +306,15 @@ def test_an_unknown_public_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(AttributeError, match=r"d5ray has no 'Momentun': did you mean 'Momentum'\?"):
         getattr(d5ray, "Momentun")  # noqa: B009 - a type checker knows that it is wrong
     assert not hasattr(d5ray, "_nothing")
+
+
+def test_a_job_of_the_checkout_gets_every_file_once(tmp_path: Path) -> None:
+    """As Ray packs a `--working-dir`: it follows links, so where they lead to is left out."""
+    package = tmp_path / "package.zip"
+    packaging._zip_files(str(REPOSITORY), [], str(package), include_gitignore=True)
+    with zipfile.ZipFile(package) as shipped:
+        names = {each.filename for each in shipped.infolist() if not each.is_dir()}
+        contents = Counter(shipped.read(name) for name in names if not name.endswith("__init__.py"))
+    assert {f"d5ray/{name}/__init__.py" for name in LINKED} <= names
+    assert "pyproject.toml" in names and "benchmarks/trainers.py" in names
+    assert [text for text, count in contents.items() if text and count > 1] == []
