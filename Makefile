@@ -1,6 +1,6 @@
 # make run        set everything up in .venv and run the main job to its verdict
-# make test       set up what tests need and pass them (about 15 minutes on 2 cores)
-# make test-full  what is too long for it (minutes); continuous integration runs both
+# make test       set up what tests need and pass those that one waits for (about 7 minutes on 2 cores)
+# make test-full  the large matrices and what takes long (half an hour); continuous integration runs both
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-slow  what needs longer (an hour or more)
 # make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
@@ -31,7 +31,7 @@ NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/opt
     tests/distributed/optimizers/test_optimizers_simulated.py tests/distributed/test_invariants_*.py
 test-older: $(VENV)/.dev
 	$(BIN)/python -m tests.processor $(PROCESSOR) \
-	    $(BIN)/python -m pytest -m "not slow and not full" -n 2 --no-loadscope-reorder $(NUMERIC)
+	    $(BIN)/python -m pytest -m "not slow and not full" --every-case -n 2 --no-loadscope-reorder $(NUMERIC)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder

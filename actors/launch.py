@@ -58,7 +58,7 @@ Opened = Directory | Mapping[tuple[int, int], Directory] | None  # in a mesh by 
 
 MISSING_SECONDS = 0.05  # in which a data set that is not there is noticed
 SETUP_SECONDS = 300.0  # for importing a framework and building a model, also from a slow file system
-END_SECONDS = 10.0  # for the processes of killed agents on this node to be gone
+END_SECONDS = 10.0  # for processes on this node to be gone: of killed agents, and git
 
 
 @dataclass
@@ -138,6 +138,7 @@ def launch(
             raise
     finally:
         loader.shutdown(wait=False, cancel_futures=True)
+        wait([environment], timeout=END_SECONDS)  # git, which it asks, must not outlive a start that failed
 
 
 def load_meanwhile(experiment: Experiment) -> Dataset:

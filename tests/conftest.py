@@ -21,6 +21,7 @@ import pytest
 import pytest_timeout
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.cases import leave_to_full
 from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
@@ -58,6 +59,16 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
     """The bound of a test grows with what its waits may take."""
     longer = settings._replace(timeout=patience(settings.timeout))
     return pytest_timeout.pytest_timeout_set_timer(item, longer)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-case", action="store_true", help="leave no case of a test with many to `full`")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("every_case"):
+        leave_to_full(items)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InGroups:

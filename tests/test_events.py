@@ -173,6 +173,7 @@ def test_an_error_in_a_hook_names_its_line() -> None:
 # -- the ready ones ------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_stop_at_accuracy_ends_at_the_first_evaluation_that_reaches_it() -> None:
     wanted: dict[str, Any] = {"dataset": DIGITS, "model": "mlp", "model_kwargs": {}, "batch_size": 64}
     with d5.simulate(experiment(**wanted)) as group:
@@ -205,6 +206,7 @@ def reference_plateau(losses: list[float], patience: int, least_change: float) -
     return None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("of", ["test_loss", "test_accuracy", "loss"])
 def test_stop_at_plateau_ends_when_patience_is_over(of: str) -> None:
     changes: dict[str, Any] = {"agents": 1, "optimizer": d5.SGD(0.9), "batch_size": 57}

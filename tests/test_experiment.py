@@ -238,6 +238,7 @@ def test_the_table_of_other_values_has_every_field() -> None:
     assert [*OTHER_VALUES, "name"] == [field.name for field in fields(Experiment)]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", OTHER_VALUES)
 def test_every_field_changes_the_hash(name: str) -> None:
     """One other value, another hash, and no two other values the same."""
@@ -461,6 +462,7 @@ WRONG: list[Wrong] = [
 ]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("given", "words"), WRONG, ids=lambda value: repr(value)[:60])
 def test_a_wrong_value_is_refused_in_plain_words(given: dict[str, object], words: tuple[str, ...]) -> None:
     """With the key, with what was found, and with what to do."""

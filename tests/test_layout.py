@@ -134,6 +134,7 @@ def test_a_package_is_imported_from_its_folder(name: str) -> None:
 # -- what measures d5ray stands apart --------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_product_imports_neither_benchmarks_nor_tests() -> None:
     """Not even within a function, or for a type checker; benchmarks import the product."""
     trees = sources("d5ray", *LINKED)

@@ -87,6 +87,7 @@ def _name(called: ast.expr) -> str:
     )
 
 
+@pytest.mark.full
 def test_all_that_is_printed_passes_one_place() -> None:
     """No file but `console` knows Rich, prints, echoes or writes to the standard streams."""
     found = {
@@ -161,6 +162,7 @@ def kept(root: Path, name: str, text: str) -> None:
     writer.close()
 
 
+@pytest.mark.full
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=words, name=words)
 @example(text="".join(NASTY), name="[x]" + CLIPBOARD)

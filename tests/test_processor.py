@@ -42,6 +42,7 @@ def told(name: str, code: str, *arguments: str) -> list[Any]:
     return found
 
 
+@pytest.mark.full
 @x86
 @pytest.mark.parametrize(
     ("name", "torchs", "openblas"), [("avx2", "AVX2", "Haswell"), ("sse4", "DEFAULT", "Nehalem")]
@@ -54,6 +55,7 @@ def test_libraries_choose_these_kernels(name: str, torchs: str, openblas: str) -
     assert set(numpys) <= ({"AVX", "F16C", "FMA3", "AVX2", "X86_V3"} if name == "avx2" else set())
 
 
+@pytest.mark.full
 @x86
 @pytest.mark.parametrize("name", SETTINGS)
 def test_made_data_are_the_same_with_any_kernels(name: str) -> None:

@@ -200,6 +200,7 @@ def test_computation_times_are_drawn_anew_for_every_agent_step_and_seed() -> Non
 # -- virtual times -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "network", [NETWORK, d5.UniformLinks(1e-6, 1e10), d5.UniformLinks(0.5, 1e12)], ids=repr
 )
@@ -291,6 +292,7 @@ def overlapped_seconds(network: d5.UniformLinks) -> float:
     return over
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rate", [1e12, 1e9, 1e8, 1e7])
 def test_overlapped_allreduce_hides_its_exchange_behind_the_backward_pass(rate: float) -> None:
     """Its virtual step is the pipeline by hand: longer than the computation, shorter than plain allreduce."""
@@ -606,6 +608,7 @@ def test_wrong_numbers_of_steps_are_refused(steps: Any) -> None:
         assert group.train(1, progress=False).step == 1
 
 
+@pytest.mark.full
 def test_a_simulation_imports_no_ray(tmp_path: Path) -> None:
     """In a fresh process: ten steps of four agents, a run on disk, and no module of Ray."""
     code = f"""

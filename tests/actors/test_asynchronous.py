@@ -276,6 +276,7 @@ def test_a_parameter_server_on_ray_is_an_allreduce(synchronous: Launched) -> Non
         assert relative(found, expected[0]) < 1e-6
 
 
+@pytest.mark.full
 def test_asgd_on_ray_is_replayed_to_the_last_bit(asgd: Launched) -> None:
     """Every push and pull is in the events table, once at each shard: a pull, 12 pushes, two final pulls."""
     replayed = check_replay(asgd)
@@ -384,6 +385,7 @@ def copied(launched: Launched, home: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_a_run_of_another_version_is_not_replayed(asgd: Launched, tmp_path: Path) -> None:
     """With both versions named."""
     folder = copied(asgd, tmp_path)
@@ -430,6 +432,7 @@ def swap(first: dict[str, Any], second: dict[str, Any]) -> None:
     one["orders"], other["orders"] = other["orders"], one["orders"]
 
 
+@pytest.mark.full
 def test_a_run_whose_order_was_another_does_not_agree(asgd: Launched, tmp_path: Path) -> None:
     """Two neighbouring pushes of different agents exchanged, at all shards or one: the parameters differ."""
     for shards in ([0, 1], [0]):
@@ -473,6 +476,7 @@ def strange(operations: list[dict[str, Any]]) -> None:
 STILL = r"cannot be replayed: .* before one that it waits for .*ParameterServer\(shard=[01]\)"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -492,6 +496,7 @@ def test_an_order_that_no_run_can_have_is_refused(
         d5.replay(Run(folder))
 
 
+@pytest.mark.full
 def test_parameters_that_a_run_did_not_reach_do_not_agree(asgd: Launched, tmp_path: Path) -> None:
     """One of 20,000 parameters of one agent changed by a thousandth of all."""
     folder = copied(asgd, tmp_path)

@@ -330,6 +330,7 @@ def agreed_of(tables: dict[str, pa.Table]) -> list[dict[str, Any]]:
     return [json.loads(r["detail"]) for r in rows if r["name"] == "agreed" and r["agent"] == "driver"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("communicator", "on_failure"),
     [("gloo", "continue"), pytest.param("shared_memory", "restart", marks=pytest.mark.slow)],

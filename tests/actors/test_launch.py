@@ -89,6 +89,7 @@ def relative_difference(found: np.ndarray[Any, Any], expected: np.ndarray[Any, A
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("agents", "optimizer", "momentum"),
     [
@@ -134,6 +135,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_does_not() -> None:
     assert all(a != b for a, b in zip(by_rank[0], by_rank[1], strict=True))
 
 
+@pytest.mark.full
 def test_every_row_arrives_exactly_once() -> None:
     """Expected against found over two calls of train, with evaluations at the epochs' ends and at the end."""
     wanted = experiment(evaluate=True, monitor_seconds=0)  # whose rows come when they come
@@ -203,6 +205,7 @@ class Broken(d5.DistributedOptimizer):
         self.communication.barrier()
 
 
+@pytest.mark.full
 def test_an_exception_in_the_users_step_names_agent_step_and_line() -> None:
     """The error of the driver carries the user's traceback; the other agent does not hang."""
     with pytest.raises(AgentError) as caught, d5.launch(experiment(distributed=Broken)) as group:
@@ -228,6 +231,7 @@ def test_a_killed_agent_is_named_and_the_group_is_over() -> None:
         group.train(steps=1, progress=False)
 
 
+@pytest.mark.full
 def test_the_group_is_what_the_api_promises() -> None:
     """Handles, names of actors, parameters by name, close twice, tables after the close."""
     with d5.launch(experiment(), quiet=True) as group:
@@ -247,6 +251,7 @@ def test_the_group_is_what_the_api_promises() -> None:
     assert group.metrics().num_rows == Run(group.folder).row["rows"]
 
 
+@pytest.mark.full
 def test_one_agent_needs_no_group_and_moves_no_bytes() -> None:
     """Solo: plain SGD of one process, and traffic of zero."""
     wanted = experiment(agents=1, batch_size=48)
@@ -274,6 +279,7 @@ def test_what_cannot_be_pickled_is_refused_before_anything_starts(tmp_path: Path
     own.file.close()
 
 
+@pytest.mark.full
 def test_wrong_numbers_of_steps_and_epochs_are_refused() -> None:
     """0 steps, half an epoch."""
     with d5.launch(experiment(agents=1)) as group:
@@ -319,6 +325,7 @@ print(forks)
 """
 
 
+@pytest.mark.full
 def test_a_data_set_is_loaded_while_the_process_forks() -> None:
     """Twenty times, as it does when Ray starts: OpenBLAS with threads would wait for ever."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2")

@@ -118,6 +118,7 @@ def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dat
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("executor", ["torch", "tensorflow"])
 def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None:
     """In float32, to 1e-5, against agents that have the whole network under the same framework."""
@@ -128,6 +129,7 @@ def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None
         assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
 
 
+@pytest.mark.full
 def test_a_module_of_pytorch_is_cut_as_a_network_is(digits: Dataset) -> None:
     """What a function makes with this seed, in two stages, against agents that run the module itself."""
     own: dict[str, Any] = {"model": module, "executor": "torch"}
@@ -308,6 +310,7 @@ def test_replicas_in_stages_train_by_parameter_servers(digits: Dataset, tmp_path
     assert losses.tail(20).mean() < 0.7 * losses.head(20).mean()
 
 
+@pytest.mark.full
 def test_the_death_of_a_stage_is_an_error_on_the_driver(digits: Dataset, tmp_path: Path) -> None:
     """It says which agent died; the others have ended."""
     with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) died"):

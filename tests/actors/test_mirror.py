@@ -55,6 +55,7 @@ def recorder(send: Callable[[object], object]) -> Recorder:
     return Recorder(run_id="r", agent="a", rank=7, node="n", send=send)
 
 
+@pytest.mark.full
 def test_a_gauge_stays_as_long_as_the_mirror_and_a_counter_is_exact(joined: Head) -> None:
     """Longer than Ray remembers one; rows, totals that are read, and what came before the last look count."""
     sent: list[object] = []
@@ -87,6 +88,7 @@ def test_a_gauge_stays_as_long_as_the_mirror_and_a_counter_is_exact(joined: Head
     wait_until(lambda: shown(joined, "stays") == totals, 20, lambda: str(shown(joined, "stays")))
 
 
+@pytest.mark.full
 def test_what_goes_wrong_is_not_shown_and_the_rest_is(joined: Head) -> None:
     """A reading that raises once, rows that are no rows, a loss that is no number; counters never fall."""
     readings = iter([5.0, None, 3.0])
@@ -110,6 +112,7 @@ def test_what_goes_wrong_is_not_shown_and_the_rest_is(joined: Head) -> None:
     made.close()
 
 
+@pytest.mark.full
 def test_it_can_be_turned_off(joined: Head) -> None:
     """By mirror_seconds=0: no thread, no row is kept, nothing is shown; the other run is."""
     before = threading.active_count()

@@ -163,6 +163,7 @@ def may_mount() -> bool:
 mounting = pytest.mark.skipif(not may_mount(), reason="file systems of a process's own are not allowed here")
 
 
+@pytest.mark.full
 @mounting
 @pytest.mark.parametrize(
     ("options", "words"), [("ro", "/tmp cannot be written"), ("size=1m", "of /tmp are free")]

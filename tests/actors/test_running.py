@@ -45,6 +45,7 @@ def medians(group: Any) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.full
 def test_the_aggregator_answers_what_the_tables_say(group: Any) -> None:
     """By the run's name, its beginning, and "last"; each statement sees what is there then."""
     run = d5.running(group.run_id)
@@ -59,6 +60,7 @@ def test_the_aggregator_answers_what_the_tables_say(group: Any) -> None:
     assert group.run_id in run._repr_html_()
 
 
+@pytest.mark.full
 def test_another_process_of_the_cluster_asks_it(group: Any) -> None:
     """A program that only knows the cluster's address and the run's name."""
     code = (
@@ -145,6 +147,7 @@ def test_the_run_answers_by_flight_until_it_ends() -> None:
     assert time.monotonic() - begin < patience(10)
 
 
+@pytest.mark.full
 def test_an_address_that_cannot_be_served_is_said_before_anything_starts(home: Path) -> None:
     """And no folder of a run is made."""
     before = sorted((home / "runs").iterdir())

@@ -113,6 +113,7 @@ SHIPPED: dict[str, tuple[Callable[[Any], Experiment], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", SHIPPED)
 def test_what_the_user_wrote_works_where_it_cannot_be_imported(
     modules: Path, tmp_path: Path, case: str

@@ -72,6 +72,7 @@ def close_to(found: Any, expected: Any) -> bool:
     return bool(np.linalg.norm(found - expected) <= 1e-10 * np.linalg.norm(expected))
 
 
+@pytest.mark.full
 def test_it_computes_and_learns_as_pytorch_does(spread: d5.SpreadNetwork) -> None:
     """Loss, gradients, running statistics, scores, of three steps of gradient descent: to 1e-10."""
     expected = module()
@@ -110,6 +111,7 @@ def test_it_computes_and_learns_as_pytorch_does(spread: d5.SpreadNetwork) -> Non
     )
 
 
+@pytest.mark.full
 def test_a_pass_says_what_it_took(spread: d5.SpreadNetwork) -> None:
     """Of every stage, and how large the bubble was."""
     spread.inference_and_backprop(X, Y)
@@ -118,6 +120,7 @@ def test_a_pass_says_what_it_took(spread: d5.SpreadNetwork) -> None:
     assert 0.0 < spread.last_pass.bubble < 1.0
 
 
+@pytest.mark.full
 def test_wrong_input_is_refused_and_nothing_ends(spread: d5.SpreadNetwork) -> None:
     """Found, expected, what to do."""
     for inputs, labels, words in (
@@ -156,6 +159,7 @@ def test_a_stage_that_dies_is_an_error_on_the_driver() -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.full
 def test_what_does_not_fit_is_refused_before_anything_starts() -> None:
     whole = network()
     wrong: tuple[tuple[Any, dict[str, Any], str], ...] = (

@@ -133,6 +133,7 @@ class LeNetByHand(nn.Sequential):
 # -- against one process -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("agents", [1, 2, 4])
 @pytest.mark.parametrize("optimizer", [SGD(0.05), Momentum(0.05, 0.9)], ids=["sgd", "momentum"])
 def test_agents_train_as_one_process_on_the_union_of_their_batches(

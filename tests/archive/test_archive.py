@@ -112,6 +112,7 @@ def plain(value: Any) -> Any:
     return type(value).__name__, plain(getattr(value, "__dict__", {}))
 
 
+@pytest.mark.full
 def test_a_network_comes_back_as_it_was() -> None:
     """By its ONNX message."""
     given = experiment(model=d5.Network.from_model(nn.Linear(64, 10), np.zeros((1, 64), np.float32)))
@@ -241,6 +242,7 @@ def stranger(run: Run, marker: Path) -> None:
     RunWriter(run.folder.parent, run.name).update_run(experiment_sha256=sha256_of(data))
 
 
+@pytest.mark.full
 def test_code_from_elsewhere_is_refused_without_trust(own_home: Path, tmp_path: Path) -> None:
     """Neither the function nor the command runs it; with trust, and only then, it does."""
     run, marker = ran(experiment(distributed=Own())), tmp_path / "ran"
@@ -276,6 +278,7 @@ def test_a_list_that_others_can_write_proves_nothing(own_home: Path) -> None:
         experiments.read(run)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trust", [False, True])
 def test_a_changed_file_is_refused(trust: bool, own_home: Path) -> None:
     """Of both forms: it is not the one whose hash the run recorded."""
@@ -312,6 +315,7 @@ def test_parameters_that_are_none_are_an_error(own_home: Path) -> None:
     assert not (own_home / "ran").exists()
 
 
+@pytest.mark.full
 def test_without_assertions_the_same_is_refused(own_home: Path, tmp_path: Path) -> None:
     """`python -O` leaves assertions out; a folder is refused by what is left."""
     run, marker = ran(experiment(distributed=Own())), tmp_path / "ran"

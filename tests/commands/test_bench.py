@@ -44,6 +44,7 @@ def command(home: Path, *arguments: str) -> Finished:
     return d5ray(*arguments, env={"D5RAY_HOME": str(home)})
 
 
+@pytest.mark.full
 def test_every_problem_is_measured_or_listed_with_a_reason(bench: Finished) -> None:
     """Under every framework, once; what was not reached says so."""
     told = bench.json
@@ -56,6 +57,7 @@ def test_every_problem_is_measured_or_listed_with_a_reason(bench: Finished) -> N
     assert all(value["value"] > 0 for value in told["peaks"].values())
 
 
+@pytest.mark.full
 def test_the_figures_follow_from_the_rows(bench: Finished, run: Run) -> None:
     """Seconds: the median of the processes' medians; rates and the share of the roofline from them."""
     samples = run.tables()["samples"].to_pandas()
@@ -77,12 +79,14 @@ def test_the_figures_follow_from_the_rows(bench: Finished, run: Run) -> None:
         assert bool(each["above"]) == (each["share"] > 1)
 
 
+@pytest.mark.full
 def test_the_budget_is_kept(run: Run) -> None:
     """From the first process to the last row; one problem may end after it."""
     times = run.tables()["samples"]["t_wall"].cast("int64").to_numpy()
     assert (times.max() - times.min()) / 1e9 < 1.3 * BUDGET
 
 
+@pytest.mark.full
 def test_frameworks_take_turns_problem_by_problem(run: Run) -> None:
     """In each process one problem after the other, under all frameworks, before the next."""
     samples = run.tables()["samples"].to_pandas()
@@ -97,6 +101,7 @@ def test_frameworks_take_turns_problem_by_problem(run: Run) -> None:
         )
 
 
+@pytest.mark.full
 def test_other_commands_understand_the_run(home: Path, run: Run) -> None:
     """check, show, sql, runs; every row has a metric that the run describes."""
     assert command(home, "check", "last").code == 0
@@ -105,6 +110,7 @@ def test_other_commands_understand_the_run(home: Path, run: Run) -> None:
     assert json.loads(command(home, "sql", "last", query, "--json").out) == [{"n": 0}]
 
 
+@pytest.mark.full
 def test_runs_are_compared_operator_by_operator(home: Path, run: Run) -> None:
     """Against a copy of itself: one ratio for each operator, all 1; the sizes' suite must be the same."""
     copy = home / "runs" / f"{run.name}-copy"
@@ -120,6 +126,7 @@ def test_runs_are_compared_operator_by_operator(home: Path, run: Run) -> None:
     assert {each["verdict"] for each in found["differences"]} == {"same"}
 
 
+@pytest.mark.full
 def test_benchmarkers_documents_say_what_was_measured(home: Path, bench: Finished) -> None:
     """One for each operator, with the keys of its first published form."""
     told = [json.loads(file.read_text()) for file in (home / "documents").iterdir()]
@@ -138,6 +145,7 @@ def test_benchmarkers_documents_say_what_was_measured(home: Path, bench: Finishe
         assert found["device"] and found["hostname"] and found["linux"] and found["platform"]["cpu_model"]
 
 
+@pytest.mark.full
 def test_a_table_is_shown_for_people(home: Path, run: Run) -> None:
     """In a pipe without colours: a line an operator, the peaks, what is missing."""
     from d5ray.dashboards.terminal import operator_tables  # noqa: PLC0415

@@ -37,6 +37,7 @@ UNREACHED = {  # what a recipe does while it is loaded, or when the program ends
 QUICK = ("import sys; sys.exit(0)", "import os; os._exit(0)", "raise KeyboardInterrupt")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "line", [line if line in QUICK else pytest.param(line, marks=pytest.mark.slow) for line in UNREACHED]
 )
@@ -83,6 +84,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert len(list(old.iterdir())) == tracebacks.MOST_KEPT
 
 
+@pytest.mark.full
 def test_what_the_users_own_code_raises_in_an_agent_is_one_line_that_names_it(tmp_path: Path) -> None:
     """An optimizer with a mistake: the agent, the step, the user's line; the whole traceback in a file."""
     file = tmp_path / "mine.py"
@@ -122,6 +124,7 @@ def test_a_traceback_goes_to_the_folder_of_the_run(tmp_path: Path) -> None:
     assert other is not None and other.parent.name == "errors"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(("list",), "No space left"), (("list", "--json"), "No space left"), (("show", "r"), "No space left")],
@@ -140,6 +143,7 @@ def test_output_that_cannot_be_written_is_an_error(
     assert words in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_a_reader_that_leaves_and_a_terminal_without_letters_change_nothing(tmp_path: Path) -> None:
     """A pipe that is closed, and an encoding without the signs of a table: the exit code is the verdict's."""
     finished(tmp_path / "runs", "r", seed=1, verdict="PASS")
@@ -157,6 +161,7 @@ def test_a_reader_that_leaves_and_a_terminal_without_letters_change_nothing(tmp_
     assert "PASS" in plain.out and "\\u2013" in plain.out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arguments", [("run",), ("run", "x", "--sed", "1"), ("shwo",), ("report",)])
 def test_a_command_that_is_no_command_is_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """Exit code 3: click's own 2 would mean that nothing was decided."""
@@ -165,6 +170,7 @@ def test_a_command_that_is_no_command_is_an_error(arguments: tuple[str, ...], tm
     assert done.err.startswith("error: ")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -209,6 +215,7 @@ def without_rights(*arguments: str, home: Path) -> "subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not os.getuid() and shutil.which("setpriv") is None, reason="root may read everything")
 @pytest.mark.parametrize("closed", ["r", "r/runs.parquet", "r/samples.parquet", "."])
 def test_what_may_not_be_read_breaks_no_rule(closed: str, tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
 # -- the command -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_it_writes_where_the_grafana_of_ray_looks(head: Head) -> None:
     """Beside Ray's own dashboards, in the folder that its provisioning names."""
     done = d5ray("dashboard", "grafana", "--address", head.address, "--json")
@@ -256,6 +257,7 @@ def test_it_writes_where_the_grafana_of_ray_looks(head: Head) -> None:
     assert done.left() == []
 
 
+@pytest.mark.full
 def test_it_goes_by_the_folder_that_ray_was_told(head: Head, tmp_path: Path) -> None:
     """The variable that makes dashboards survive a restart of Ray."""
     told = tmp_path / "kept"

@@ -67,6 +67,7 @@ def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Pat
     assert [each.name for each in series.runs] == [run.name]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "seconds",
     [0.4, 2.0, 4.0, *(pytest.param(each / 10, marks=pytest.mark.slow) for each in range(10, 40, 3))],
@@ -84,6 +85,7 @@ def test_ctrl_c_while_it_starts_ends_within_5_seconds_without_a_run(seconds: flo
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
     ["AllreduceSGD()", *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("ASGD()", "ADPSGD()"))],

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
@@ -37,6 +38,7 @@ def test_a_table_has_a_line_for_every_node_and_a_picture_is_drawn(tmp_path: Path
     assert (tmp_path / "line.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.full
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     network = Network("[bold]")
     network.add_input("x[0]", TensorDescriptor("float32", ("[batch]", 3)))
@@ -49,6 +51,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "([batch], 3)" in lines[2]
 
 
+@pytest.mark.full
 def test_json_has_everything_about_every_node(tmp_path: Path) -> None:
     found = json.loads(d5ray("network", str(written(tmp_path)), "--json").out)
     assert found["inputs"] == {"x": {"type": "float32", "shape": ["batch", 3]}}
@@ -71,6 +74,7 @@ def test_a_file_that_is_no_network_is_one_error(tmp_path: Path) -> None:
     assert done.err.startswith("error: the file") and "is no ONNX model" in done.err
 
 
+@pytest.mark.full
 def test_two_files_are_told_apart_by_structure_and_values(tmp_path: Path) -> None:
     first = written(tmp_path)
     network = Network.from_onnx(first)
@@ -90,6 +94,7 @@ def test_two_files_are_told_apart_by_structure_and_values(tmp_path: Path) -> Non
     assert [(row["tensor"], row["l1"], row["largest"]) for row in report["values"]] == [("w", 1500.0, 0.5)]
 
 
+@pytest.mark.full
 def test_the_stages_of_a_cut_are_a_table(tmp_path: Path) -> None:
     """Balanced or by hand; for people and for programs; what cannot be is one error."""
     file = str(written(tmp_path))

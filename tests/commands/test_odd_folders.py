@@ -20,6 +20,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # a table that is left out is said so
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BROKEN]

@@ -75,6 +75,7 @@ def test_as_a_program_it_ends_with_the_same_parameters(by_name: Finished) -> Non
     assert result.json["recipe_hash"] == by_name.json["recipe_hash"]
 
 
+@pytest.mark.full
 def test_as_a_submitted_job_it_ends_with_the_same_parameters(
     by_name: Finished, head: Head, home: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_prediction_is_linear() -> None:
     assert network.bytes_per_second == pytest.approx(1e8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
 def test_what_was_measured_predicts_an_exchange(groups: Former, backend: str) -> None:
     """Within a factor of five, 500 kB with one neighbour: the median exchange, as what was measured is one.

@@ -102,6 +102,7 @@ def test_shell_scripts_are_shell_scripts(tmp_path: Path) -> None:
             _run("shellcheck", "--shell=bash", "--exclude=SC1091", str(path))
 
 
+@pytest.mark.full
 def test_the_slurm_script_starts_ray_on_every_node_and_the_job_on_the_first(tmp_path: Path) -> None:
     """Run with a Slurm that only notes down what it is asked, whose notes Ray's own parser then takes."""
     (tmp_path / "bin").mkdir()

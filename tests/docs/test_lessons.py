@@ -16,6 +16,7 @@ LINK = re.compile(r"\]\((?!https?:|#)(?P<path>[^)#]+)\)")
 MOST_BYTES = 200_000  # of a picture
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "path",
     [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in pages()],

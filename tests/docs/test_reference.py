@@ -35,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     """As the table of the package has them; a name twice would have been a warning."""
     with (site / "objects.inv").open("rb") as file:

@@ -153,6 +153,7 @@ def test_whole_numbers_are_multiplied_as_before(framework: str) -> None:
     np.testing.assert_array_equal(executor(framework, network).inference({"x": x})["y"], expected)
 
 
+@pytest.mark.full
 @frameworks
 def test_a_transformer_has_the_numbers_of_its_operators_one_by_one(framework: str) -> None:
     """Where somebody listens to every operator nothing is fused: the same loss and gradients."""

@@ -77,6 +77,7 @@ def test_everything_is_told_in_its_order(framework: str) -> None:
     assert list(diary.network[-1].values) == ["output", "loss"]
 
 
+@pytest.mark.full
 @every_framework
 def test_watched_passes_compute_what_others_do(framework: str) -> None:
     """Outputs, gradients and state; the values that are told are those of the network."""

@@ -119,6 +119,7 @@ def checkpointed(x: Any, state: Any) -> tuple[Any, Any]:
     return other, fresh.state
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("between", [copied, checkpointed])
 @pytest.mark.parametrize("name", ["SGD", "Adam", "Adafactor"])
 def test_its_state_can_be_copied_and_read_back(name: str, between: Change) -> None:

@@ -198,6 +198,7 @@ class Images(nn.Module):
         return found
 
 
+@pytest.mark.full
 def test_a_module_of_the_users_own_is_cut() -> None:
     """As PyTorch computes it in training, from the parameters that the seed gives; in three stages."""
     x = np.random.default_rng(1).standard_normal((4, 1, 6, 6)).astype(np.float32)

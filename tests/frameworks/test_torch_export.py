@@ -50,6 +50,7 @@ def test_an_image_network_gives_what_the_module_gives_for_any_batch(name: str) -
         assert np.array_equal(network.parameters[key], value.detach().numpy())
 
 
+@pytest.mark.full
 def test_a_transformer_gives_what_the_module_gives_and_its_loss_can_be_differentiated() -> None:
     options = {"width": 16, "heads": 2, "depth": 2}
     module = build.module("transformer", options, (12,), 20, seed=1, threads=1)

@@ -113,6 +113,7 @@ def walk(rule: Optimizer, kind: str, between: Change | None = None) -> list[Arra
     return found
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_torch_optim(name: str, kind: str) -> None:
@@ -239,6 +240,7 @@ def trained(optimizer: Any, **values: Any) -> Array:
         return np.concatenate([tensor.ravel() for tensor in group.parameters().values()])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "distributed",
     [d5.AllreduceSGD(), d5.ShardedAllreduceSGD(), d5.ASGD(), d5.DiLoCo(2, d5.TorchOptimizer("SGD", lr=0.7))],

@@ -81,6 +81,7 @@ def central_difference(
     return found
 
 
+@pytest.mark.every_case
 @every_type
 def test_a_gradient_is_the_central_difference(name: str, xp: Any) -> None:
     """For random cotangents, with respect to every element of every floating-point input; none for others."""

@@ -57,6 +57,7 @@ def test_through_time(kind: str, attributes: dict[str, Any], direction: str, xp:
     check(xp, place_of(kind, inputs, {"direction": direction, **attributes}), inputs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("kind", GATES)
 def test_both_directions_at_once(kind: str, layout: int, xp: Any) -> None:

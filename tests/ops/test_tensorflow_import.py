@@ -34,6 +34,7 @@ def test_nothing_else_imports_it() -> None:
     assert run(code).stdout == "False\n"
 
 
+@pytest.mark.full
 def test_it_starts_without_a_word_and_beside_pytorch() -> None:
     """Nothing is written to either stream; both compute in one process, on more than one thread."""
     code = (

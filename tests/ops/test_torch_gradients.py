@@ -34,6 +34,7 @@ def function_of(site: Site, row: Row) -> tuple[Callable[..., tuple[Tensor, ...]]
     return function, [tensors[place].requires_grad_() for place in places]  # type: ignore[union-attr]
 
 
+@pytest.mark.full
 @every_row
 def test_gradients_are_central_differences(row: Row) -> None:
     """With respect to every element of every floating-point input, and finite."""

@@ -70,6 +70,7 @@ def test_fx_holds_each_operator_as_one_call(case: Case) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("group", [group for group in GROUPS if group not in ON_ARRAYS])
 def test_torch_compile_takes_all_operators_whole(group: str) -> None:
     """All of a group in one graph, without a break, where values that shape an output are constants."""

@@ -52,6 +52,7 @@ INTEGERS = {  # against NumPy, which computes modulo the type's size
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("type", INTEGERS)
 @settings(max_examples=15, deadline=None)
 @given(st.data())

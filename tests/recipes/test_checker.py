@@ -279,6 +279,7 @@ TAMPERED: dict[str, tuple[str, Change, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_run_as_it_was_keeps_the_rules(made: Path) -> None:
     assert violations(Run(made)) == []
     done = d5ray("check", made.name)
@@ -312,6 +313,7 @@ def test_tampering_is_named(name: str, made: Path, tmp_path: Path) -> None:
         raise AssertionError("\n".join(violations(Run(folder))))
 
 
+@pytest.mark.full
 def test_a_broken_file_is_named(made: Path, tmp_path: Path) -> None:
     """A table that was cut; the command says so with exit code 1, and nothing is unpickled."""
     folder = tmp_path / made.name
@@ -383,6 +385,7 @@ def test_a_run_that_went_on_from_a_checkpoint_keeps_the_rules() -> None:
 # -- signed runs ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_signed_run_is_held_to_its_key(made: Path, tmp_path: Path) -> None:
     """With the key: 0 as it was, 1 for a changed byte, another key and no signature, 3 for what is no key."""
     folder = tmp_path / made.name
@@ -402,6 +405,7 @@ def test_a_signed_run_is_held_to_its_key(made: Path, tmp_path: Path) -> None:
     assert "'metrics.parquet' was changed since it was signed" in done.out
 
 
+@pytest.mark.full
 def test_a_run_is_signed_at_its_end(tmp_path: Path) -> None:
     """By `d5ray run --sign`: no file comes later. A key that is none is an error before anything runs."""
     home = {"D5RAY_HOME": str(tmp_path / "home")}

@@ -33,6 +33,7 @@ def test_a_restore_that_gives_other_bits_measures_nothing(
         InTurn(("4 kB",), 1, str(tmp_path))(0)
 
 
+@pytest.mark.full
 def test_a_small_run_gives_ratios_and_leaves_no_checkpoint() -> None:
     """Two processes are too few for an interval."""
     recipe = Recipe.of(

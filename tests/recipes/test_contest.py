@@ -46,6 +46,7 @@ def attempt(workload: Workload, optimizer: d5.Optimizer = d5.SGD(0.5), seed: int
 # -- attempts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "optimizer",
     [

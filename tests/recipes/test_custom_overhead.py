@@ -30,6 +30,7 @@ def test_both_passes_are_timed_under_the_names_of_the_sides(language: str) -> No
     assert all(len(times.seconds) >= 5 and min(times.seconds) > 0 for times in found.values())
 
 
+@pytest.mark.full
 @languages
 @pytest.mark.parametrize("wrong", ["forward", "backward"])
 def test_an_operator_that_computes_something_else_is_not_measured(

@@ -155,6 +155,7 @@ def spellings(rate: float, momentum: float) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.full
 @given(RATES, MOMENTA, RATES, MOMENTA)
 @tuned(max_examples=40, deadline=None)
 def test_every_spelling_of_one_meaning_has_one_hash(r1: float, m1: float, r2: float, m2: float) -> None:

@@ -49,6 +49,7 @@ def test_without_the_data_it_says_what_is_missing_and_where(
         made(module, {}, {}).load_dataset()
 
 
+@pytest.mark.full
 def test_cifar_in_reduced_form_learns() -> None:
     """Made-up images in colour, a narrow ResNet-8, eight epochs, everything else as it stands."""
     experiment = made(
@@ -78,6 +79,7 @@ def test_a_run_too_short_for_its_schedule_says_so() -> None:
         group.train(progress=False)
 
 
+@pytest.mark.full
 def test_imagenet_in_reduced_form_learns_from_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_every_recipe_says_what_it_is_for_and_how_long_it_takes(monkeypatch: pyt
     assert sorted(Path(name).name for name in every) == sorted(KNOWN)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", sorted(HASHES))
 def test_a_recipes_hash_is_what_it_was(name: str) -> None:
     """Runs of today can be compared with those from before its modules moved."""
@@ -179,6 +180,7 @@ def test_a_benchmark_runs_by_its_folder_and_as_a_program_and_is_checked(tmp_path
     assert len([text for text in alone.json["unchecked"] if "of d5ray's benchmarks, which only" in text]) == 4
 
 
+@pytest.mark.full
 def test_without_a_checkout_there_are_no_benchmarks(tmp_path: Path) -> None:
     """As in a wheel: the name is unknown there, and nothing else is missed."""
     shutil.copytree(REPOSITORY / "d5ray", tmp_path / "d5ray")  # links become folders

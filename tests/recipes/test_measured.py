@@ -103,6 +103,7 @@ def test_a_direction_that_does_not_fit_is_refused(metric: d5.Metric, wrong: str)
         _ = metric >= 1.0 if wrong == ">=" else metric <= 1.0
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", sorted([*library.shipped(), *checkout.names()]))
 def test_every_recipe_measures_what_it_judges(name: str) -> None:
     module = library.own(name)

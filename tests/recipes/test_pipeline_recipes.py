@@ -188,6 +188,7 @@ print(watch.peak_bytes())
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("limit", "killed"), [(50_000_000, True), (500_000_000, False)])
 def test_a_process_that_holds_too_much_is_killed(tmp_path: Path, limit: int, killed: bool) -> None:
     """100 MB held: beyond 50 it is killed and leaves a note, within 500 it tells its peak."""
@@ -201,6 +202,7 @@ def test_a_process_that_holds_too_much_is_killed(tmp_path: Path, limit: int, kil
         assert 101_000_000 <= int(ended.stdout) < 150_000_000
 
 
+@pytest.mark.full
 def test_the_network_of_the_recipe_fits_in_stages_alone() -> None:
     """Parameters, gradients and velocities alone are more than the limit; a stage's four copies are less."""
     job = made(pipeline_memory)

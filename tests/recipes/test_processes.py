@@ -58,6 +58,7 @@ def test_a_rank_that_fails_is_told_with_its_error_and_the_others_are_ended(tmp_p
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.full
 def test_a_rank_that_is_late_is_ended(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="not done within 2 s"):
         processes.measured(sleeps, tmp_path, 1, seconds=2)
@@ -68,6 +69,7 @@ def test_a_rank_that_is_late_is_ended(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_member_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     """Its standard input closes: a killed driver leaves no process behind."""
     starter = (

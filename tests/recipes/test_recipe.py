@@ -389,6 +389,7 @@ def modules() -> Iterator[None]:
     sys.path[:] = paths
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("modules")
 def test_a_file_has_one_hash_however_it_is_run(tmp_path: Path) -> None:
     """As a program, under another PYTHONHASHSEED, and loaded by name: equal. An edit of its code: another."""

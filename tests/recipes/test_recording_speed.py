@@ -96,6 +96,7 @@ def test_repetitions_end_by_the_rule_and_short_operations_are_looped(monkeypatch
     assert slow.stop_reason == "time: 0.055 s have passed, 6 values"
 
 
+@pytest.mark.full
 def test_the_recipe_in_a_reduced_form_gives_rows_reasons_and_a_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

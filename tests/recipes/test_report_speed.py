@@ -31,6 +31,7 @@ def test_what_is_reported_on_is_a_run_as_agents_write_it(tmp_path: Path) -> None
     assert [text.startswith(begin) for text, begin in zip(missed, made_up, strict=True)] == [True] * 9, missed
 
 
+@pytest.mark.full
 def test_the_command_reports_on_all_runs(tmp_path: Path) -> None:
     """Two runs of a thousand rows: the page names both, their steps and all sections, or nothing counts."""
     times = Reported(("1 thousand rows",), 2, 2, tmp_path)(0)

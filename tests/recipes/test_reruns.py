@@ -48,6 +48,7 @@ ASYNCHRONOUS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [{}, ASYNCHRONOUS, {"optimizer": d5.Adam(0.01), "seed": 7}])
 def test_a_simulated_run_is_repeated_to_the_last_bit(how: dict[str, Any]) -> None:
     """From a copy of its folder in another place; the repetition is a run that keeps the rules, too."""
@@ -130,6 +131,7 @@ def test_what_cannot_be_repeated_is_an_error() -> None:
         rerun(run, quiet=True)
 
 
+@pytest.mark.full
 def test_the_command_has_the_exit_codes_of_verdicts(own_home: Path, tmp_path: Path) -> None:
     """0 the same, 1 it differs, 3 an error; the JSON has both runs."""
     run = ran()

@@ -124,6 +124,7 @@ def test_a_series_is_found_again(own_home: Path) -> None:
     assert joint == {"verdict": ["INCONCLUSIVE", "INCONCLUSIVE"]}
 
 
+@pytest.mark.full
 def test_a_series_is_shown(own_home: Path) -> None:
     """Every run with what each criterion came to in it, the joint verdict, and a line in the list of runs."""
     result = ran(2)
@@ -135,6 +136,7 @@ def test_a_series_is_shown(own_home: Path) -> None:
     assert any(line.startswith(result.run_id) for line in d5ray("runs", env=home).out.splitlines())
 
 
+@pytest.mark.full
 def test_series_are_compared_run_by_run() -> None:
     """Six seeds of either learning rate: pairs of the same seed, the larger rate is the better one."""
     slow, fast = ran(6, learning_rate=1e-4), ran(6, learning_rate=0.5)

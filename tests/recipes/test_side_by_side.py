@@ -178,6 +178,7 @@ def test_criteria_of_the_shipped_recipes_are_about_their_contenders(module: obje
     assert len({criterion.metric.label for criterion in metrics}) == len(metrics)
 
 
+@pytest.mark.full
 def test_listing_recipes_imports_none_of_them() -> None:
     """`d5ray list` names the comparisons with the others."""
     done = d5ray("list", "--json", cwd=REPOSITORY)

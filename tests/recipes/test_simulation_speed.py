@@ -56,6 +56,7 @@ def job(**changes: Any) -> Simulations:
 # -- the gradients beside a simulation ---------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("contender", [BesideGradients(d5.AllreduceSGD(), 3), BesideGradients(d5.ASGD(), 3)])
 def test_the_gradients_alone_are_those_of_the_simulation(contender: BesideGradients, tmp_path: Path) -> None:
     """The same executors on the same batches, in every repetition; one of each side is a warm-up."""
@@ -85,6 +86,7 @@ def test_the_gradients_alone_come_in_the_order_of_steps_and_ranks(tmp_path: Path
             assert executor is group.agents[rank]._executor._inner  # type: ignore[attr-defined]
 
 
+@pytest.mark.full
 def test_a_fresh_process_gives_the_times_of_both_sides(tmp_path: Path) -> None:
     measured = BesideGradients(d5.DPSGD(), 2, d5.Ring).measure(job(steps=2, seconds=0.01), tmp_path)
     assert [(one.metric, one.at, one.rank, len(one.values)) for one in measured] == [

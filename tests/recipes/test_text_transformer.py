@@ -24,6 +24,7 @@ def recipe(overrides: dict[str, Any] | None = None, **fixed: Any) -> Recipe:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_short_run_learns_more_than_how_frequent_each_byte_is(tmp_path: Path) -> None:
     """Two simulated agents, 500 lines of sums: below the entropy of single bytes, the same every time."""
     rng = np.random.default_rng(1)

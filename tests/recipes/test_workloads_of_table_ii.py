@@ -67,6 +67,7 @@ def test_it_is_for_two_agents_and_needs_no_files(module: ModuleType) -> None:
 # -- short runs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_keywords_are_told_apart_after_a_few_epochs(tmp_path: Path) -> None:
     short = made(
         keyword_spotting,
@@ -91,11 +92,13 @@ def test_clicks_are_ranked_better_than_by_chance_and_rows_alone_travel(tmp_path:
     assert value(d5.BytesSent(), sparse) < 0.05 * value(d5.BytesSent(), dense)
 
 
+@pytest.mark.full
 def test_a_pole_is_balanced_longer_after_a_while(tmp_path: Path) -> None:
     short = made(cartpole, {"optimizer": "Adam(0.002)"}, epochs=1, dataset_kwargs={"steps": 10_240})
     assert value(d5.TestReturn(), trained(short, tmp_path)) > 50  # a random policy: 20
 
 
+@pytest.mark.full
 def test_shapes_begin_to_be_found(tmp_path: Path) -> None:
     sizes = {"dataset.samples": 96, "dataset.test_samples": 20, "batch_size": 8}
     short = made(shapes_detection, sizes, epochs=12)
@@ -206,6 +209,7 @@ def coco(root: Path) -> dict[str, Any]:
     return {"dataset": "coco", "dataset.size": 64, "batch_size": 2}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("module", "write"),
     [

@@ -73,6 +73,7 @@ def distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
     return float(np.linalg.norm(one - other) / np.linalg.norm(other))
 
 
+@pytest.mark.full
 def test_a_scheduled_training_is_the_sum_of_its_parts() -> None:
     """η = 0.1 in the first epoch and 0 in the second: one epoch's parameters; with weight decay around it."""
     once = d5.Scheduled(d5.Momentum(0.1, 0.5), learning_rate=d5.Piecewise(0.1, {1: 1e-30}))

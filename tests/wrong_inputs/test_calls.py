@@ -23,6 +23,7 @@ def in_words(cases: int, seed: int, folder: Path) -> list[str]:
     return [str(each) for each in became if not each.right]
 
 
+@pytest.mark.full
 def test_a_hundred_wrong_arguments_are_refused_or_work(tmp_path: Path) -> None:
     assert in_words(100, 20, tmp_path) == []
 

@@ -35,6 +35,7 @@ def test_every_valid_line_is_accepted(furnished: Path) -> None:
     assert [str(each) for each in became if each.what != "accepted"] == []
 
 
+@pytest.mark.full
 def test_sixty_wrong_words_are_refused(furnished: Path) -> None:
     assert in_words(random.Random(SEED).sample(all_cases(furnished), 60), furnished) == []
 

@@ -194,6 +194,7 @@ def page(runs: Path) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, look: Open) -> None:
     """Steps, loss and verdict change by themselves; the end is shown, and then nothing is asked any more."""
     criteria = json.dumps([(d5.TestAccuracy() >= 0.5).described()])
@@ -217,6 +218,7 @@ def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, look: Open) ->
         tab.until(lambda: tab.silent(2.5))
 
 
+@pytest.mark.full
 def test_zooming_asks_for_single_steps(page: str, look: Open) -> None:
     """Of 20,000 steps a few hundred points are drawn; of a hundred of them, every one; and back again."""
     tab = look(page)
@@ -264,6 +266,7 @@ def test_runs_stand_side_by_side(page: str, look: Open) -> None:
     tab.until(lambda: "run=gossip" in tab.tab.url and "view=compare" in tab.tab.url)
 
 
+@pytest.mark.full
 def test_the_runs_of_a_series_stand_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Open
 ) -> None:
@@ -289,6 +292,7 @@ def test_the_runs_of_a_series_stand_side_by_side(
         assert "stranger" not in tab.tab.locator("main").inner_text()
 
 
+@pytest.mark.full
 def test_topology_shows_servers_staleness_and_traffic(page: str, look: Open) -> None:
     """Agents and servers by name, bytes on the links, colours by what the viewer chooses."""
     tab = look(page)
@@ -306,6 +310,7 @@ def test_topology_shows_servers_staleness_and_traffic(page: str, look: Open) -> 
     assert tab.points("staleness", "trace 0") or tab.tab.locator("[data-chart='staleness'] .point").count()
 
 
+@pytest.mark.full
 def test_samples_are_filtered_and_sql_is_answered(page: str, look: Open) -> None:
     """Filters and pages of the table; an answer, an error and a refusal of SQL, as DuckDB says them."""
     tab = look(page)
@@ -331,6 +336,7 @@ def test_samples_are_filtered_and_sql_is_answered(page: str, look: Open) -> None
     assert not (Path.home() / "stolen.csv").exists()
 
 
+@pytest.mark.full
 def test_text_of_a_run_stays_text(tmp_path: Path, look: Open) -> None:
     """HTML and script in a run's rows, events, criteria and reasons are shown as they are, on every view."""
     run = Made(tmp_path, "hostile", steps=50, stop_reason=HOSTILE, git=HOSTILE, graph=json.dumps(
@@ -369,6 +375,7 @@ def test_text_of_a_run_stays_text(tmp_path: Path, look: Open) -> None:
         assert tab.tab.title() == "d5ray" and tab.tab.locator("main img").count() == 0
 
 
+@pytest.mark.full
 def test_runs_that_cannot_be_shown_say_why(tmp_path: Path, look: Open) -> None:
     """A run that is not there, of a newer version, half written, or no view: one sentence each."""
     Made(tmp_path, "sound", steps=5).close()
@@ -422,6 +429,7 @@ def test_every_view_is_drawn(page: str, look: Open, width: str, tmp_path: Path) 
         assert (folder / f"{view}-{width}.png").stat().st_size > 10_000
 
 
+@pytest.mark.full
 def test_the_page_is_dark_where_the_viewer_wants_it(page: str, look: Open) -> None:
     """The ground of the page and the text of the charts follow the viewer's scheme."""
     seen = {}
@@ -440,6 +448,7 @@ def test_the_page_is_dark_where_the_viewer_wants_it(page: str, look: Open) -> No
     assert brightness["light"][1] < 200 < 600 < brightness["dark"][1]
 
 
+@pytest.mark.full
 def test_nothing_comes_from_elsewhere(page: str, look: Open) -> None:
     """All that the browser fetches comes from the page's own address."""
     tab = look(page)

@@ -159,12 +159,14 @@ class Seen(HTMLParser):
         return " ".join(self.texts)
 
 
+@pytest.mark.full
 def test_runs_that_differ_in_the_seed_are_one_setting(subject: Subject) -> None:
     """Named by what tells the settings apart."""
     assert [setting.label for setting in subject.settings] == ["1 agent", "2 agents", "4 agents"]
     assert [[m.row["seed"] for m in s.members] for s in subject.settings] == [list(SEEDS)] * 3
 
 
+@pytest.mark.full
 def test_the_criteria_are_those_of_the_verdicts_tables(subject: Subject, report: Report) -> None:
     """Run by run; those of a setting are judged by the rows of all its runs, as a series is."""
     rows = [plain(row) for row in table(report, "Criteria, run by run").rows]
@@ -331,6 +333,7 @@ def test_the_page_needs_nothing_else(text: str) -> None:
     assert set(re.findall(r"(?:url\(#|href=\"#)([^\")]+)", text)) <= set(ids)
 
 
+@pytest.mark.full
 def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: Report) -> None:
     """Also every figure is XML, has no date and is the same when it is drawn again."""
     assert {figure.name for figure in report.figures} >= {
@@ -356,6 +359,7 @@ def test_settings_are_told_apart_without_colour() -> None:
         assert one.colour != other.colour and one.marker != other.marker and one.dashes != other.dashes
 
 
+@pytest.mark.full
 def test_the_ending_says_what_is_made(home: Path, tmp_path: Path) -> None:
     """A page alone; a text with figures beside it; a folder with all. The same run gives the same bytes."""
     name = [first_of(home)]
@@ -440,6 +444,7 @@ def hostile(root: Path) -> Run:
     return Run(root / "hostile")
 
 
+@pytest.mark.full
 def test_a_text_of_a_run_is_shown_as_text_whatever_it_contains(tmp_path: Path) -> None:
     run = hostile(tmp_path)
     files = writing.write([str(run.folder)], tmp_path / "out")

@@ -58,6 +58,7 @@ def terminal(root: Path) -> Iterator[Any]:
     child.close(force=True)
 
 
+@pytest.mark.full
 def test_the_shell_on_a_terminal(terminal: Any, root: Path) -> None:
     """Several lines, completion, an error, Ctrl-C in a query and in a line, commands, history, Ctrl-D."""
     terminal.expect("d5ray>")
@@ -186,6 +187,7 @@ def test_a_wrong_command_is_one_clear_error(arguments: tuple[str, ...], message:
     assert done.stdout == ""
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
     """Soon, with one line that says so, and nothing left."""
     with started("sql", "first", FOREVER, env={"D5RAY_HOME": str(root)}) as command:
@@ -197,6 +199,7 @@ def test_ctrl_c_ends_a_query_from_the_command_line(root: Path) -> None:
     assert (command.process.returncode, out, err.strip()) == (130, "", "interrupted")
 
 
+@pytest.mark.full
 def test_a_folder_is_served_until_it_is_told_to_end(root: Path, tmp_path: Path) -> None:
     """`--serve` prints the address and the token, and ends by SIGTERM with nothing left."""
     with started("sql", "first", "--serve", "0", env={"D5RAY_HOME": str(root)}) as command:

@@ -86,6 +86,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.full
 def test_every_event_has_what_the_format_asks_for(runs: dict[str, Run], kind: str, tmp_path: Path) -> None:
     """Phase, process, thread, time; a duration, an id or a scope where needed; tracks have names."""
     _, events = traced(runs[kind], tmp_path)

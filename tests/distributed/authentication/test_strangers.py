@@ -93,6 +93,7 @@ def trained(values: dict[str, Any], attacked: bool) -> tuple[Array, list[str], i
     return found, learnt, rounds
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("kind", RUNS)
 def test_another_user_learns_and_changes_nothing(kind: str) -> None:
@@ -264,6 +265,7 @@ def test_a_handshake_that_was_recorded_opens_nothing(kind: str) -> None:
         target.work()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", TARGETS)
 def test_who_sends_a_byte_now_and_then_has_one_deadline(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handshake that goes on for ever, byte by byte, ends when its time is over, and not later."""
@@ -448,6 +450,7 @@ def test_what_leaves_the_machine_is_what_arrives(encrypted: bool) -> None:
     assert SECRET.reveal().encode() not in heard and bytes.fromhex(SECRET.reveal()) not in heard
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("leaves")
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("own", [True, False])

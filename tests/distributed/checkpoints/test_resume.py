@@ -126,17 +126,20 @@ SERVED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SERVED)
 def test_synchronous_parameter_servers_go_on(name: str, tmp_path: Path) -> None:
     """What the shards hold, and what agents keep of compressed pushes, is part of the checkpoint."""
     check_goes_on(experiment(**SERVED[name]), tmp_path, step=11, steps=20)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_goes_on(name: str, tmp_path: Path) -> None:
     check_goes_on(experiment(optimizer=RULES[name], agents=2), tmp_path, step=9, steps=16)
 
 
+@pytest.mark.full
 def test_rules_and_optimizers_of_the_users_own_go_on(tmp_path: Path) -> None:
     wanted = experiment(optimizer=HeavyBall(0.05), distributed=Noisy, agents=3)
     check_goes_on(wanted, tmp_path, step=9, steps=16)
@@ -150,6 +153,7 @@ def test_statistics_and_random_numbers_of_a_network_go_on(tmp_path: Path) -> Non
     check_goes_on(experiment(model=network), tmp_path, step=9, steps=16)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [7, 14, 26])
 def test_at_the_end_of_an_epoch_it_goes_on_behind_the_evaluation(step: int, tmp_path: Path) -> None:
     """Push-sum evaluates other numbers than it trains with; 26 steps end the run."""

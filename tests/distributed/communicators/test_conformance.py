@@ -613,6 +613,7 @@ def test_a_topology_of_another_size_is_refused(groups: Former, backend: str) -> 
         backends.join(backend, Group("x", 0, 2, 2, groups.rendezvous.address), Complete(2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", REAL_BACKENDS)
 def test_a_member_that_never_comes_is_not_waited_for_for_ever(groups: Former, backend: str) -> None:
     """Joining ends with `PeerLost` after the group's time-out."""
@@ -623,6 +624,7 @@ def test_a_member_that_never_comes_is_not_waited_for_for_ever(groups: Former, ba
     assert time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
+@pytest.mark.full
 def test_a_silent_member_is_not_waited_for_for_ever(groups: Former, backend: str) -> None:
     """Who does not take part within the time-out is lost to the others."""
     group = groups.form(backend, 2, timeout_seconds=1.0)
@@ -671,6 +673,7 @@ def test_who_leaves_a_group_leaves_its_subgroups(groups: Former, backend: str) -
     assert time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
+@pytest.mark.full
 def test_what_is_started_after_leaving_raises_at_once(groups: Former, backend: str) -> None:
     """Nobody waits for a thread that has ended; a group may be used in the background alone."""
 
@@ -752,6 +755,7 @@ def test_backends_are_refused_by_their_nearest_name() -> None:
         backends.check_backend("glo")
 
 
+@pytest.mark.full
 def test_errors_are_errors_of_d5ray() -> None:
     """Whoever catches `D5Error` catches a lost peer."""
     assert issubclass(PeerLost, D5Error)

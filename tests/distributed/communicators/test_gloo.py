@@ -311,6 +311,7 @@ def test_who_waits_for_a_busy_member_learns_of_another_ones_loss(groups: Former)
     assert computed.is_set()
 
 
+@pytest.mark.full
 def test_members_that_finish_early_do_not_disturb_the_others(groups: Former) -> None:
     """Each leaves as soon as its last operation is done; nobody misses anything, thirty times."""
     for _ in range(30):
@@ -387,6 +388,7 @@ def test_an_operation_in_the_background_ends_when_the_other_one_closes(groups: F
     assert time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
+@pytest.mark.full
 def test_a_silent_member_is_named_after_the_time_out(groups: Former) -> None:
     """Ranks 0 and 2 wait for rank 1, which stays but calls nothing: both name it, after the time-out."""
     seconds = 2.0
@@ -476,6 +478,7 @@ def test_a_group_without_a_store_is_refused() -> None:
         backends.join("gloo", Group("g", 0, 0, 2), Complete(2))
 
 
+@pytest.mark.full
 def test_who_joins_learns_that_another_gave_up(groups: Former) -> None:
     """Rank 0 gives up waiting for rank 2 after a second; rank 1, which would wait for a minute, is told."""
 

@@ -93,6 +93,7 @@ def test_protected_messages_give_what_plain_ones_give(groups: Former, members: i
             assert np.array_equal(np.stack(messages).view(rows.dtype), rows)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("between_machines")
 @pytest.mark.parametrize("encrypted", [False, True], ids=["authenticated", "encrypted"])
 @pytest.mark.parametrize("elements", [5, 200_000])
@@ -202,6 +203,7 @@ def member(store: str, encrypted: str, rank: str, address: str) -> None:
 # -- strangers ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_member_with_another_secret_is_refused_by_both(groups: Former) -> None:
     """Over gloo's own connections, before any other message."""
     own = groups.rendezvous.address

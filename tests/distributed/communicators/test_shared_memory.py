@@ -266,6 +266,7 @@ def test_subgroups_and_the_background_know_the_groups_allocations(groups: Former
     assert on_all(group, work) == [(2, 2.0, 2, 6.0), (2, 4.0, 2, 6.0)] * 2
 
 
+@pytest.mark.full
 def test_memory_goes_with_the_last_array_over_it(groups: Former) -> None:
     """A slice keeps an allocation alive; when it is gone the mapping is, and its address is forgotten."""
     group = groups.form("shared_memory", 2)

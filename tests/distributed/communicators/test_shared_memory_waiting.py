@@ -202,6 +202,7 @@ def test_a_sleeper_is_woken(groups: Former) -> None:
     assert on_all(group, work)[0] < 0.008
 
 
+@pytest.mark.full
 def test_who_has_all_it_needs_goes_on_when_another_leaves(groups: Former) -> None:
     """1 and 2 of three leave as soon as they have sent: 0 still receives both messages."""
     group = groups.form("shared_memory", 3)

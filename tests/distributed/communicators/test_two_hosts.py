@@ -69,6 +69,7 @@ def finished(processes: list[Any]) -> list[list[dict[str, Any]]]:
     return said
 
 
+@pytest.mark.full
 def test_a_group_over_two_hosts_reduces_and_uses_memory_within_a_host() -> None:
     """Ranks 0 and 1 on one host, 2 on another: hierarchical; with three hosts named it is gloo."""
     with hosts(2) as (first, second):

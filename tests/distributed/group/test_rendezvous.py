@@ -520,6 +520,7 @@ def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
     first.leave()
 
 
+@pytest.mark.full
 def test_nobody_at_the_address_is_a_lost_peer() -> None:
     """With the address in its words, within seconds though the time-out is a minute."""
     with socket.socket() as probe:

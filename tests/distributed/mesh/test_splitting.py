@@ -238,6 +238,7 @@ def test_parts_drop_what_the_whole_network_drops(groups: Former, framework: str,
     check_split(groups.members, framework, network, plan, 2, given, BOUNDS["float64"])
 
 
+@pytest.mark.full
 def test_parts_drop_the_same_under_pytorch() -> None:
     """Whose generator is one for a process, so that the second part has its own."""
     network, given = dropping()
@@ -311,6 +312,7 @@ def test_one_part_is_the_whole_network() -> None:
     assert exchanges(Splitting(network, {"1": ByColumns()}, 1)) == ()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("samples", [1, 5])
 def test_a_batch_that_the_parts_do_not_divide(groups: Former, framework: str, samples: int) -> None:

@@ -96,6 +96,7 @@ def all_windows(group: Sequence[RemotePeers]) -> Array:
 # -- windows -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @WHERE
 @pytest.mark.parametrize(("dtype", "caller"), [("float32", 0), ("float64", 1), ("bfloat16", 0)])
 def test_two_windows_become_their_mean(nodes: str, dtype: str, caller: int) -> None:
@@ -237,6 +238,7 @@ def test_what_agents_do_at_once_is_done_one_after_the_other(name: str, nodes: st
     np.testing.assert_array_equal(found, one_after_the_other(courses, x))
 
 
+@pytest.mark.full
 @WHERE
 @pytest.mark.parametrize("caller", [0, 2])
 def test_a_window_that_is_held_is_not_averaged_meanwhile(nodes: str, caller: int) -> None:
@@ -354,6 +356,7 @@ def test_letters_of_bfloat16_arrive_where_nobody_knew_of_it() -> None:
         np.testing.assert_array_equal(found, numbers.astype(np.float32))
 
 
+@pytest.mark.full
 @PLACES
 def test_letters_of_one_source_come_in_their_order(nodes: str) -> None:
     """Four agents, each to all others at once, more than may be under way: every letter once, in order."""
@@ -447,6 +450,7 @@ def test_a_letter_that_does_not_come_is_not_waited_for_for_ever() -> None:
 # -- agents that are gone ------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @WHERE
 @pytest.mark.parametrize("leaver", [0, 1, 2])
 def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, leaver: int) -> None:
@@ -525,6 +529,7 @@ def test_who_waits_for_an_agent_that_is_lost_waits_no_longer() -> None:
 TURNS = pytest.mark.parametrize("turns", [3, pytest.param(60, marks=pytest.mark.slow)])
 
 
+@pytest.mark.full
 @WHERE
 @TURNS
 @pytest.mark.parametrize("leaver", [0, 3])
@@ -548,6 +553,7 @@ def test_averages_conserve_the_sum_while_one_of_them_leaves(nodes: str, turns: i
             np.testing.assert_allclose(found.sum(axis=0), x.sum(axis=0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.full
 @WHERE
 @TURNS
 def test_letters_conserve_mass_while_an_agent_leaves(nodes: str, turns: int) -> None:

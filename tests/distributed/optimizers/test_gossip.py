@@ -158,6 +158,7 @@ def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
     assert np.linalg.norm(models - models.mean(axis=0), axis=1).max() < 0.1 * way  # 0.8 if they did not
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "topology", [d5.DirectedRing(4), d5.OnePeerExponential(4), d5.Exponential(6)], ids=str
 )
@@ -295,6 +296,7 @@ GOSSIPS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GOSSIPS)
 def test_nobody_waits_for_ever_and_nothing_is_lost(name: str) -> None:
     """50 random graphs, links, paces and stragglers: no deadlock; sums are what the gradients make them."""

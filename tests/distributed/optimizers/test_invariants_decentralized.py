@@ -172,6 +172,7 @@ EXACT = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rule", "topology"), EXACT, ids=[f"{a!r}-{b!r}" for a, b in EXACT])
 def test_the_exact_minimum_at_a_constant_learning_rate(rule: Rule, topology: Topology) -> None:
     """Every agent ends at the minimum of the sum, within 1e-12, though the agents' own minima differ."""

@@ -100,6 +100,7 @@ def test_a_bound_without_end_is_asynchronous() -> None:
     close(trained(wanted), trained(theirs))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("base", BASES, ids=repr)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_downpour_with_periods_of_one_is_asgd(base: d5.Optimizer, shards: int) -> None:
@@ -205,6 +206,7 @@ RULES: list[tuple[d5.DistributedOptimizer, d5.Optimizer]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rule", "base"), RULES, ids=repr)
 def test_shards_do_what_one_server_does(rule: d5.DistributedOptimizer, base: d5.Optimizer) -> None:
     """1, 2, 3 or 7 shards, or one for every parameter: the same schedule gives the same, to the last bit."""
@@ -216,6 +218,7 @@ def test_shards_do_what_one_server_does(rule: d5.DistributedOptimizer, base: d5.
         np.testing.assert_array_equal(parts, whole)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("base", BASES, ids=repr)
 @pytest.mark.parametrize(("agents", "groups", "shards"), [(4, 2, 1), (5, 2, 3), (7, 3, 2), (3, 3, 1)])
 def test_two_floors_of_synchronous_servers_are_one(
@@ -352,6 +355,7 @@ class Overlapped(d5.DistributedOptimizer):
         self.server.pull(into=self.x)
 
 
+@pytest.mark.full
 def test_what_is_started_goes_on_while_the_agent_computes() -> None:
     """Of T for a gradient and R for both ways, a step takes max(T, R), not T + R; x is one step late."""
     steps, taken, latency = 12, 1e-3, 3e-4
@@ -552,6 +556,7 @@ LOCAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", LOCAL, ids=repr)
 def test_an_evaluation_does_not_disturb_the_training(rule: d5.DistributedOptimizer) -> None:
     """Evaluated after each of three epochs, or never: centre and agents are the same to the last bit."""

@@ -31,6 +31,7 @@ def learns(name: str, slow: tuple[d5.Slowdown, ...]) -> None:
     pytest.fail(f"at best {max(reached):.3f} within {entry.epochs} epochs: {reached}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LEARNING)
 def test_lenet_learns_the_digits(name: str) -> None:
     """Agents of one speed."""
@@ -51,6 +52,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("model", "agents", "slowness", "seed"), CASES)
 def test_asynchronous_diloco_learns_by_default(model: str, agents: int, slowness: int, seed: int) -> None:
     """Every agent has a test accuracy of 0.9 after 20 epochs, 0.1 being a guess; one may be slower."""

@@ -110,6 +110,7 @@ CASES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("name", CASES)
 def test_servers_answer_as_one_local_shard_in_the_order_they_took(name: str, node: str) -> None:
@@ -531,6 +532,7 @@ def pushes_once(pipe: Any, where: list[Address], node: str) -> None:
     client.push(vectors(3)[2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("pushed", [False, True])
 def test_a_synchronous_round_goes_on_without_an_agent_that_has_left(
@@ -606,6 +608,7 @@ def replaced(old: ShardServer, how: Settled, members: int, stack: ExitStack) -> 
     return new
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize(
     "how",
@@ -634,6 +637,7 @@ def test_agents_go_on_at_a_server_that_was_restored(how: Settled, node: str) -> 
         check_against_local_shards(of_all(agents), how, x, range(2), 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", NODES)
 def test_a_push_that_waited_when_its_server_died_counts_once(node: str, probe: Probing) -> None:
     """One of two synchronous agents has pushed; the server dies and is restored elsewhere; the push comes
@@ -681,6 +685,7 @@ class Stalling(ServerRule):
             assert self.on.wait(SECONDS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("node", "known"), [(HERE, True), (HERE, False), (THERE, True)])
 def test_a_push_whose_reply_was_lost_counts_once(node: str, known: bool) -> None:
     """The server dies when the push is part of x and nobody was told. The agent asks again where its state is
@@ -716,6 +721,7 @@ def test_a_push_whose_reply_was_lost_counts_once(node: str, known: bool) -> None
         assert rule.updates == 3 + (not known)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", NODES)
 def test_a_server_that_never_comes_back_is_not_waited_for_for_ever(node: str) -> None:
     """One of two shards ends: `PeerLost` after the time-out, and as well for the next operation; restored,
@@ -826,6 +832,7 @@ def test_asynchronous_groups_push_their_means_in_the_order_of_the_root(hierarchy
             assert replies[rank][step].version == version
 
 
+@pytest.mark.full
 def test_the_end_of_the_root_ends_its_groups(hierarchy: Any) -> None:
     """Its agents get `PeerLost` within the time-outs instead of waiting for their own server."""
     how, x = settled(servers=Servers(groups=GROUPS)), start()

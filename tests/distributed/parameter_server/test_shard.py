@@ -239,6 +239,7 @@ def test_nothing_is_lost_doubled_or_left_waiting(
         assert all(asked.reply.applied for asked in pushed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("consistency", ALL, ids=repr)
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(wanted=programs(equal=False), order=Order)
@@ -338,6 +339,7 @@ def test_synchronous_agents_read_whole_rounds(wanted: list[list[str]], order: ra
             np.testing.assert_array_equal(asked.read, expected)
 
 
+@pytest.mark.full
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(
     members=st.integers(2, 5),
@@ -382,6 +384,7 @@ def test_backups_take_the_first_and_drop_the_late(members: int, backups: int, or
 # -- stale-synchronous ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bound", [0, 1, 3])
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(wanted=programs(equal=True), order=Order)
@@ -444,6 +447,7 @@ def test_a_bound_of_zero_is_synchronous(members: int, order: random.Random) -> N
 # -- repetitions ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("consistency", ALL, ids=repr)
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(wanted=programs(equal=False), order=Order)
@@ -855,6 +859,7 @@ def test_delay_compensation_without_delay_is_the_base_optimizer(base: Optimizer,
         np.testing.assert_array_equal(agents.shard.x, x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("decay", [None, 0.0, 0.95])
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(who=st.lists(st.integers(0, 2), min_size=1, max_size=15))

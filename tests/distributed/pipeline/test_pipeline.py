@@ -112,6 +112,7 @@ def test_every_schedule_gives_what_one_piece_gives(
         check_equal(on_all(group, own), expected[micro_batches], 1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["gloo", "simulated"])
 @pytest.mark.parametrize("schedule", [*SCHEDULES[2:], FirstInLastOut()], ids=repr)
 def test_results_are_the_same_over_gloo_and_in_the_simulation(
@@ -396,12 +397,14 @@ def _ending(groups: Former, whole: Network, backend: str, trouble: Any) -> list[
     return on_all(groups.form(backend, 4), own)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
 def test_a_stage_that_leaves_ends_the_others(groups: Former, whole: Network, backend: str) -> None:
     for name, seconds in _ending(groups, whole, backend, lambda member: member.close()):
         assert name == "PeerLost" and seconds < patience(NOTICED_SECONDS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
 def test_a_stage_that_raises_ends_the_others(groups: Former, whole: Network, backend: str) -> None:
     def raises(member: Communicator) -> None:

@@ -355,6 +355,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", [HERE, THERE])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) -> None:
@@ -605,6 +606,7 @@ def of_services() -> list[str]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", [HERE, THERE])
 def test_two_hundred_clients_at_once_get_their_own_answers(node: str) -> None:
     """All connect and ask at the same time, three times each."""
@@ -704,6 +706,7 @@ def test_callers_of_one_channel_get_their_own_answers() -> None:
         together(ask, 8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", [HERE, THERE])
 @pytest.mark.parametrize("bound", [0.0, 1.0])
 def test_who_does_not_answer_is_not_waited_for_longer_than_agreed(node: str, bound: float) -> None:
@@ -766,6 +769,7 @@ class Log:
                 client.reply(frame.kind, (self.number,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", [HERE, THERE])
 @pytest.mark.parametrize("size", [10, 3_000_000])
 def test_a_request_is_sent_once_more_to_a_service_that_came_back_elsewhere(node: str, size: int) -> None:

@@ -52,6 +52,7 @@ def test_a_planted_ratio_is_found_with_the_exact_rank_interval() -> None:
     assert (found.n, found.sample_unit, found.exact) == (10, "pairs of fresh processes", False)
 
 
+@pytest.mark.full
 def test_equal_sides_give_an_interval_that_holds_one_and_an_open_verdict_at_it() -> None:
     """A/A: 95 times in 100 at least, and an interval with 1 inside decides nothing."""
     generator = np.random.default_rng(1)

@@ -89,6 +89,7 @@ HARMLESS = ("a=1", " -1", "'=1", "", "1", "{}", "+1", "-1 100000", "-1e-3")
 # -- tables and documents ------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_csv_has_no_text_that_a_spreadsheet_computes(tmp_path: Path) -> None:
     """An apostrophe before what begins a formula; other texts, and numbers below 0, are as they were."""
     writer = RunWriter(tmp_path, "armed")
@@ -261,6 +262,7 @@ def quiet_mlflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield pytest.importorskip("mlflow.tracking")
 
 
+@pytest.mark.full
 def test_mlflow_reads_runs_back(run: Run, odd: Run, tmp_path: Path, quiet_mlflow: Any) -> None:
     """Its client: curves, parameters, tags and status; a value that comes twice at once is there twice."""
     store = export(run, "mlflow", tmp_path / "store")

@@ -48,6 +48,7 @@ def test_the_hash_of_the_data_is_that_of_the_arrays() -> None:
     assert incomparable([named, given]) == ()
 
 
+@pytest.mark.full
 def test_equal_hashes_on_other_data_are_incomparable(own_home: Path) -> None:
     """The function says why, and what compares, reports and checks says the same."""
     one, other = ran(dataset="digits"), ran(dataset="digits", dataset_kwargs={"split_seed": 5})

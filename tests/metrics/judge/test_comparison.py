@@ -114,6 +114,7 @@ def called_worse(metrics: int, alike: float, pairs: int, tries: int, slower: flo
     return sum(word == "worse" for _, word, _ in found), alone
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metrics", [1, 5, 20, 60])
 @pytest.mark.parametrize("alike", [0.0, 0.9])
 def test_equal_sides_get_exit_code_1_in_at_most_5_of_100(metrics: int, alike: float) -> None:
@@ -135,6 +136,7 @@ def test_equal_sides_many_times(pairs: int, metrics: int, alike: float) -> None:
     assert worse <= 1000 * (0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("metrics", "pairs"), [(1, 6), (20, 6), (60, 6), (60, 10), (60, 20)])
 def test_a_fifth_slower_is_found_among_many(metrics: int, pairs: int) -> None:
     """20 % in one of them, at 4 % from run to run in the ratio: found nearly always."""
@@ -221,6 +223,7 @@ def by_metric(comparison: Comparison) -> dict[str, Any]:
     return {each.metric: each for each in comparison.differences}
 
 
+@pytest.mark.full
 def test_groups_of_runs_are_compared(sides: tuple[list[Run], list[Run]]) -> None:
     """Slower links: slower steps, the same bytes, the same loss."""
     found = compare(*sides)
@@ -232,6 +235,7 @@ def test_groups_of_runs_are_compared(sides: tuple[list[Run], list[Run]]) -> None
     assert by_metric(compare(sides[1], sides[0]))["step_time"].verdict == "faster"
 
 
+@pytest.mark.full
 def test_what_weakens_a_comparison_is_said(sides: tuple[list[Run], list[Run]]) -> None:
     """Sides one after the other; sides of different size."""
     apart = compare(sides[0][:3] + sides[1][:3], sides[0][3:] + sides[1][3:])
@@ -250,6 +254,7 @@ def test_runs_whose_fixed_parts_differ_are_incomparable(sides: tuple[list[Run], 
     assert f'"lenet" in {other.name}' in found.incomparable[0]
 
 
+@pytest.mark.full
 def test_what_cannot_be_compared(sides: tuple[list[Run], list[Run]]) -> None:
     with pytest.raises(ConfigurationError, match="stands on both sides"):
         compare(sides[0], [sides[0][2]])
@@ -262,6 +267,7 @@ def test_what_cannot_be_compared(sides: tuple[list[Run], list[Run]]) -> None:
         compare(sides[0], [broken], metrics=["speed"])
 
 
+@pytest.mark.full
 def test_the_command(sides: tuple[list[Run], list[Run]], tmp_path: Path) -> None:
     """Exit code 1: the second side is worse, all metrics together; 2: nothing is decided; 0: neither."""
     first, second = (",".join(run.name for run in side) for side in sides)

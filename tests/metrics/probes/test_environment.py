@@ -45,6 +45,7 @@ def test_what_cannot_be_known_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert capture(tmp_path / "missing")["git_commit"].startswith("unavailable: ")
 
 
+@pytest.mark.full
 def test_what_a_process_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy's and PyTorch's libraries and threads, as a second process that uses them sees them."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

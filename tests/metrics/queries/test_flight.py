@@ -140,6 +140,7 @@ def test_a_client_that_stops_reading_leaves_nothing_behind(run: d5.Run) -> None:
     assert len(run.sql("select * from samples")) == 400
 
 
+@pytest.mark.full
 def test_a_query_whose_client_has_gone_is_ended(folder: Path) -> None:
     """Long before its own limit: all places are taken by clients that give up, and the next one is served."""
     limits = Limits(memory="1GB", seconds=120.0, threads=1)

@@ -104,6 +104,7 @@ def batches(count: int) -> list[pa.RecordBatch]:
     return sent
 
 
+@pytest.mark.full
 def test_a_stream_cut_anywhere_gives_exactly_the_complete_batches(tmp_path: Path) -> None:
     """Cut at any of many places, the file reads as the batches that end before the cut, and no more."""
     path, sent = tmp_path / "samples.arrows", batches(4)
@@ -185,6 +186,7 @@ def test_a_killed_writer_leaves_every_acknowledged_batch(tmp_path: Path) -> None
     assert values == [float(i) for i in range(len(values))]
 
 
+@pytest.mark.full
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     """A real limit of the file size: StorageError, all acknowledged rows readable, and it goes on later."""
     done = subprocess.run(

@@ -181,6 +181,7 @@ def test_what_is_no_key_is_an_error(key: Path, tmp_path: Path) -> None:
             load(file)
 
 
+@pytest.mark.full
 def test_the_command_makes_a_pair(tmp_path: Path) -> None:
     """Once; then it is an error, with exit code 3."""
     done = d5ray("keygen", str(tmp_path / "mine"), "--json")

@@ -14,6 +14,7 @@ from tests.metrics.statistics.coverage import MACHINES, STATISTICS, autoregressi
 # -- the autocorrelation time ------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.6, 0.9, 0.95])
 def test_the_autocorrelation_time_is_the_closed_form(rho: float) -> None:
     """(1 + ρ)/(1 − ρ) of an autoregressive series, in the median over twenty of 20,000 values, to 10 %."""

@@ -202,6 +202,7 @@ def test_evaluations_count_one_by_one() -> None:
     assert found.sample_unit == "evaluations"
 
 
+@pytest.mark.full
 def test_the_coverage_that_dependent_steps_destroy_is_restored() -> None:
     """AR(1) steps, φ = 0.6: an interval over steps misses the truth far too often, that of a run does not."""
     rng, runs, steps, phi = np.random.default_rng(5), 300, 200, 0.6

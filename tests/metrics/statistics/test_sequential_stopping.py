@@ -85,6 +85,7 @@ def stops(rule: StoppingRule, data: Floats, truth: float) -> tuple[float, float,
     return precise / len(data), 1 - len(given) / len(data), right / len(given)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_rule_keeps_coverage_of_independent_values(name: str) -> None:
     """Looks after 30, 45, 68, … values until 5 %: at least 95 %, less noise, and nearly all are precise."""
@@ -99,6 +100,7 @@ def test_the_rule_keeps_coverage_of_independent_values(name: str) -> None:
 DEPENDENT = {0.5: (1.0, 0.0), 0.9: (0.9, 0.03), 0.95: (0.35, 0.48)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rho", "shares"), DEPENDENT.items())
 def test_the_rule_keeps_coverage_where_neighbours_are_alike(rho: float, shares: tuple[float, float]) -> None:
     """Peeking at dependent values: what it stops with is right, or it says that there is no interval."""

@@ -283,6 +283,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.full
 def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
     """In a process that may take 300 MB more than it has: nothing tries to take what a file claims."""
     claims = dense()
@@ -365,6 +366,7 @@ def test_what_is_in_a_hole_of_a_data_file_takes_no_memory(tmp_path: Path) -> Non
         value_of(value, tmp_path, "the value")
 
 
+@pytest.mark.full
 def test_nodes_are_put_in_order_in_linear_time_and_a_large_circle_is_told_briefly() -> None:
     """One node reads from 20,000 that stand behind it; looking again for each would be 2 * 10**8 looks."""
     count = 20_000

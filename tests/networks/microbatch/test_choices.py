@@ -44,6 +44,7 @@ def test_the_published_example_has_its_fifteen_points() -> None:
     assert found[0].seconds == pytest.approx(25.68) and found[-1].seconds == pytest.approx(2585.60)
 
 
+@pytest.mark.full
 def test_the_published_example_under_every_limit() -> None:
     """Reuse takes the first point of the front that fits; division as well where there is one layer."""
     layer = golden(64 * MIB)
@@ -121,6 +122,7 @@ def test_a_front_is_what_no_division_beats(made: tuple[LayerKernels, int], sizes
     assert all(is_one_of(layer, each, batch) for each in found)
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(st.lists(layers(), min_size=1, max_size=3), st.integers(0, 30), st.sampled_from(SETS))
 def test_division_is_as_quick_as_the_quickest_of_all_together(

@@ -267,6 +267,7 @@ def in_a_process(what: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_a_step_fits_where_the_plain_one_runs_out_of_memory() -> None:
     """Under a limit on the address space: MemoryError, and a loss; without it both give equal gradients."""

@@ -33,6 +33,7 @@ def wide() -> Network:
     return network
 
 
+@pytest.mark.full
 def test_a_step_in_parts_is_measured_to_take_their_memory() -> None:
     """Nine activations are kept: 144 MiB for 1024 samples, an eighth of it for parts of 128."""
     given = {"x": np.ones((1024, 4), np.float32)}
@@ -53,6 +54,7 @@ def test_the_quickest_size_within_the_limit_is_chosen() -> None:
         fastest_within({}, 1)
 
 
+@pytest.mark.full
 def test_the_peak_is_what_was_held_and_let_go() -> None:
     """Of a block that is written to: pages that nobody touches take no memory."""
     peak = HostPeak()

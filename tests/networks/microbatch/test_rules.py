@@ -108,6 +108,7 @@ def compare(case: Case) -> int:
     return compared
 
 
+@pytest.mark.full
 def test_what_is_let_through_does_not_mix_samples() -> None:
     """Under ONNX's own cases; every type that has a rule is let through in one of them, but for a few."""
     seen: Counter[str] = Counter()

@@ -153,6 +153,7 @@ def test_rows_of_an_image_are_a_sequence() -> None:
     np.testing.assert_array_equal(found[0, 1], [*image[0, 0, 1], *image[0, 1, 1]])
 
 
+@pytest.mark.full
 def test_lstm_learns_the_digits_row_by_row() -> None:
     wanted = d5.Experiment(
         model="lstm", model_kwargs={"features": 32}, dataset="digits", optimizer=d5.Adam(0.01), agents=1,

@@ -94,6 +94,7 @@ def test_its_scores_are_those_of_the_formulas(heads: int, depth: int, context: i
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.full
 def test_gradients_are_central_differences() -> None:
     """Of every parameter, through attention, normalization, GELU and both sums."""
     module = chain(network("transformer", (3,), 4, width=4, heads=2, depth=1), (3,)).double()
@@ -106,6 +107,7 @@ def test_gradients_are_central_differences() -> None:
     assert torch.autograd.gradcheck(squares, tuple(module.parameters()))
 
 
+@pytest.mark.full
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 12), st.integers(0, 3))
 def test_it_has_the_parameters_of_the_closed_form(
@@ -119,6 +121,7 @@ def test_it_has_the_parameters_of_the_closed_form(
     assert len(executor.parameters) == depth * block + rest
 
 
+@pytest.mark.full
 @settings(derandomize=True, deadline=None, max_examples=20)
 @given(st.integers(0, 7), st.integers(0, 2**32 - 1))
 def test_a_later_token_never_changes_an_earlier_score(at: int, seed: int) -> None:

@@ -43,6 +43,7 @@ def libraries(home: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in home.glob("operators/*/*.so")}
 
 
+@pytest.mark.full
 def test_an_error_shows_the_users_own_line() -> None:
     """File, line, the line itself and a mark below it, and nothing of the wrapper."""
     with pytest.raises(OperatorError, match="the C\\+\\+ operator ipowop does not compile") as error:
@@ -62,6 +63,7 @@ def test_an_error_shows_the_users_own_line() -> None:
     assert "wrapper" not in str(error.value)
 
 
+@pytest.mark.full
 def test_an_error_in_a_template_shows_the_users_line_too() -> None:
     """What only fails for the type that it is used with; how the compiler came there is left out."""
     with pytest.raises(OperatorError) as error:
@@ -118,6 +120,7 @@ def test_a_name_that_the_code_has_not_is_told() -> None:
         d5.compile_custom_cppop("plus; int x", PLUS, [FLOAT], [FLOAT])
 
 
+@pytest.mark.full
 def test_what_was_built_is_taken_again(empty_home: Path) -> None:
     """The same file with the same time stamp; anything that matters gives another one."""
     np.testing.assert_array_equal(plus().forward(X), X + 1)
@@ -132,6 +135,7 @@ def test_what_was_built_is_taken_again(empty_home: Path) -> None:
     assert libraries(empty_home).items() >= first.items()
 
 
+@pytest.mark.full
 def test_a_changed_file_is_built_again_also_when_only_an_included_one_changed(
     tmp_path: Path, empty_home: Path
 ) -> None:
@@ -149,6 +153,7 @@ def test_a_changed_file_is_built_again_also_when_only_an_included_one_changed(
         plus(source=path, definitions={})
 
 
+@pytest.mark.full
 def test_a_damaged_library_is_built_again(empty_home: Path) -> None:
     """As a full disk leaves it."""
     imports = "import sys; from tests.operators.custom.test_custom_building import plus, X"
@@ -159,6 +164,7 @@ def test_a_damaged_library_is_built_again(empty_home: Path) -> None:
     assert _python(program, empty_home).stdout == "2.0 3.0 4.0\n"
 
 
+@pytest.mark.full
 def test_processes_that_build_the_same_at_once_build_it_once(empty_home: Path) -> None:
     """All of them get the operator; nothing else is left beside it."""
     program = "from tests.operators.custom.test_custom_building import plus, X; print(*plus(7).forward(X))"
@@ -171,6 +177,7 @@ def test_processes_that_build_the_same_at_once_build_it_once(empty_home: Path) -
     )
 
 
+@pytest.mark.full
 def test_what_a_killed_process_left_is_cleared_away(empty_home: Path) -> None:
     """By the next one that builds the same."""
     plus()

@@ -43,6 +43,7 @@ def test_the_class_of_the_slides_compiles_as_printed(dtype: str) -> None:
         )
 
 
+@pytest.mark.full
 def test_every_type_of_elements_passes_between_the_languages() -> None:
     """One operator with an input and an output of each, which swaps the smallest and the largest number."""
     parameters = [f"const {name} *x{i}" for i, name in enumerate(TYPES.values())]
@@ -70,6 +71,7 @@ def _extremes(dtype: Any) -> Any:
     return np.array([limits.smallest_subnormal, limits.max], dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_numbers_of_16_bits_are_rounded_as_numpy_rounds_them(dtype: str) -> None:
     """Every pattern survives the way to float and back; sums round to even, also the smallest."""
@@ -97,6 +99,7 @@ def test_numbers_of_16_bits_are_rounded_as_numpy_rounds_them(dtype: str) -> None
         np.testing.assert_array_equal(same.view(np.uint16)[numbers], every.view(np.uint16)[numbers])
 
 
+@pytest.mark.full
 def test_several_inputs_and_outputs_have_a_pointer_each() -> None:
     """In the order of the descriptors, gradients of the outputs first."""
     op = both("float64")
@@ -123,6 +126,7 @@ def test_inputs_of_any_layout_and_size_are_taken() -> None:
         np.testing.assert_array_equal(found, each**3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_as_many_openmp_threads_compute_as_are_asked_for(threads: int) -> None:
     """The number is that of the call, and the calling thread has its own number back afterwards."""
@@ -175,6 +179,7 @@ def called(*arguments: Any) -> d5.CustomCppOp:
     return d5.compile_custom_cppop("called", CALLED, [one], [one], arguments=arguments, flags=QUICK)
 
 
+@pytest.mark.full
 def test_arguments_report_and_exceptions_pass_between_the_languages() -> None:
     """Whole numbers, numbers, truth values, texts; int64 back; what() of what is thrown."""
     op = called(3, 2.5, True, "too large")
@@ -192,6 +197,7 @@ def test_arguments_report_and_exceptions_pass_between_the_languages() -> None:
         called(2**32, 1.0, True, "").forward(x)
 
 
+@pytest.mark.full
 def test_objects_are_destroyed_with_the_operator() -> None:
     """The destructor runs, once."""
     op = called(0, 1.0, True, "")
@@ -211,6 +217,7 @@ def test_arguments_of_no_known_kind_are_refused() -> None:
             d5.compile_custom_cppop("called", CALLED, [one], [one], arguments=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_the_original_form_names_and_makes_its_class_itself() -> None:
     """`create_new_op`, `D500_REGISTER_OP`, a type by definition, as in Deep500's tutorial."""
     code = (
@@ -233,6 +240,7 @@ D500_REGISTER_OP(ipowop<DTYPE>);
     np.testing.assert_array_equal(op.forward(array("float32")), array("float32") ** 2)
 
 
+@pytest.mark.full
 def test_a_class_is_named_with_its_arguments_where_these_are_not_one_type() -> None:
     """`scaled<float, 3>`, in a namespace."""
     code = """
@@ -279,6 +287,7 @@ def test_a_type_that_cpp_has_not_is_told() -> None:
         ipowop("complex64")
 
 
+@pytest.mark.full
 def test_outputs_whose_shape_nobody_says_are_told() -> None:
     """A name that no input has."""
     x, y = d5.TensorDescriptor("float32", ("n",)), d5.TensorDescriptor("float32", ("m",))

@@ -38,6 +38,7 @@ def register() -> None:
     d5.register_operator("my.domain", "Both", BothOp("float64"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("type", ["IPow", "FastIPow"])
 def test_a_nodes_attributes_are_the_factorys_arguments(type: str) -> None:
     """In NumPy, forwards and backwards, with and without a gradient that comes in."""
@@ -51,6 +52,7 @@ def test_a_nodes_attributes_are_the_factorys_arguments(type: str) -> None:
         np.testing.assert_array_equal(gradient, expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("type", ["IPow", "FastIPow"])
 def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
     """PyTorch's and TensorFlow's, through which gradients go."""
@@ -71,6 +73,7 @@ def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
     np.testing.assert_array_equal(tape.gradient(output, given), 3 * X**2)
 
 
+@pytest.mark.full
 def test_a_built_function_is_one_operation_of_a_compiled_graph() -> None:
     """`fullgraph=True` refuses anything else."""
     torch = pytest.importorskip("torch")

@@ -52,6 +52,7 @@ def test_an_operator_equals_torchs_own_power(kind: str, dtype: str) -> None:
     torch.testing.assert_close(found_gradient, expected_gradient, rtol=8 * REAL[dtype], atol=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int64", "uint8"])
 @each_kind
 def test_whole_numbers_have_no_gradient(kind: str, dtype: str) -> None:
@@ -117,6 +118,7 @@ def test_outputs_that_nothing_depends_on_have_a_gradient_of_zeros(kind: str) -> 
     assert torch.equal(of_b, a)
 
 
+@pytest.mark.full
 @each_kind
 def test_a_compiled_function_gives_the_same(kind: str) -> None:
     """As one operation of the graph, forwards and backwards, for sizes that change."""
@@ -174,6 +176,7 @@ def test_a_module_with_an_operator_is_copied() -> None:
         assert torch.equal(each(x), x**3)
 
 
+@pytest.mark.full
 @each_kind
 def test_a_missing_backward_is_told_when_a_gradient_is_needed(kind: str) -> None:
     """Not by the forward pass, not for what needs none."""
@@ -243,6 +246,7 @@ def test_second_derivatives_are_refused(kind: str) -> None:
         torch.autograd.grad(first.sum() + x.sum(), x)
 
 
+@pytest.mark.full
 def test_openmp_uses_the_frameworks_number_of_threads() -> None:
     """As `torch.set_num_threads` says."""
     code = """

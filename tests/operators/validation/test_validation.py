@@ -157,6 +157,7 @@ def test_an_input_of_little_weight_is_checked_as_strictly(size: int) -> None:
         d5.check_gradient(Weighted(1.005e-3), inputs)
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(at=st.integers(0, 69 * 80), factor=st.sampled_from([0.0, 0.9, 1.1, -1.0]), seed=st.integers(0, 100))
 def test_no_single_element_hides_from_random_directions(at: int, factor: float, seed: int) -> None:
@@ -516,6 +517,7 @@ def pixels(png: bytes) -> Array:
         return np.asarray(image.convert("RGB"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(), (5,), (4, 6), (3, 4, 5), (2, 3, 4, 5), (0, 3), (700, 1300)])
 def test_arrays_of_any_shape_have_a_picture(shape: tuple[int, ...]) -> None:
     """Of a size that can be looked at; a difference brings the colour of the scale's end, equality none."""

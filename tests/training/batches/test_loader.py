@@ -213,6 +213,7 @@ def test_a_test_split_comes_in_pieces_of_what_it_is() -> None:
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in pieces]), split.labels)
 
 
+@pytest.mark.full
 def test_pieces_of_large_samples_are_smaller() -> None:
     """Samples of 8 MB come 8 at a time, so that a piece has at most 64 MB."""
     pieces = pieces_to_test(Synthetic((2, 1024, 1024), samples=20))

@@ -14,6 +14,7 @@ from d5ray.training.datasets import Dataset, Split, Synthetic, load_dataset
 shapes = st.lists(st.integers(1, 20), min_size=1, max_size=4).map(tuple)
 
 
+@pytest.mark.full
 @given(shapes, st.integers(1, 7), st.lists(st.integers(0, 999), max_size=12), st.integers(0, 3))
 def test_a_sample_is_that_of_its_number(
     shape: tuple[int, ...], classes: int, indices: list[int], seed: int

@@ -106,6 +106,7 @@ def experiment(**changes: Any) -> d5.Experiment:
     return d5.Experiment(**values | changes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("distributed", [d5.ASGD(), d5.AllreduceSGD()], ids=repr)
 def test_actors_learn_by_any_optimizer_and_the_same_every_time(distributed: Any, tmp_path: Path) -> None:
     """Agents play other episodes than each other, the same in every run; a step of the world is a sample."""

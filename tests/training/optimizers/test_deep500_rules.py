@@ -70,6 +70,7 @@ def trained(rule: Optimizer, steps: int = 12, agents: int = 2) -> np.ndarray[Any
         return np.concatenate([array.ravel() for array in group.parameters().values()])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("own", "ready"),
     [(Descent(0.05), d5.SGD(0.05)), (HeavyBall(0.02, 0.9), d5.Momentum(0.02, 0.9))],

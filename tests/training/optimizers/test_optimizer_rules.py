@@ -281,6 +281,7 @@ ALL = {
 ELEMENTWISE = {name: rule for name, rule in ALL.items() if rule.elementwise}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", ALL)
 def test_numpy_and_torch_agree(name: str) -> None:
     """Ten steps from the same numbers; float64, to 1e-10."""
