@@ -28,7 +28,7 @@ test-full: $(VENV)/.dev
 # What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
 NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/optimizers/test_every_rule.py \
     tests/training/optimizers/test_deep500_rules.py tests/training/optimizers/test_optimizer_rules.py \
-    tests/distributed/optimizers/test_optimizers_simulated.py tests/distributed/test_invariants_*.py
+    tests/distributed/optimizers/test_optimizers_simulated.py tests/distributed/optimizers/test_invariants_*.py
 test-older: $(VENV)/.dev
 	$(BIN)/python -m tests.processor $(PROCESSOR) \
 	    $(BIN)/python -m pytest -m "not slow and not full" --every-case -n 2 --no-loadscope-reorder $(NUMERIC)
