@@ -165,3 +165,9 @@ def test_the_targets_of_make_exist() -> None:
     """What the README says one makes, the Makefile makes."""
     targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {*re.findall(r"`?make ([a-z-]+)", README)} <= set(targets)
+
+
+def test_the_tests_that_the_makefile_names_exist() -> None:
+    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"\btests/[\w/*.]+", text)
+    assert named and all(list(REPOSITORY.glob(name)) for name in named)
