@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray
+from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from d5ray.actors import session
@@ -25,7 +26,7 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
-from d5ray.actors.training_agent import Built
+from d5ray.actors.training_agent import Built, TrainingAgent
 from d5ray.archive.experiments import Kept
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
@@ -47,6 +48,7 @@ class TrainingGroup(Training):
     agents: actor handles, by rank; None: it comes late.
     """
 
+    agents: list[ActorHandle[TrainingAgent]]
     closing_errors = (D5Error, RayError)
 
     def __init__(
@@ -55,7 +57,7 @@ class TrainingGroup(Training):
         experiment: Experiment,
         run_id: str,
         root: Path,
-        agents: list[Any],
+        agents: list[ActorHandle[TrainingAgent]],
         aggregator: Any,
         places: list[Place],
         built: list[Built],

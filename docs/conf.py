@@ -11,7 +11,7 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import d5ray
+from d5ray.names import namespaces
 from docs.tree import REPOSITORY, folders
 
 project = "d5ray"
@@ -58,7 +58,8 @@ class Public(SphinxDirective):
         wanted = tuple(f"{prefix}." for prefix in given if not prefix.startswith("!"))
         elsewhere = tuple(f"{prefix[1:]}." for prefix in given if prefix.startswith("!"))
         lines = []
-        for name, module in sorted(d5ray._NAMES.items()):
+        for name, place in sorted(namespaces.places().items()):
+            module = namespaces.table(place)[name]
             if f"{module}.".startswith(wanted) and not f"{module}.".startswith(elsewhere):
                 lines += [*_described(name), ""]
         if not lines:
@@ -99,11 +100,11 @@ def lead(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def _described(name: str) -> list[str]:
-    thing = getattr(d5ray, name)
+    thing, path = namespaces.public(name), f"{namespaces.places()[name]}.{name}"
     if not isinstance(thing, type):
-        return [f".. autofunction:: d5ray.{name}"]
+        return [f".. autofunction:: {path}"]
     kind = "autoexception" if issubclass(thing, BaseException) else "autoclass"
-    return [f".. {kind}:: d5ray.{name}", "   :members:", "   :show-inheritance:"]
+    return [f".. {kind}:: {path}", "   :members:", "   :show-inheritance:"]
 
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:

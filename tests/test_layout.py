@@ -16,7 +16,6 @@ import networkx
 import pytest
 from ray._private.runtime_env import packaging
 
-import d5ray
 from d5ray.recipes.engine import library
 from tests.patience import patience
 
@@ -99,10 +98,12 @@ def test_the_links_of_the_package_are_the_four_folders_at_the_top() -> None:
     assert all((REPOSITORY / name).is_dir() and not (REPOSITORY / name).is_symlink() for name in LINKED)
 
 
-def test_the_mapping_of_packages_names_the_folders_that_the_links_name() -> None:
-    """A build takes `d5ray.actors` from `actors`, a checkout through the link: the same folder."""
-    mapping = setuptools_table()["package-dir"]
-    assert mapping == {"d5ray": "d5ray"} | {f"d5ray.{name}": name for name in LINKED}
+def test_every_package_lies_where_its_name_says() -> None:
+    """No package is mapped elsewhere: an editable install is then a path, which type checkers follow."""
+    table = setuptools_table()
+    assert table["package-dir"] == {"": "."}
+    assert isinstance(table["packages"], list)
+    assert all((REPOSITORY / name.replace(".", "/") / "__init__.py").is_file() for name in table["packages"])
 
 
 def test_the_packages_of_a_build_are_the_folders_on_disk() -> None:
@@ -143,11 +144,10 @@ def test_the_product_imports_neither_benchmarks_nor_tests() -> None:
 
 
 def test_a_build_has_no_benchmarks() -> None:
-    """Neither as a package nor through a folder that is mapped."""
+    """All that it has are packages of d5ray."""
     table = setuptools_table()
-    assert isinstance(table["packages"], list) and isinstance(table["package-dir"], dict)
+    assert isinstance(table["packages"], list)
     assert {name.partition(".")[0] for name in table["packages"]} == {"d5ray"}
-    assert "benchmarks" not in table["package-dir"].values()
 
 
 def test_every_benchmark_is_a_folder_with_a_recipe() -> None:
@@ -202,17 +202,13 @@ def test_contributors_read_the_floors_that_are_kept() -> None:
 def imports() -> networkx.DiGraph:
     """Which file imports which: at its top, within functions, and for type checkers alone.
 
-    Left out is `d5ray/__init__.py`: it is a table of public names, of which each is imported when somebody
-    asks for it, so that it hangs on all of d5ray and nothing on it. That Python runs the `__init__` of a
-    package before a module in it counts as no import: but for a few, which count where they are named, they
-    hold a docstring alone.
+    That Python runs the `__init__` of a package before a module in it counts as no import: but for a few,
+    which count where they are named, they hold a docstring, or that and the way to their public names.
     """
     found = grimp.build_graph("d5ray", "benchmarks", cache_dir=None)
-    graph = networkx.DiGraph(
+    return networkx.DiGraph(
         (file, other) for file in found.modules for other in found.find_modules_directly_imported_by(file)
     )
-    graph.remove_node("d5ray")
-    return graph
 
 
 def circles(graph: networkx.DiGraph) -> list[list[str]]:
@@ -273,40 +269,6 @@ def test_an_import_loads_no_framework_and_no_ray(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60))
     assert (done.stdout, done.stderr) == ("True []\n", "")
-
-
-# -- the public names ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", d5ray.__all__)
-def test_a_public_name_is_the_object_of_its_module(name: str) -> None:
-    """`d5ray.SGD` is what the module of that rule defines under that name."""
-    module = importlib.import_module(d5ray._NAMES[name])
-    assert getattr(d5ray, name) is vars(module)[name]
-    assert getattr(d5ray, name).__name__ == name
-    assert name in dir(d5ray)
-
-
-def test_type_checkers_see_the_names_that_programs_get() -> None:
-    """The imports under `if TYPE_CHECKING` are the table `_NAMES`, each exported under its own name."""
-    tree = ast.parse(Path(d5ray.__file__).read_text(encoding="utf-8"))
-    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
-    assert ast.unparse(guarded.test) == "TYPE_CHECKING"
-    seen = []
-    for node in guarded.body:
-        assert isinstance(node, ast.ImportFrom)
-        for alias in node.names:
-            assert alias.asname == alias.name, f"{alias.name} is not exported: import it as itself"
-            seen.append((alias.name, node.module))
-    assert sorted(seen) == sorted(d5ray._NAMES.items())
-    assert d5ray.__all__ == sorted(d5ray._NAMES)
-
-
-def test_an_unknown_public_name_is_answered_with_the_nearest() -> None:
-    """As an AttributeError, so that `hasattr` works."""
-    with pytest.raises(AttributeError, match=r"d5ray has no 'Momentun': did you mean 'Momentum'\?"):
-        getattr(d5ray, "Momentun")  # noqa: B009 - a type checker knows that it is wrong
-    assert not hasattr(d5ray, "_nothing")
 
 
 def test_a_job_of_the_checkout_gets_every_file_once(tmp_path: Path) -> None:

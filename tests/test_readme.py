@@ -12,6 +12,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.identity import checkout
+from d5ray.names import namespaces
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.recipe import Recipe
@@ -59,7 +60,7 @@ def test_its_folders_are_the_folders() -> None:
 
 def test_it_counts_right() -> None:
     """Update rules, and distributed optimizers."""
-    public = [getattr(d5, name) for name in d5.__all__]
+    public = [namespaces.public(name) for name in namespaces.places()]
     classes = [each for each in public if isinstance(each, type)]
     ways = [each for each in classes if issubclass(each, d5.DistributedOptimizer)]
     rules = [each for each in classes if each.__module__.startswith("d5ray.training.optimizers")]

@@ -18,7 +18,6 @@ from typing import Any, Final, final
 
 import numpy as np
 
-import d5ray
 from d5ray.distributed.buffers import Untrained
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction
@@ -39,6 +38,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks import FRAMEWORKS, executor_by_name
 from d5ray.metrics.record.artifacts import arrays_in, sha256_of
+from d5ray.names import namespaces
 from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import (
@@ -261,7 +261,7 @@ _READERS: Final = {
 
 def _name_of(kind: type) -> str:
     """The public name by which `_class_named` finds the class."""
-    public = kind.__name__ in d5ray.__all__ and getattr(d5ray, kind.__name__) is kind
+    public = kind.__name__ in namespaces.places() and namespaces.public(kind.__name__) is kind
     if not public and kind.__module__ != MODELS:
         raise _own(kind)
     name = kind.__name__ if public else f"{MODELS}.{kind.__name__}"
@@ -275,8 +275,8 @@ def _class_named(name: str) -> type:
         found = getattr(import_module(MODELS), name.removeprefix(f"{MODELS}."), None)
         if isinstance(found, type) and found.__module__ == MODELS:
             return found
-    elif name in d5ray.__all__:
-        found = getattr(d5ray, name)
+    elif name in namespaces.places():
+        found = namespaces.public(name)
         if isinstance(found, type) and issubclass(found, KINDS) and not issubclass(found, NativeOptimizer):
             return found
     raise ConfigurationError(f"{name!r} is no public class of d5ray that an experiment is made of")

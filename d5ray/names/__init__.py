@@ -1,1 +1,1 @@
-"""Public names: where they stand, and where those of Deep500 went"""
+"""Public names: their namespaces, how one is found, and where those of Deep500 went"""

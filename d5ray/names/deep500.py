@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from d5ray.names.namespaces import places, shown
+
 PAGE = "docs/guide/from_deep500.md"
-NAMES: Mapping[str, str] = MappingProxyType(  # Deep500's name -> d5ray's, below the package `d5ray`
+NAMES: Mapping[str, str] = MappingProxyType(  # Deep500's name -> d5ray's, public or below the package
     {
         # level 0
         "CompilableOp": "CustomCppOp",
@@ -125,12 +127,22 @@ NAMES: Mapping[str, str] = MappingProxyType(  # Deep500's name -> d5ray's, below
 )
 
 
+def successor(name: str) -> str:
+    """The public name that takes the place of Deep500's, as a program writes it.
+
+    >>> successor("MomentumOptimizer"), successor("export_network")
+    ('d5.optimizers.Momentum', 'd5.Network.to_onnx')
+    """
+    first, dot, rest = NAMES[name].partition(".")
+    return f"{shown(first) if first in places() else f'd5ray.{first}'}{dot}{rest}"
+
+
 def moved(name: str) -> str:
     """The sentence for a name that Deep500 has and d5ray has not; empty for any other name.
 
-    >>> moved("MomentumOptimizer")
-    "d5ray has no 'MomentumOptimizer': Deep500's is d5ray.Momentum here, see docs/guide/from_deep500.md"
+    >>> moved("ReferenceNetwork")
+    "d5ray has no 'ReferenceNetwork': Deep500's is d5.Network here, see docs/guide/from_deep500.md"
     """
     if name not in NAMES:
         return ""
-    return f"d5ray has no {name!r}: Deep500's is d5ray.{NAMES[name]} here, see {PAGE}"
+    return f"d5ray has no {name!r}: Deep500's is {successor(name)} here, see {PAGE}"

@@ -11,11 +11,12 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import d5ray
+from d5ray.names import namespaces
 from docs.tree import folders
 from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
 
-TYPES = {name for name, module in d5ray._NAMES.items() if module in ("numpy", "ml_dtypes")}
+TYPES = {name for name, module in namespaces.table("d5ray").items() if module in ("numpy", "ml_dtypes")}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,9 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     """As the table of the package has them; a name twice would have been a warning."""
     with (site / "objects.inv").open("rb") as file:
         inventory = InventoryFile.load(file, "", lambda _, target: target)
-    names = {name for kind, found in inventory.items() if kind.startswith("py:") for name in found}
-    assert {f"d5ray.{name}" for name in set(d5ray.__all__) - TYPES} - names == set()
+    listed = {name for kind, found in inventory.items() if kind.startswith("py:") for name in found}
+    public = {f"{place}.{name}" for name, place in namespaces.places().items() if name not in TYPES}
+    assert public - listed == set()
 
 
 def test_tables_and_formulas_of_docstrings_stay_as_they_are(site: Path) -> None:

@@ -1,6 +1,7 @@
 """A new user has the wheel and nothing else: it is whole, and every lesson goes with it alone"""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,9 +25,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     listed = _output("git", "-C", str(REPOSITORY), "ls-files", "--cached", "--others", "--exclude-standard")
     source = folder / "source"
     for name in listed.splitlines():
-        if (REPOSITORY / name).is_file():  # the links are not needed
+        if (REPOSITORY / name).exists():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((REPOSITORY / name).read_bytes())
+            shutil.copy(REPOSITORY / name, source / name, follow_symlinks=False)
     _output(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source))
     (built,) = folder.glob("*.whl")
     return built

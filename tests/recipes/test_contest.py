@@ -163,7 +163,7 @@ def test_optimizers_may_be_written_as_text() -> None:
         ({"optimizers": {"a, b": d5.SGD(0.1)}}, "has the name 'a, b'"),
         ({"optimizers": {"a[1]": d5.SGD(0.1)}}, "without ', ' and brackets"),
         ({"optimizers": {"a": 0.1}}, "optimizer is 0.1"),
-        ({"optimizers": {"a": "AdmW(0.1)"}}, "did you mean 'AdamW'"),
+        ({"optimizers": {"a": "AdmW(0.1)"}}, "did you mean d5.optimizers.AdamW"),
         ({"workloads": {"a": "lenet"}}, "it must be a Workload"),
         ({"workloads": {7: LINEAR}}, "has the name 7"),
         ({"workloads": {"a": replace(LINEAR, dataset="digit")}}, "did you mean 'digits'"),

@@ -162,7 +162,7 @@ WRONG_VALUES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "an unknown component": (
         {"mutable": {"optimizer": "momentun"}},
-        ("there is no Optimizer named 'momentun'", "did you mean 'Momentum'?"),
+        ("there is no Optimizer named 'momentun'", "did you mean d5.optimizers.Momentum?"),
     ),
     "a component of another kind": ({"mutable": {"topology": "Momentum"}}, ("no Topology named 'Momentum'",)),
     "an abstract component": ({"mutable": {"topology": "Topology"}}, ("no Topology named 'Topology'",)),

@@ -17,6 +17,7 @@ from d5ray.training.transformations import Transformation
     ("key", "kind", "text", "expected"),
     [
         ("topology", Topology, "Torus(2, 3)", d5.Torus(2, 3)),
+        ("topology", Topology, "d5.topologies.Torus(2, 3)", d5.Torus(2, 3)),
         ("topology", Topology, "Ring(agents=4, mixing=Uniform())", d5.Ring(4, mixing=d5.Uniform())),
         (
             "topology",
@@ -53,7 +54,10 @@ def test_a_call_written_as_text_is_that_call(key: str, kind: type, text: str, ex
     [
         ("topology", "Torus(2)", "cannot be made"),
         ("topology", "Torus(2, 3", "cannot be made"),
-        ("topology", "Tours(2, 3)", "did you mean 'Torus'"),
+        ("topology", "Tours(2, 3)", r"did you mean d5\.topologies\.Torus\?"),
+        ("topology", "topologies.Tours(2, 3)", r"did you mean d5\.topologies\.Torus\?"),
+        ("topology", "optimizers.Ring(2)", r"named 'optimizers.Ring': did you mean d5\.topologies\.Ring\?"),
+        ("topology", "Nonsense(2)", r"dir\(d5ray\) lists the namespaces"),
         ("topology", "SGD(0.1)", "is a SGD: it must be a Topology"),
         ("topology", "__import__('os').getcwd()", "cannot be made"),
         ("topology", "Torus(*[2, 3])", "cannot be made"),

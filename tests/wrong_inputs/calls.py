@@ -13,6 +13,7 @@ import torch
 
 import d5ray as d5
 from d5ray.frameworks.numpy import from_onnx
+from d5ray.names import namespaces
 from d5ray.networks.microbatch.measuring import StepCost
 from d5ray.networks.network import Network
 from tests.metrics.small_runs import finished
@@ -236,8 +237,8 @@ def valid_calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, A
     left_out = set[str]().union(*NOT_CALLED.values())
     special = table(folder)
     calls = {}
-    for name in d5.__all__:
-        thing = getattr(d5, name)
+    for name in namespaces.places():
+        thing = namespaces.public(name)
         if name in left_out or not callable(thing) or inspect.isabstract(thing):
             continue
         parameters = [

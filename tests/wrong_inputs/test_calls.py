@@ -10,6 +10,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.identity.canonical import canonical
+from d5ray.names import namespaces
 from tests.wrong_inputs.calls import NOT_CALLED, experiment, valid_calls
 from tests.wrong_inputs.trying import all_cases, tried
 
@@ -45,10 +46,10 @@ def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) ->
     assert called & left_out == set()
     abstract = {
         name
-        for name in d5.__all__
-        if getattr(getattr(d5, name), "__abstractmethods__", ()) and name not in left_out
+        for name in namespaces.places()
+        if getattr(namespaces.public(name), "__abstractmethods__", ()) and name not in left_out
     }
-    assert set(d5.__all__) - called - left_out == abstract
+    assert set(namespaces.places()) - called - left_out == abstract
 
 
 WHERE_SAID: dict[str, Callable[[], object]] = {

@@ -14,6 +14,7 @@ from d5ray.distributed.parameter_server.consistency import Asynchronous, Consist
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.executor import Executor
+from d5ray.networks.vector import Vector
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
@@ -154,9 +155,10 @@ class DistributedOptimizer(ABC):
                 )
 
     @property
-    def x(self) -> Any:
+    def x(self) -> Vector:
         """The flat parameters (n,). Assigning copies into the buffer that the model's tensors view."""
-        return self._executor.parameters
+        parameters: Vector = self._executor.parameters
+        return parameters
 
     @x.setter
     def x(self, value: Any) -> None:
@@ -175,7 +177,7 @@ class DistributedOptimizer(ABC):
         self._ranges = self._executor.buckets(bucket_bytes)
 
     @final
-    def gradient(self, batch: Batch, on_ready: Callable[[Any], None] | None = None) -> Any:
+    def gradient(self, batch: Batch, on_ready: Callable[[Any], None] | None = None) -> Vector:
         """The flat gradient (n,) of the loss on this agent's samples at self.x, times the batch's weight.
 
         The weight is 1 but where a remainder gives agents shares of different size; with it the mean over
@@ -185,7 +187,8 @@ class DistributedOptimizer(ABC):
         it is complete, while the backward pass goes on: in the same order on every agent, with or without
         samples. From then on the bucket is the callee's.
         """
-        gradients, weight, self._moment = self._executor.gradients, batch.weight, batch.step
+        gradients: Vector = self._executor.gradients
+        weight, self._moment = batch.weight, batch.step
         if self.base.prepares:
             self.base.prepare(self._executor.parameters, self._state_of(slice(0, len(gradients))))
 

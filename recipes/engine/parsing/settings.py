@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-import d5ray
 from d5ray.distributed.group.late_agents import Late
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -16,8 +15,8 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.names import namespaces
 from d5ray.operators.loss import Loss
-from d5ray.ops.losses import softmax_cross_entropy_loss
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -151,9 +150,9 @@ def _apply(values: dict[str, Any], key: str, value: Any) -> None:
         raise ConfigurationError(
             f"{key}: there is no component {name!r}: {nearest(name, [*COMPONENTS, *PASSED_ON])}"
         )
-    names = hyperparameters(made, COMPONENTS[name])
-    if attribute not in names:
-        raise ConfigurationError(f"{key}: {made!r} has no {attribute!r}: {nearest(attribute, names)}")
+    known = hyperparameters(made, COMPONENTS[name])
+    if attribute not in known:
+        raise ConfigurationError(f"{key}: {made!r} has no {attribute!r}: {nearest(attribute, known)}")
     if isinstance(made, NativeOptimizer):
         values[name] = made.with_values(**{attribute: value})
         return
@@ -208,11 +207,12 @@ def written(key: str, kind: type, text: Any) -> Any:
 
 def _evaluated(key: str, node: ast.expr) -> Any:
     """Calls of d5ray's classes, and plain values; nothing else is run."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+    if isinstance(node, ast.Call) and _is_name(node.func):
+        made = named(key, object, ast.unparse(node.func))
         keywords = {word.arg: _evaluated(key, word.value) for word in node.keywords if word.arg}
-        return named(key, object, node.func.id)(*(_evaluated(key, value) for value in node.args), **keywords)
-    if isinstance(node, ast.Name):
-        return named(key, object, node.id)
+        return made(*(_evaluated(key, value) for value in node.args), **keywords)
+    if _is_name(node):
+        return named(key, object, ast.unparse(node))
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return {ast.literal_eval(name or node): _evaluated(key, value) for name, value in pairs}
@@ -221,17 +221,33 @@ def _evaluated(key: str, node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
+def _is_name(node: ast.expr) -> bool:
+    """Whether this is `Ring` or `d5.topologies.Ring`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
+
+
 def named(key: str, kind: type, name: str) -> Any:
-    """The class of d5ray that a recipe names, in any case of letters."""
-    public = [getattr(d5ray, candidate) for candidate in d5ray.__all__]
-    public += vars(softmax_cross_entropy_loss).values()
-    classes = {
-        thing.__name__.lower(): thing
-        for thing in public
+    """The class of d5ray that a recipe names, in any case of letters; its module alone is imported."""
+    if found := _classes(kind, namespaces.spelled(name)):
+        return found[0]
+    what = "class of d5ray" if kind is object else kind.__name__
+    raise ConfigurationError(f"{key}: there is no {what} named {name!r}: {_near(kind, name)}")
+
+
+def _classes(kind: type, candidates: Iterable[str]) -> list[Any]:
+    """Those of the public names that are classes of this kind, and not abstract."""
+    things = map(namespaces.public, candidates)
+    return [
+        thing
+        for thing in things
         if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
-    }
-    if name.lower() not in classes:
-        known = [thing.__name__ for thing in classes.values()]
-        what = "class of d5ray" if kind is object else kind.__name__
-        raise ConfigurationError(f"{key}: there is no {what} named {name!r}: {nearest(name, known)}")
-    return classes[name.lower()]
+    ]
+
+
+def _near(kind: type, name: str) -> str:
+    """The end of an error about an unknown class: the nearest of the kind, or all of it, if those are few."""
+    if near := _classes(kind, namespaces.similar(name)):
+        return namespaces.suggested(thing.__name__ for thing in near)
+    if kind is object:
+        return "dir(d5ray) lists the namespaces, dir(d5ray.topologies) the names of one"
+    return f"known: {', '.join(sorted(thing.__name__ for thing in _classes(kind, namespaces.places())))}"

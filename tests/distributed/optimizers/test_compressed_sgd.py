@@ -26,6 +26,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.frameworks.host import host_view
 from d5ray.frameworks.torch import from_model
 from d5ray.identity.canonical import digest
 from d5ray.training.batches.batch import Batch
@@ -160,7 +161,7 @@ class Uncorrected(DistributedOptimizer):
         self.compressor = compressor
 
     def step(self, batch: Batch) -> None:
-        gradient = self.gradient(batch)
+        gradient = host_view(self.gradient(batch))
         gradient *= self.learning_rate
         message = self.compressor.compress(gradient, self.rng)
         messages = self.communication.all_gather_messages(message)

@@ -17,6 +17,7 @@ from d5ray.distributed.one_sided.peers import reachable
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
 from d5ray.distributed.simulation.world import Simulation
 from d5ray.distributed.traffic import Traffic
+from d5ray.training.arrays import copy_of
 from d5ray.training.batches.batch import Batch
 from tests.distributed.in_numpy import (
     IDEAL,
@@ -80,7 +81,7 @@ def test_the_gradient_of_ad_psgd_is_that_of_the_model_before_the_average() -> No
                 self.x += self.communication.rank
 
         def step(self, batch: Batch) -> None:
-            gradient = self.gradient(batch).copy()
+            gradient = copy_of(self.gradient(batch))
             self.peers.average(1 - self.communication.rank)
             with self.peers.held(self.x):
                 self.x -= ETA * gradient

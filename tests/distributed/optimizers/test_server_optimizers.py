@@ -14,6 +14,7 @@ from d5ray.distributed.communicators.background import Handle
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.training.arrays import copy_of
 from d5ray.training.batches.batch import Batch
 from tests.distributed.in_numpy import (
     IDEAL,
@@ -337,7 +338,7 @@ class Overlapped(d5.DistributedOptimizer):
     asynchronous = True
 
     def start(self) -> None:
-        self.fetched = self.x.copy()
+        self.fetched = copy_of(self.x)
         self.handle: Handle | None = None
 
     def step(self, batch: Batch) -> None:

@@ -1,0 +1,14 @@
+from d5ray.training.events.checkpoint import Checkpoint as Checkpoint
+from d5ray.training.events.curves import LearningCurves as LearningCurves
+from d5ray.training.events.detection import DetectionQuality as DetectionQuality
+from d5ray.training.events.inference import MeasureInference as MeasureInference
+from d5ray.training.events.moment import Moment as Moment
+from d5ray.training.events.play import Play as Play
+from d5ray.training.events.quality import Quality as Quality
+from d5ray.training.events.quality import RankingQuality as RankingQuality
+from d5ray.training.events.stopping import StopAfterSeconds as StopAfterSeconds
+from d5ray.training.events.stopping import StopAfterSteps as StopAfterSteps
+from d5ray.training.events.stopping import StopAtAccuracy as StopAtAccuracy
+from d5ray.training.events.stopping import StopAtNaN as StopAtNaN
+from d5ray.training.events.stopping import StopAtPlateau as StopAtPlateau
+from d5ray.training.events.wrong_samples import SaveWrongSamples as SaveWrongSamples

@@ -1,0 +1,5 @@
+"""Faults by plan: agents that are slow, come late, or die in a simulation"""
+
+from d5ray.names.lazy import lazily
+
+__getattr__, __dir__ = lazily(__name__)

@@ -1,0 +1,54 @@
+"""A namespace's attributes, found when they are asked for; the module of one public name is imported alone"""
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, final
+
+from d5ray.names.deep500 import moved
+from d5ray.names.namespaces import TOP, places, public, shown, similar, suggested, table
+
+
+@final
+class NoSuchName(AttributeError):
+    """A namespace of d5ray has no such name; what is near is looked for when the message is read."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(namespace, name, obj=namespace)  # with obj, Python adds no suggestion of its own
+        self._asked = f"{namespace.replace(TOP, 'd5', 1)}.{name}"
+
+    def __str__(self) -> str:
+        name = self._asked.rpartition(".")[2]
+        if said := moved(name):
+            return said
+        near = similar(name)
+        end = suggested(near) if near else f"dir({self._asked.rpartition('.')[0]}) lists those that are there"
+        return f"there is no {self._asked}: {end}"
+
+
+def lazily(namespace: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a namespace, which imports a name when it is asked for.
+
+    At the top a name that has gone to a namespace is found for one more release, with a warning.
+    """
+
+    def get(name: str) -> Any:
+        if name == "__all__":
+            return sorted(table(namespace))
+        if name in table(namespace):
+            module = table(namespace)[name]
+            found = import_module(f"{TOP}.{name}") if module == TOP else getattr(import_module(module), name)
+        elif namespace == TOP and name in places():
+            warnings.warn(
+                f"d5.{name} is {shown(name)} now, and the short name goes with the next release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            found = public(name)
+        else:
+            raise NoSuchName(namespace, name)
+        vars(sys.modules[namespace])[name] = found  # so that nobody asks, or is warned, twice
+        return found
+
+    return get, lambda: sorted([*table(namespace), "__doc__"])

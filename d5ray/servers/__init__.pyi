@@ -1,0 +1,12 @@
+from d5ray.distributed.parameter_server.client import Server as Server
+from d5ray.distributed.parameter_server.consistency import Asynchronous as Asynchronous
+from d5ray.distributed.parameter_server.consistency import Consistency as Consistency
+from d5ray.distributed.parameter_server.consistency import Policy as Policy
+from d5ray.distributed.parameter_server.consistency import StaleSynchronous as StaleSynchronous
+from d5ray.distributed.parameter_server.consistency import Synchronous as Synchronous
+from d5ray.distributed.parameter_server.server_rules import DelayCompensated as DelayCompensated
+from d5ray.distributed.parameter_server.server_rules import DelayedNesterov as DelayedNesterov
+from d5ray.distributed.parameter_server.server_rules import Descend as Descend
+from d5ray.distributed.parameter_server.server_rules import Elastic as Elastic
+from d5ray.distributed.parameter_server.server_rules import ServerRule as ServerRule
+from d5ray.distributed.parameter_server.server_rules import StalenessAware as StalenessAware

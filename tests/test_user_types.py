@@ -1,0 +1,92 @@
+"""A user's file, away from the checkout: mypy and pyright know d5ray there, and find what is misspelt"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import patience
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
+CODE = """\
+import d5ray as d5
+from d5ray.optimizers import Adam
+
+
+class Mine(d5.DistributedOptimizer):
+    def step(self, batch: d5.Batch) -> None:
+        reveal_type(self.x)
+        reveal_type(self.gradient(batch))
+        self.x -= 0.1 * self.gradient(batch)
+
+
+experiment = d5.Experiment("lenet", "digits", Adam(0.1), agents=4, topology=d5.topologies.Ring(4))
+with d5.launch(experiment) as group:
+    reveal_type(group.agents)
+    reveal_type(group.tables())
+with d5.simulate(experiment) as simulated:
+    reveal_type(simulated.agents)
+    reveal_type(d5.metrics.TestAccuracy() >= 0.9)
+reveal_type(experiment.agents)
+"""
+MISSPELT = """\
+import d5ray as d5
+
+d5.Experiment("lenet", "digits", d5.optimizers.SGD(0.1), agnets=4)
+d5.Experiment("lenet", "digits", d5.optimizers.SGD(0.1)).agnets
+d5.topologies.Rnig(4)
+d5.Momentum(0.1, 0.9)
+d5.Momentun(0.1, 0.9)
+"""
+MYPY = [
+    "d5ray.networks.vector.Vector",
+    "d5ray.networks.vector.Vector",
+    "list[ray.actor.ActorHandle[d5ray.actors.training_agent.TrainingAgent]]",
+    "dict[str, pyarrow.__lib_pxi.table.Table]",
+    "list[d5ray.actors.training_agent.TrainingAgent]",
+    "d5ray.metrics.judge.criteria.Criterion",
+    "int | None",
+]
+
+
+def said(tool: str, code: str, folder: Path) -> str:
+    """What the type checker says of a file with this code, in the environment that runs the tests."""
+    (folder / "user.py").write_text(code)
+    python = {"mypy": "--python-executable", "pyright": "--pythonpath"}[tool]
+    done = subprocess.run(
+        [sys.executable, "-m", tool, python, sys.executable, "user.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=patience(500),
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
+def short(shown: str) -> str:
+    """A type without the modules of its names, as pyright shows it."""
+    return re.sub(r"\w+\.", "", shown)
+
+
+def test_mypy_knows_the_types_of_what_a_user_touches(tmp_path: Path) -> None:
+    lines = said("mypy", CODE, tmp_path)
+    assert re.findall(r'Revealed type is "(.*)"', lines) == MYPY
+    assert "error" not in lines
+
+
+def test_pyright_knows_the_same_types(tmp_path: Path) -> None:
+    lines = said("pyright", CODE, tmp_path)
+    assert re.findall(r'Type of ".*" is "(.*)"', lines) == [short(shown) for shown in MYPY]
+    assert " error" not in lines.replace("0 errors", "")
+
+
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_a_misspelt_name_is_found(tool: str, tmp_path: Path) -> None:
+    """An argument and a field of Experiment, a name of a namespace, and one that has moved."""
+    lines = said(tool, MISSPELT, tmp_path).splitlines()
+    wrong = {int(line.split(":")[1]) for line in lines if ": error" in line or " - error" in line}
+    assert wrong == {3, 4, 5, 6, 7}
