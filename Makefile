@@ -54,6 +54,7 @@ lint: $(VENV)/.dev
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "found $$($(PYTHON) --version), d5ray needs Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; from d5ray.identity import links; sys.exit(links.broken("d5ray"))'
 	$(PYTHON) -m venv $(VENV)
 
 # An installation is complete when its stamp exists; one that was interrupted is done again.

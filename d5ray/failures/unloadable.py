@@ -7,10 +7,14 @@ from d5ray.display.visible_text import one_line
 from d5ray.errors import first_line
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE
 from d5ray.failures.tracebacks import keep
+from d5ray.identity.links import LinkIsText
 
 
 def say(error: Exception) -> int:
     """Say what failed and where its traceback is, with the standard library alone; gives the exit code."""
+    if isinstance(error, LinkIsText):
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - it says all that there is to say
+        return ERROR_EXIT_CODE
     kept = keep(error)
     where = "the traceback cannot be written anywhere" if kept is None else f"the traceback is in {kept}"
     text = (

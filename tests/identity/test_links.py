@@ -1,0 +1,93 @@
+"""Claims about a checkout by a git without symbolic links: one line says it, and what that says helps"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from d5ray.identity import links
+from tests.patience import patience
+from tests.test_layout import LINKED, REPOSITORY
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("git") and shutil.which("make")), reason="no git, or no make"
+)
+
+
+def done(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command that ran in the folder to its end."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"D5RAY_HOME": str(folder / "home"), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=patience(60),
+        check=False,
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A clone of d5ray in which git wrote the links as text files."""
+    origin = tmp_path / "origin"
+    without = shutil.ignore_patterns("__pycache__")
+    for name in ("d5ray", *LINKED):
+        shutil.copytree(REPOSITORY / name, origin / name, symlinks=True, ignore=without)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, origin)
+    git = ("git", "-c", "user.name=d5ray", "-c", "user.email=d5ray@localhost", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "d5ray")):
+        made = done(origin, *git, *words)
+        assert made.returncode == 0, made.stderr
+    cloned = done(tmp_path, "git", "clone", "-q", "-c", "core.symlinks=false", str(origin), "clone")
+    assert cloned.returncode == 0, cloned.stderr
+    assert (tmp_path / "clone" / "d5ray" / "actors").read_text(encoding="utf-8") == "../actors"
+    return tmp_path / "clone"
+
+
+def test_links_that_are_text_files_are_named_and_become_links(checkout: Path) -> None:
+    """By an import below one, by a public name, by the command and by make; git's commands then help."""
+    said = links.broken(str(checkout / "d5ray"))
+    assert said is not None
+    assert said.startswith(
+        "d5ray/actors, d5ray/dashboards, d5ray/ops, d5ray/recipes are text files, not links"
+    )
+    assert "\n" not in said
+    for code in (
+        "import d5ray.ops.losses",
+        "from d5ray.actors.launch import launch",
+        "import d5ray; d5ray.launch",
+    ):
+        failed = done(checkout, sys.executable, "-c", code)
+        assert failed.stderr.splitlines()[-1] == f"d5ray.identity.links.LinkIsText: {said}"
+    failed = done(checkout, sys.executable, "-m", "d5ray", "list")
+    assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", f"error: {said}\n")
+    failed = done(checkout, "make", "run", f"PYTHON={sys.executable}")
+    assert failed.returncode == 2 and failed.stderr.splitlines()[0] == said
+    assert not (checkout / ".venv").exists()
+
+    (helps,) = re.findall(r"run `(.*?)`", said)
+    helped = done(checkout, "sh", "-c", helps)
+    assert helped.returncode == 0, helped.stderr
+    assert links.broken(str(checkout / "d5ray")) is None
+    listed = done(checkout, sys.executable, "-m", "d5ray", "list")
+    assert listed.returncode == 0 and "digits_lenet" in listed.stdout, listed.stderr
+
+
+@pytest.mark.full
+def test_other_modules_that_are_missing_are_missing_as_ever(checkout: Path) -> None:
+    """The error about links is of what stands behind a link alone."""
+    for code in ("import d5ray.nothing", "import nothing", "import d5ray.errors"):
+        found = done(checkout, sys.executable, "-c", code)
+        assert ("ModuleNotFoundError" in found.stderr) == ("nothing" in code), found.stderr
+        assert "LinkIsText" not in found.stderr
+
+
+def test_the_links_are_those_of_the_package() -> None:
+    assert sorted(links.LINKS) == sorted(LINKED)
+    assert links.broken(str(REPOSITORY / "d5ray")) is None
