@@ -14,7 +14,7 @@ from d5ray.recipes.jobs.trainings import Training, Trainings
 
 LISTED = ("compare", "5 minutes")  # by `d5ray list`; on two cores
 
-RATE = d5.Piecewise(0.05, {20: 0.01, 30: 0.002})
+RATE = d5.schedules.Piecewise(0.05, {20: 0.01, 30: 0.002})
 BATCH_SIZE = 16  # of an agent, at the start
 
 # Fixed components: whoever competes keeps them
@@ -22,8 +22,14 @@ FIXED = {
     "job": Trainings,
     "comparisons": (
         (
-            Training("growing batch", d5.Momentum(0.05, 0.9), d5.InverseTo(BATCH_SIZE, RATE)),
-            Training("decaying rate", d5.Scheduled(d5.Momentum(0.05, 0.9), learning_rate=RATE), BATCH_SIZE),
+            Training(
+                "growing batch", d5.optimizers.Momentum(0.05, 0.9), d5.schedules.InverseTo(BATCH_SIZE, RATE)
+            ),
+            Training(
+                "decaying rate",
+                d5.optimizers.Scheduled(d5.optimizers.Momentum(0.05, 0.9), learning_rate=RATE),
+                BATCH_SIZE,
+            ),
         ),
     ),
     "model": "lenet",

@@ -30,21 +30,21 @@ FIXED = {
 MUTABLE = {
     "agents": 2,
     "batch_size": 64,  # steps of the environment that an agent plays for a gradient
-    "events": (d5.Play("CartPole-v1", worlds=8, discount=0.99, decay=1.0),),
-    "loss": d5.ActorCriticLoss(),
+    "events": (d5.events.Play("CartPole-v1", worlds=8, discount=0.99, decay=1.0),),
+    "loss": d5.operators.ActorCriticLoss(),
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
-    "optimizer": d5.Scheduled,
-    "optimizer_args": (d5.Adam(0.0015),),
-    "optimizer_kwargs": {"learning_rate": d5.Cosine(0.0015, 10)},
-    "distributed": d5.ASGD,
+    "optimizer": d5.optimizers.Scheduled,
+    "optimizer_args": (d5.optimizers.Adam(0.0015),),
+    "optimizer_kwargs": {"learning_rate": d5.schedules.Cosine(0.0015, 10)},
+    "distributed": d5.optimizers.ASGD,
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    d5.TestReturn() >= 450,  # of 500, the worse agent's mean
-    d5.AsynchronousThroughput() >= 1000,  # steps of the environment a second, of both agents
+    d5.metrics.TestReturn() >= 450,  # of 500, the worse agent's mean
+    d5.metrics.AsynchronousThroughput() >= 1000,  # steps of the environment a second, of both agents
 ]
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ FIXED = {
     "model": "resnet",
     "model_kwargs": {"depth": 44},
     "dataset": "cifar10",
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 164,
 }
 
@@ -34,23 +34,26 @@ MUTABLE = {
     "batch_size": 128,  # of one agent
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.BestDevice()},
-    "optimizer": d5.WeightDecay,
+    "optimizer": d5.optimizers.WeightDecay,
     "optimizer_args": (
-        d5.Scheduled(d5.Momentum(0.1, 0.9), learning_rate=d5.Piecewise(0.1, {82: 0.01, 123: 0.001})),
+        d5.optimizers.Scheduled(
+            d5.optimizers.Momentum(0.1, 0.9),
+            learning_rate=d5.schedules.Piecewise(0.1, {82: 0.01, 123: 0.001}),
+        ),
         1e-4,
     ),
     "transformations": (
-        d5.Crop(32, padding=4),
-        d5.RandomFlip(),
-        d5.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        d5.transformations.Crop(32, padding=4),
+        d5.transformations.RandomFlip(),
+        d5.transformations.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     ),
-    "distributed": d5.AllreduceSGD,
+    "distributed": d5.optimizers.AllreduceSGD,
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    (d5.TestAccuracy(), 0.93),
+    (d5.metrics.TestAccuracy(), 0.93),
 ]
 
 if __name__ == "__main__":

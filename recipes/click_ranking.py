@@ -31,7 +31,7 @@ FIXED = {
     "model_kwargs": {"buckets": BUCKETS, "factors": FACTORS},
     "dataset": "clicks",
     "dataset_kwargs": {"buckets": BUCKETS},
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 3,
 }
 
@@ -41,20 +41,20 @@ MUTABLE = {
     "batch_size": 64,  # of one agent
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
-    "optimizer": d5.AdaGrad,
+    "optimizer": d5.optimizers.AdaGrad,
     "optimizer_args": (0.05,),
-    "distributed": d5.ASGD,
-    "distributed_args": (d5.NonZeroRows(1 + FACTORS),),
+    "distributed": d5.optimizers.ASGD,
+    "distributed_args": (d5.compression.NonZeroRows(1 + FACTORS),),
     "servers": d5.Servers(shards=2),
-    "events": (d5.RankingQuality(),),
+    "events": (d5.events.RankingQuality(),),
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    d5.AreaUnderCurve() >= 0.76,
-    d5.TestLoss() <= 0.58,  # nats: the log loss
-    d5.BytesSent() <= 25e6,  # of an agent; dense pushes take 0.9e9
+    d5.metrics.AreaUnderCurve() >= 0.76,
+    d5.metrics.TestLoss() <= 0.58,  # nats: the log loss
+    d5.metrics.BytesSent() <= 25e6,  # of an agent; dense pushes take 0.9e9
 ]
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ LISTED = ("learn", "20 seconds")  # by `d5ray list`; on two cores
 FIXED = {
     "model": "lenet",
     "dataset": "digits",
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 60,
 }
 
@@ -27,17 +27,17 @@ MUTABLE = {
     "batch_size": 32,  # of one agent
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
-    "optimizer": d5.Momentum,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
-    "distributed": d5.AllreduceSGD,
+    "distributed": d5.optimizers.AllreduceSGD,
     "communicator": "auto",  # shared memory on one node
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    d5.TestAccuracy() >= 0.97,
-    d5.StepTime() <= 0.050,  # s, the median over steps
+    d5.metrics.TestAccuracy() >= 0.97,
+    d5.metrics.StepTime() <= 0.050,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

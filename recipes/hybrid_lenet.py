@@ -26,16 +26,18 @@ FIXED = {
     "model": "lenet",
     "model_kwargs": {"hidden": (512, 256)},
     "dataset": "digits",
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": EPOCHS,
     "batch_size": 64,  # of both agents
 }
 
 # Mutable components: what may be changed to do better
 MUTABLE = {
-    "mesh": d5.Mesh(1, parts=2, micro_batches=1, split=d5.FullyConnectedSplit(d5.BySamples())),
+    "mesh": d5.Mesh(
+        1, parts=2, micro_batches=1, split=d5.networks.FullyConnectedSplit(d5.networks.BySamples())
+    ),
     "executor": d5fw.from_model,
-    "optimizer": d5.Momentum,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
     "communicator": "auto",  # shared memory on one node
     "seed": 1,
@@ -43,8 +45,8 @@ MUTABLE = {
 
 # Acceptable metrics
 METRICS = [
-    d5.TestAccuracy() >= 0.97,
-    d5.PartBytesSent() <= DATA_PARALLEL_BYTES / 2,
+    d5.metrics.TestAccuracy() >= 0.97,
+    d5.metrics.PartBytesSent() <= DATA_PARALLEL_BYTES / 2,
 ]
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ FIXED = {
     "model_kwargs": {"depth": 50},
     "dataset": "imagenet",
     "dataset_kwargs": {"size": 256},
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 90,
 }
 
@@ -33,29 +33,31 @@ MUTABLE = {
     "batch_size": 256,  # of one agent
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.BestDevice()},
-    "optimizer": d5.WeightDecay,
+    "optimizer": d5.optimizers.WeightDecay,
     "optimizer_args": (
-        d5.Scheduled(
-            d5.Momentum(0.1, 0.9),
-            learning_rate=d5.WarmUp(d5.Piecewise(0.1, {30: 0.01, 60: 0.001, 80: 0.0001}), 5),
+        d5.optimizers.Scheduled(
+            d5.optimizers.Momentum(0.1, 0.9),
+            learning_rate=d5.schedules.WarmUp(
+                d5.schedules.Piecewise(0.1, {30: 0.01, 60: 0.001, 80: 0.0001}), 5
+            ),
         ),
         1e-4,
     ),
     "transformations": (
-        d5.Crop(224),
-        d5.RandomFlip(),
-        d5.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        d5.transformations.Crop(224),
+        d5.transformations.RandomFlip(),
+        d5.transformations.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     ),
     "prefetch": 4,
     "cpus_per_agent": 4,
-    "distributed": d5.OverlappedAllreduceSGD,
-    "events": d5.Checkpoint(),
+    "distributed": d5.optimizers.OverlappedAllreduceSGD,
+    "events": d5.events.Checkpoint(),
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    (d5.TestAccuracy(), 0.75),
+    (d5.metrics.TestAccuracy(), 0.75),
 ]
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ FIXED = {
     "model": "lenet",
     "model_kwargs": {"channels": (8, 16), "hidden": (64, 32)},
     "dataset": "keywords",
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 20,
 }
 
@@ -34,18 +34,18 @@ MUTABLE = {
     "batch_size": 32,  # of one agent
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
-    "transformations": (d5.Normalize(-1.0, 2.7),),
-    "optimizer": d5.Adam,
+    "transformations": (d5.transformations.Normalize(-1.0, 2.7),),
+    "optimizer": d5.optimizers.Adam,
     "optimizer_args": (0.002,),
-    "distributed": d5.AllreduceSGD,
+    "distributed": d5.optimizers.AllreduceSGD,
     "communicator": "auto",  # shared memory on one node
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    d5.TestAccuracy() >= 0.95,
-    d5.StepTime() <= 0.1,  # s, the median over steps
+    d5.metrics.TestAccuracy() >= 0.95,
+    d5.metrics.StepTime() <= 0.1,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

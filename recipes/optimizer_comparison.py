@@ -26,14 +26,16 @@ FIXED = {
     "job": Contest,
     "workloads": {
         "lenet": Workload(
-            model="lenet", dataset="digits", target=d5.TestAccuracy() >= 0.97, steps=800, every=10
+            model="lenet", dataset="digits", target=d5.metrics.TestAccuracy() >= 0.97, steps=800, every=10
         ),
-        "mlp": Workload(model="mlp", dataset="digits", target=d5.TestAccuracy() >= 0.96, steps=400, every=10),
+        "mlp": Workload(
+            model="mlp", dataset="digits", target=d5.metrics.TestAccuracy() >= 0.96, steps=400, every=10
+        ),
         "resnet8": Workload(
             model="resnet8",
             model_kwargs={"width": 8},
             dataset="digits",
-            target=d5.TestAccuracy() >= 0.98,
+            target=d5.metrics.TestAccuracy() >= 0.98,
             steps=400,
             every=10,
         ),
@@ -42,7 +44,7 @@ FIXED = {
             model_kwargs={"width": 32, "heads": 2, "depth": 2},
             dataset="text",
             dataset_kwargs={"length": 64},
-            target=d5.TestLoss() <= 2.1,  # nats a byte
+            target=d5.metrics.TestLoss() <= 2.1,  # nats a byte
             steps=800,
             every=20,
         ),
@@ -52,14 +54,14 @@ FIXED = {
 # Mutable components: who competes, and how often. The rates are the best of three or four on one seed.
 MUTABLE = {
     "optimizers": {
-        "Momentum": d5.Momentum(0.05, 0.9),
-        "Nesterov": d5.Nesterov(0.05, 0.9),
-        "RMSProp": d5.RMSProp(0.002),
-        "AdamW": d5.AdamW(0.005),
-        "NAdam": d5.NAdam(0.005),
-        "Lion": d5.Lion(0.001),
-        "Muon": d5.Muon(0.02, vector_rate=0.005),
-        "Shampoo": d5.Shampoo(0.03, momentum=0.9, epsilon=0.01, period=5),
+        "Momentum": d5.optimizers.Momentum(0.05, 0.9),
+        "Nesterov": d5.optimizers.Nesterov(0.05, 0.9),
+        "RMSProp": d5.optimizers.RMSProp(0.002),
+        "AdamW": d5.optimizers.AdamW(0.005),
+        "NAdam": d5.optimizers.NAdam(0.005),
+        "Lion": d5.optimizers.Lion(0.001),
+        "Muon": d5.optimizers.Muon(0.02, vector_rate=0.005),
+        "Shampoo": d5.optimizers.Shampoo(0.03, momentum=0.9, epsilon=0.01, period=5),
     },
     "pairs": 3,  # seeds
     "seed": 1,

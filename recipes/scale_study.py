@@ -33,8 +33,8 @@ LISTED = ("scale", "7 minutes")  # by `d5ray list`; on two cores
 FIXED = {
     "job": ScaleStudy,
     "networks": {
-        "fast": d5.UniformLinks(latency_seconds=50e-6, bytes_per_second=1.25e9),  # 10 Gbit/s
-        "slow": d5.UniformLinks(latency_seconds=1e-3, bytes_per_second=12.5e6),  # 100 Mbit/s
+        "fast": d5.simulation.UniformLinks(latency_seconds=50e-6, bytes_per_second=1.25e9),  # 10 Gbit/s
+        "slow": d5.simulation.UniformLinks(latency_seconds=1e-3, bytes_per_second=12.5e6),  # 100 Mbit/s
     },
     "dataset": "digits",
     "accuracy": 0.9,
@@ -46,7 +46,7 @@ MUTABLE = {
     "algorithms": tuple(ALGORITHMS),
     "model": "mlp",
     "model_kwargs": {"hidden": (1024,)},
-    "optimizer": d5.SGD,
+    "optimizer": d5.optimizers.SGD,
     "optimizer_args": (0.2,),
     "samples_per_step": 448,  # of all agents together
     "sample_seconds": 1e-3,

@@ -21,15 +21,15 @@ from d5ray.recipes.models import SingleShotDetector
 
 LISTED = ("learn", "2 minutes")  # by `d5ray list`; on two cores
 
-BOXES = d5.DefaultBoxes(grids=(8, 4), sizes=((0.2, 0.3), (0.42,)))
+BOXES = d5.operators.DefaultBoxes(grids=(8, 4), sizes=((0.2, 0.3), (0.42,)))
 
 # Fixed components: whoever competes keeps them
 FIXED = {
     "model": SingleShotDetector,
     "model_kwargs": {"classes": 3, "grids": BOXES.grids, "per_cell": BOXES.per_cell},
     "dataset": "shapes",
-    "loss": d5.MultiBoxLoss(BOXES),
-    "train_sampler": d5.ShuffleSampler,
+    "loss": d5.operators.MultiBoxLoss(BOXES),
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 30,
 }
 
@@ -37,21 +37,21 @@ FIXED = {
 MUTABLE = {
     "agents": 2,
     "batch_size": 16,  # of one agent
-    "events": (d5.DetectionQuality(BOXES),),
+    "events": (d5.events.DetectionQuality(BOXES),),
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
-    "optimizer": d5.Adam,
+    "optimizer": d5.optimizers.Adam,
     "optimizer_args": (0.002,),
-    "distributed": d5.AllreduceSGD,
+    "distributed": d5.optimizers.AllreduceSGD,
     "communicator": "auto",  # shared memory on one node
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    d5.MeanAveragePrecision() >= 0.5,
-    d5.AveragePrecision50() >= 0.8,
-    d5.StepTime() <= 0.5,  # s, the median over steps
+    d5.metrics.MeanAveragePrecision() >= 0.5,
+    d5.metrics.AveragePrecision50() >= 0.8,
+    d5.metrics.StepTime() <= 0.5,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

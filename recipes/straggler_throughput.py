@@ -21,8 +21,8 @@ from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, Straggl
 
 LISTED = ("scale", "12 minutes")  # by `d5ray list`; on two cores
 
-ASYNCHRONOUS = (d5.ASGD(), d5.ADPSGD())
-SYNCHRONOUS = (d5.ParameterServerSGD(), d5.AllreduceSGD())
+ASYNCHRONOUS = (d5.optimizers.ASGD(), d5.optimizers.ADPSGD())
+SYNCHRONOUS = (d5.optimizers.ParameterServerSGD(), d5.optimizers.AllreduceSGD())
 WORLDS = (Simulated, OnDevices, OnCores)
 
 # Fixed components: whoever competes keeps them
@@ -31,7 +31,7 @@ FIXED = {
     "comparisons": tuple(tuple(world(rule, 4) for rule in (*ASYNCHRONOUS, *SYNCHRONOUS)) for world in WORLDS),
     "model": "lenet",
     "dataset": "digits",
-    "optimizer": d5.Momentum,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
     "factor": 4,
 }

@@ -30,7 +30,7 @@ FIXED = {
     "model_kwargs": {"width": 64, "heads": 4, "depth": 2},
     "dataset": "stdlib",
     "dataset_kwargs": {"length": 64},
-    "train_sampler": d5.ShuffleSampler,
+    "train_sampler": d5.samplers.ShuffleSampler,
     "epochs": 10,
 }
 
@@ -40,18 +40,20 @@ MUTABLE = {
     "batch_size": 32,  # of one agent
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
-    "optimizer": d5.Scheduled,
-    "optimizer_args": (d5.AdamW(0.005),),
-    "optimizer_kwargs": {"learning_rate": d5.WarmUp(d5.Cosine(0.005, 10), 1, start=0.0005)},
-    "distributed": d5.AllreduceSGD,
+    "optimizer": d5.optimizers.Scheduled,
+    "optimizer_args": (d5.optimizers.AdamW(0.005),),
+    "optimizer_kwargs": {
+        "learning_rate": d5.schedules.WarmUp(d5.schedules.Cosine(0.005, 10), 1, start=0.0005)
+    },
+    "distributed": d5.optimizers.AllreduceSGD,
     "communicator": "auto",  # shared memory on one node
     "seed": 1,
 }
 
 # Acceptable metrics
 METRICS = [
-    d5.BitsPerByte() <= 2.65,
-    d5.StepTime() <= 0.2,  # s, the median over steps
+    d5.metrics.BitsPerByte() <= 2.65,
+    d5.metrics.StepTime() <= 0.2,  # s, the median over steps
 ]
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from d5ray.training.datasets import Dataset, Split
 from d5ray.training.events.event import POINTS, Hooks
 
 RNG = np.random.default_rng(11)
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 TRAIN, TEST = 57, 20
 LABELS = RNG.integers(0, 3, TRAIN + TEST)
 INPUTS = (RNG.standard_normal((TRAIN + TEST, 1, 2, 2)) + LABELS[:, None, None, None]).astype(np.float32)
@@ -29,7 +29,8 @@ DATA = Dataset(
 
 def experiment(*events: d5.Event, **changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
-        "model": "mlp", "model_kwargs": {"hidden": (8,)}, "dataset": DATA, "optimizer": d5.SGD(0.1),
+        "model": "mlp", "model_kwargs": {"hidden": (8,)}, "dataset": DATA,
+        "optimizer": d5.optimizers.SGD(0.1),
         "agents": 2, "batch_size": 10, "epochs": 3, "seed": 2, "events": events,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
@@ -77,7 +78,7 @@ def test_the_hooks_are_called_in_their_order() -> None:
 
 
 def test_an_event_without_hooks_is_not_called() -> None:
-    hooks = Hooks((d5.Event(), d5.StopAfterSteps(3)))
+    hooks = Hooks((d5.Event(), d5.events.StopAfterSteps(3)))
     assert {point: len(getattr(hooks, point)) for point in POINTS if getattr(hooks, point)} == {
         "after_step": 1
     }
@@ -92,7 +93,12 @@ def test_every_agent_has_a_copy_of_its_own() -> None:
 
 
 def test_events_do_not_change_the_numbers() -> None:
-    events = (d5.LearningCurves(10), d5.SaveWrongSamples(), d5.StopAfterSteps(100), d5.StopAtNaN(1))
+    events = (
+        d5.events.LearningCurves(10),
+        d5.events.SaveWrongSamples(),
+        d5.events.StopAfterSteps(100),
+        d5.events.StopAtNaN(1),
+    )
     found = []
     for given in ((), events):
         with d5.simulate(experiment(*given)) as group:
@@ -110,7 +116,7 @@ class StopOne(d5.Event):
         self.rank = rank
         self.step = step
 
-    def after_step(self, moment: d5.Moment) -> None:
+    def after_step(self, moment: d5.events.Moment) -> None:
         if moment.rank == self.rank and moment.step == self.step:
             moment.stop(f"agent {self.rank} has seen enough")
 
@@ -128,14 +134,16 @@ def test_all_agents_end_after_the_same_step(step: int, ends: int) -> None:
 
 
 def test_a_training_that_was_ended_can_go_on() -> None:
-    with d5.simulate(experiment(d5.StopAfterSteps(3))) as group:
+    with d5.simulate(experiment(d5.events.StopAfterSteps(3))) as group:
         assert group.train(9, progress=False).step == 3
         assert group.train(9, progress=False).step == 6  # to the end of the epoch, where the agents agree
 
 
 def test_agents_that_do_not_wait_end_when_they_hear_of_it() -> None:
     with d5.simulate(
-        experiment(StopOne(1, 5), distributed=d5.ADPSGD(), topology=d5.Ring(4), agents=None)
+        experiment(
+            StopOne(1, 5), distributed=d5.optimizers.ADPSGD(), topology=d5.topologies.Ring(4), agents=None
+        )
     ) as group:
         outcome = group.train(200, progress=False)
         assert (outcome.status, outcome.reason) == ("completed", "agent 1 has seen enough")
@@ -148,7 +156,7 @@ def test_agents_that_do_not_wait_end_when_they_hear_of_it() -> None:
 
 def test_stop_without_saying_so_is_an_error() -> None:
     class Secret(d5.Event):
-        def after_step(self, moment: d5.Moment) -> None:
+        def after_step(self, moment: d5.events.Moment) -> None:
             moment.stop("now")
 
     with (
@@ -160,7 +168,7 @@ def test_stop_without_saying_so_is_an_error() -> None:
 
 def test_an_error_in_a_hook_names_its_line() -> None:
     class Broken(d5.Event):
-        def after_epoch(self, moment: d5.Moment) -> None:
+        def after_epoch(self, moment: d5.events.Moment) -> None:
             raise RuntimeError("the user's mistake")
 
     with (
@@ -182,7 +190,7 @@ def test_stop_at_accuracy_ends_at_the_first_evaluation_that_reaches_it() -> None
         per_epoch = group.built.steps_per_epoch
     target = whole[2]
     first = next(at for at, value in enumerate(whole) if value >= target)
-    with d5.simulate(experiment(d5.StopAtAccuracy(target), **wanted)) as group:
+    with d5.simulate(experiment(d5.events.StopAtAccuracy(target), **wanted)) as group:
         outcome = group.train(epochs=6, progress=False)
         assert rows(group, "test_accuracy") == whole[: first + 1]
     assert outcome.step == (first + 1) * per_epoch
@@ -191,7 +199,7 @@ def test_stop_at_accuracy_ends_at_the_first_evaluation_that_reaches_it() -> None
 
 def test_stop_after_seconds_goes_by_the_agents_clock() -> None:
     """Steps of a virtual millisecond, on one agent, which agrees with itself at every step."""
-    with d5.simulate(experiment(d5.StopAfterSeconds(0.0145), agents=1)) as group:
+    with d5.simulate(experiment(d5.events.StopAfterSeconds(0.0145), agents=1)) as group:
         assert group.train(100, progress=False).step == 15
 
 
@@ -209,14 +217,16 @@ def reference_plateau(losses: list[float], patience: int, least_change: float) -
 @pytest.mark.full
 @pytest.mark.parametrize("of", ["test_loss", "test_accuracy", "loss"])
 def test_stop_at_plateau_ends_when_patience_is_over(of: str) -> None:
-    changes: dict[str, Any] = {"agents": 1, "optimizer": d5.SGD(0.9), "batch_size": 57}
+    changes: dict[str, Any] = {"agents": 1, "optimizer": d5.optimizers.SGD(0.9), "batch_size": 57}
     with d5.simulate(experiment(**changes)) as group:
         group.train(epochs=40, progress=False)
         found = rows(group, of)
     values = [-value for value in found] if of == "test_accuracy" else found
     expected = reference_plateau(values, 3, 0.01)
     assert expected is not None and expected < 40
-    with d5.simulate(experiment(d5.StopAtPlateau(of, patience=3, least_change=0.01), **changes)) as group:
+    with d5.simulate(
+        experiment(d5.events.StopAtPlateau(of, patience=3, least_change=0.01), **changes)
+    ) as group:
         outcome = group.train(epochs=40, progress=False)
     assert outcome.step == expected
     assert outcome.reason.startswith(f"{of} has not become better than")
@@ -240,7 +250,7 @@ class Overflowing(nn.Module):
 
 def test_stop_at_nan_names_the_parameter() -> None:
     with d5.simulate(
-        experiment(d5.StopAtNaN(every_steps=1), model=Overflowing, model_kwargs={}, agents=1)
+        experiment(d5.events.StopAtNaN(every_steps=1), model=Overflowing, model_kwargs={}, agents=1)
     ) as group:
         outcome = group.train(9, progress=False)
     assert outcome.step == 3
@@ -248,7 +258,7 @@ def test_stop_at_nan_names_the_parameter() -> None:
 
 
 def test_learning_curves_are_those_of_the_samples() -> None:
-    with d5.simulate(experiment(d5.LearningCurves(samples=19))) as group:
+    with d5.simulate(experiment(d5.events.LearningCurves(samples=19))) as group:
         group.train(progress=False)
         agent = group.agents[0]
         some = np.linspace(0, TRAIN - 1, 19).round().astype(int)
@@ -262,7 +272,7 @@ def test_learning_curves_are_those_of_the_samples() -> None:
 
 
 def test_wrong_samples_are_the_surest_mistakes_first() -> None:
-    with d5.simulate(experiment(d5.SaveWrongSamples(most=4))) as group:
+    with d5.simulate(experiment(d5.events.SaveWrongSamples(most=4))) as group:
         group.train(progress=False)
         scores = group.agents[0]._executor.inference(DATA.test.inputs)
     wrong = [at for at in range(TEST) if scores[at].argmax() != DATA.test.labels[at]]
@@ -286,8 +296,10 @@ def test_in_sequences_every_label_can_be_wrong(tmp_path: Path) -> None:
     tokens = np.random.default_rng(1).integers(0, 5, (250, 7))
     split = Split(tokens[:, :-1].copy(), tokens[:, 1:].copy())
     sequences = d5.Experiment(
-        model="transformer", model_kwargs={"width": 8, "heads": 1, "depth": 1}, optimizer=d5.SGD(0.1),
-        dataset=Dataset("tokens", split, split, tuple("abcde")), agents=1, events=d5.SaveWrongSamples(most=9),
+        model="transformer", model_kwargs={"width": 8, "heads": 1, "depth": 1},
+        optimizer=d5.optimizers.SGD(0.1),
+        dataset=Dataset("tokens", split, split, tuple("abcde")), agents=1,
+        events=d5.events.SaveWrongSamples(most=9),
     )  # fmt: skip
     with d5.simulate(sequences, root=tmp_path) as group:
         group.train(1, progress=False)
@@ -305,12 +317,12 @@ def test_in_sequences_every_label_can_be_wrong(tmp_path: Path) -> None:
 
 def test_inferences_are_timed_at_the_end_and_judged() -> None:
     """20 test samples in batches of 8: every call has its row, on both agents, none of the warm-up's."""
-    criterion = d5.InferenceLatency(0.5) <= 10.0
-    with d5.simulate(experiment(d5.MeasureInference(batch_size=8, calls=400))) as group:
+    criterion = d5.metrics.InferenceLatency(0.5) <= 10.0
+    with d5.simulate(experiment(d5.events.MeasureInference(batch_size=8, calls=400))) as group:
         group.train(1, progress=False)
         times = [rows(group, "inference_time", rank) for rank in range(2)]
         verdict = criterion.judge(group.tables())
-        median = d5.InferenceTime().estimate(group.tables())
+        median = d5.metrics.InferenceTime().estimate(group.tables())
     assert [len(own) for own in times] == [400, 400]
     assert all(0 < seconds < 10 for own in times for seconds in own)
     slowest = np.maximum(times[0], times[1])
@@ -322,10 +334,10 @@ def test_inferences_are_timed_at_the_end_and_judged() -> None:
 class Notes(d5.Event):
     """An event of the user's own with a metric and a file."""
 
-    def after_epoch(self, moment: d5.Moment) -> None:
+    def after_epoch(self, moment: d5.events.Moment) -> None:
         moment.record("parameter_norm", float(moment.executor.parameters.norm()), unit="1")
 
-    def after_run(self, moment: d5.Moment) -> None:
+    def after_run(self, moment: d5.events.Moment) -> None:
         if moment.rank == 0:
             moment.keep("notes.txt", b"done")
             moment.note("noted", words=1)
@@ -344,7 +356,7 @@ def test_an_event_of_the_users_own_records_and_keeps() -> None:
 @pytest.mark.parametrize("name", ["samples.parquet", "../up.txt", "checkpoints", ".hidden"])
 def test_a_file_must_not_stand_in_the_way_of_the_runs_own(name: str) -> None:
     class Taker(d5.Event):
-        def after_run(self, moment: d5.Moment) -> None:
+        def after_run(self, moment: d5.events.Moment) -> None:
             moment.keep(name, b"")
 
     with (
@@ -360,17 +372,17 @@ def test_a_file_must_not_stand_in_the_way_of_the_runs_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: d5.StopAtAccuracy(1.5), "accuracy is 1.5: it must be"),
-        (lambda: d5.StopAfterSeconds(0), "seconds is 0: it must be"),
-        (lambda: d5.StopAfterSteps(2.5), "steps is 2.5: it must be"),  # type: ignore[arg-type]
-        (lambda: d5.StopAtPlateau("accuracy"), "of is 'accuracy': it must be one of 'test_loss'"),
-        (lambda: d5.StopAtPlateau(patience=0), "patience is 0"),
-        (lambda: d5.Checkpoint(every_epochs=0), "every_epochs is 0"),
-        (lambda: d5.Checkpoint(keep=-1), "keep is -1"),
-        (lambda: d5.LearningCurves(0), "samples is 0"),
+        (lambda: d5.events.StopAtAccuracy(1.5), "accuracy is 1.5: it must be"),
+        (lambda: d5.events.StopAfterSeconds(0), "seconds is 0: it must be"),
+        (lambda: d5.events.StopAfterSteps(2.5), "steps is 2.5: it must be"),  # type: ignore[arg-type]
+        (lambda: d5.events.StopAtPlateau("accuracy"), "of is 'accuracy': it must be one of 'test_loss'"),
+        (lambda: d5.events.StopAtPlateau(patience=0), "patience is 0"),
+        (lambda: d5.events.Checkpoint(every_epochs=0), "every_epochs is 0"),
+        (lambda: d5.events.Checkpoint(keep=-1), "keep is -1"),
+        (lambda: d5.events.LearningCurves(0), "samples is 0"),
         (lambda: experiment("stop"), r"events is \('stop',\).*it must be Events such as"),  # type: ignore[arg-type]
         (
-            lambda: experiment(d5.StopAtAccuracy(0.9), evaluate=False),
+            lambda: experiment(d5.events.StopAtAccuracy(0.9), evaluate=False),
             "evaluations after epochs: set evaluate=True",
         ),
     ],
@@ -381,24 +393,28 @@ def test_what_is_wrong_is_refused(make: Any, message: str) -> None:
 
 
 def test_a_single_event_needs_no_tuple_and_events_are_data() -> None:
-    single = experiment(events=d5.StopAfterSteps(3))
-    assert single.events == (d5.StopAfterSteps(3),)
-    assert single == experiment(d5.StopAfterSteps(3)) != experiment(d5.StopAfterSteps(4))
-    assert repr(d5.StopAtPlateau("loss", 2)) == "StopAtPlateau(of='loss', patience=2, least_change=0.0)"
+    single = experiment(events=d5.events.StopAfterSteps(3))
+    assert single.events == (d5.events.StopAfterSteps(3),)
+    assert single == experiment(d5.events.StopAfterSteps(3)) != experiment(d5.events.StopAfterSteps(4))
+    assert (
+        repr(d5.events.StopAtPlateau("loss", 2)) == "StopAtPlateau(of='loss', patience=2, least_change=0.0)"
+    )
 
 
 def test_text_on_the_command_line_makes_events() -> None:
     from d5ray.recipes.engine.parsing import settings  # noqa: PLC0415 - imports Ray
 
     made = settings.built({"events": "(StopAtAccuracy(0.9), Checkpoint(every_epochs=2))"})["events"]
-    assert made == (d5.StopAtAccuracy(0.9), d5.Checkpoint(every_epochs=2))
+    assert made == (d5.events.StopAtAccuracy(0.9), d5.events.Checkpoint(every_epochs=2))
     with pytest.raises(ConfigurationError, match="has a Ring: it must be a Event"):
         settings.built({"events": "(Ring(4),)"})
 
 
 def test_a_parquet_file_of_wrong_samples_is_empty_where_nothing_is_wrong() -> None:
     perfect = Dataset("one", Split(INPUTS[:9], LABELS[:9] * 0), Split(INPUTS[:9], LABELS[:9] * 0), ("a",))
-    with d5.simulate(experiment(d5.SaveWrongSamples(), dataset=perfect, agents=1, batch_size=9)) as group:
+    with d5.simulate(
+        experiment(d5.events.SaveWrongSamples(), dataset=perfect, agents=1, batch_size=9)
+    ) as group:
         group.train(1, progress=False)
     data = (group.folder / "wrong_samples.parquet").read_bytes()
     assert pq.read_table(io.BytesIO(data)).num_rows == 0

@@ -12,22 +12,22 @@ from d5ray.experiment import Experiment
 from d5ray.simulator import SimulatedGroup
 
 Array = np.ndarray[Any, Any]
-DIGITS = d5.load_dataset("digits")
-COMPUTE = d5.ConstantTime(4e-3)
-NETWORK = d5.UniformLinks(latency_seconds=1e-9, bytes_per_second=1e15)  # a step is the computation
+DIGITS = d5.datasets.load_dataset("digits")
+COMPUTE = d5.simulation.ConstantTime(4e-3)
+NETWORK = d5.simulation.UniformLinks(latency_seconds=1e-9, bytes_per_second=1e15)  # a step is the computation
 STEPS = 40
 COMES = 0.102  # s, in the middle of the 26th step
-RING = d5.Ring(4)
+RING = d5.topologies.Ring(4)
 RULES: dict[str, tuple[d5.DistributedOptimizer, dict[str, Any]]] = {
-    "ASGD": (d5.ASGD(), {"servers": d5.Servers(shards=2)}),
-    "ASGD in groups": (d5.ASGD(), {"servers": d5.Servers(groups=2)}),
-    "parameter server": (d5.ParameterServerSGD(), {}),
-    "stale-synchronous": (d5.StaleSynchronousSGD(2), {}),
-    "EASGD": (d5.EASGD(0.1, 3), {}),
-    "AD-PSGD": (d5.ADPSGD(), {"topology": RING}),
-    "asynchronous gradient push": (d5.AsynchronousGradientPush(), {"topology": RING}),
-    "overlap SGP": (d5.OverlapSGP(1), {"topology": RING}),
-    "gossip": (d5.RandomWalkGossip(), {"topology": RING}),
+    "ASGD": (d5.optimizers.ASGD(), {"servers": d5.Servers(shards=2)}),
+    "ASGD in groups": (d5.optimizers.ASGD(), {"servers": d5.Servers(groups=2)}),
+    "parameter server": (d5.optimizers.ParameterServerSGD(), {}),
+    "stale-synchronous": (d5.optimizers.StaleSynchronousSGD(2), {}),
+    "EASGD": (d5.optimizers.EASGD(0.1, 3), {}),
+    "AD-PSGD": (d5.optimizers.ADPSGD(), {"topology": RING}),
+    "asynchronous gradient push": (d5.optimizers.AsynchronousGradientPush(), {"topology": RING}),
+    "overlap SGP": (d5.optimizers.OverlapSGP(1), {"topology": RING}),
+    "gossip": (d5.optimizers.RandomWalkGossip(), {"topology": RING}),
 }
 
 
@@ -40,9 +40,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def experiment(rule: d5.DistributedOptimizer, **changes: Any) -> Experiment:
     """LeNet on digits by four agents, of which the last is late."""
     values: dict[str, Any] = {
-        "model": "lenet", "dataset": DIGITS, "optimizer": d5.SGD(0.05), "distributed": rule, "agents": 4,
+        "model": "lenet", "dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.05), "distributed": rule,
+        "agents": 4,
         "batch_size": 16, "seed": 3, "timeout_seconds": 30.0, "evaluate": False, "warmup_steps": 0,
-        "late": d5.Late(agent=3, seconds=COMES),
+        "late": d5.faults.Late(agent=3, seconds=COMES),
     }  # fmt: skip
     return Experiment(**(values | changes))
 
@@ -105,7 +106,7 @@ def test_it_begins_with_the_servers_parameters_and_every_gradient_counts_once() 
 
 def test_who_comes_after_the_end_trains_with_the_others_the_next_time() -> None:
     """Late by 102 ms, when the others train twice for 80 ms: in the second training, from its 6th step on."""
-    with simulated(experiment(d5.ASGD())) as group:
+    with simulated(experiment(d5.optimizers.ASGD())) as group:
         group.train(20, progress=False)
         assert set(steps_of(group)) == {0, 1, 2}
         group.train(20, progress=False)
@@ -116,7 +117,7 @@ def test_a_late_agent_makes_the_same_run_to_the_last_bit() -> None:
     """Twice the same parameters and virtual times."""
     found = []
     for _ in range(2):
-        with simulated(experiment(d5.ADPSGD(), topology=RING)) as group:
+        with simulated(experiment(d5.optimizers.ADPSGD(), topology=RING)) as group:
             group.train(STEPS, progress=False)
             found.append((of_all(group), group.seconds))
     np.testing.assert_array_equal(found[0][0], found[1][0])
@@ -124,14 +125,14 @@ def test_a_late_agent_makes_the_same_run_to_the_last_bit() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"late": d5.Late(0, 1.0)}, "brings the first parameters: let another one be late"),
-    ({"late": d5.Late(2, 1.0), "servers": d5.Servers(groups=2)}, "the first agent of group 1"),
-    ({"late": d5.Late(4, 1.0)}, "the experiment's agents are 0 to 3"),
-    ({"late": (d5.Late(3, 1.0), d5.Late(3, 2.0))}, "an agent joins once"),
+    ({"late": d5.faults.Late(0, 1.0)}, "brings the first parameters: let another one be late"),
+    ({"late": d5.faults.Late(2, 1.0), "servers": d5.Servers(groups=2)}, "the first agent of group 1"),
+    ({"late": d5.faults.Late(4, 1.0)}, "the experiment's agents are 0 to 3"),
+    ({"late": (d5.faults.Late(3, 1.0), d5.faults.Late(3, 2.0))}, "an agent joins once"),
     ({"late": 3}, r"it must be a tuple such as \(Late\(agent=3, seconds=5\),\)"),
     ({"late": (3,)}, r"it must be a Late\(agent=3, seconds=5\)"),
-    ({"distributed": d5.AllreduceSGD()}, r"take an optimizer such as ASGD\(\) or ADPSGD\(\)"),
-    ({"distributed": d5.Hogwild()}, r"take an optimizer such as ASGD\(\) or ADPSGD\(\)"),
+    ({"distributed": d5.optimizers.AllreduceSGD()}, r"take an optimizer such as ASGD\(\) or ADPSGD\(\)"),
+    ({"distributed": d5.optimizers.Hogwild()}, r"take an optimizer such as ASGD\(\) or ADPSGD\(\)"),
 ]
 
 
@@ -139,11 +140,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
     """When the experiment is written."""
     with pytest.raises(ConfigurationError, match=message):
-        experiment(d5.ASGD(), **({"distributed": d5.ASGD()} | changes))
+        experiment(d5.optimizers.ASGD(), **({"distributed": d5.optimizers.ASGD()} | changes))
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), "soon", True], ids=repr)
 def test_wrong_seconds_are_refused(seconds: Any) -> None:
     """A finite number of at least 0."""
     with pytest.raises(ConfigurationError, match=r"seconds is .*: it must be a .*number"):
-        d5.Late(3, seconds)
+        d5.faults.Late(3, seconds)

@@ -22,7 +22,7 @@ print(json.dumps([torch.backends.cpu.get_cpu_capability(), openblas, numpys]))
 """
 DATA = """
 import json, sys, d5ray
-print(json.dumps([d5ray.load_dataset(name).fingerprint for name in sys.argv[1:]]))
+print(json.dumps([d5ray.datasets.load_dataset(name).fingerprint for name in sys.argv[1:]]))
 """
 MADE = ("digits", "shapes", "clicks", "keywords", "text", "synthetic")
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other kernels")
@@ -60,4 +60,4 @@ def test_libraries_choose_these_kernels(name: str, torchs: str, openblas: str) -
 @pytest.mark.parametrize("name", SETTINGS)
 def test_made_data_are_the_same_with_any_kernels(name: str) -> None:
     """Their fingerprints, in which every bit counts."""
-    assert told(name, DATA, *MADE) == [d5.load_dataset(data).fingerprint for data in MADE]
+    assert told(name, DATA, *MADE) == [d5.datasets.load_dataset(data).fingerprint for data in MADE]

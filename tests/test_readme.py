@@ -64,9 +64,19 @@ def test_it_counts_right() -> None:
     classes = [each for each in public if isinstance(each, type)]
     ways = [each for each in classes if issubclass(each, d5.DistributedOptimizer)]
     rules = [each for each in classes if each.__module__.startswith("d5ray.training.optimizers")]
-    around = {d5.Optimizer, d5.Scheduled, d5.WeightDecay, d5.ClipNorm, d5.ClipValue}
+    around = {
+        d5.Optimizer,
+        d5.optimizers.Scheduled,
+        d5.optimizers.WeightDecay,
+        d5.optimizers.ClipNorm,
+        d5.optimizers.ClipValue,
+    }
     rules = [each for each in rules if issubclass(each, d5.Optimizer) and each not in around]
-    rules = [each for each in rules if not issubclass(each, d5.NativeOptimizer | d5.ThreeStepOptimizer)]
+    rules = [
+        each
+        for each in rules
+        if not issubclass(each, d5.optimizers.NativeOptimizer | d5.optimizers.ThreeStepOptimizer)
+    ]
     assert f"{len(rules)} update rules and {len(ways) - 1} distributed optimizers" in README
 
 

@@ -31,12 +31,12 @@ from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 STEPS = 8
-COMPUTE = d5.ConstantTime(4e-3)
+COMPUTE = d5.simulation.ConstantTime(4e-3)
 ALPHA, RATE = 1e-3, 1e8  # s and bytes/s: LeNet's 85 kB take about as long as the computation
-NETWORK = d5.UniformLinks(ALPHA, RATE)
-NO_NETWORK = d5.UniformLinks(latency_seconds=0.0, bytes_per_second=1e30)
+NETWORK = d5.simulation.UniformLinks(ALPHA, RATE)
+NO_NETWORK = d5.simulation.UniformLinks(latency_seconds=0.0, bytes_per_second=1e30)
 NS = 1.5e-9  # times are recorded in whole ns
 
 
@@ -49,7 +49,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def experiment(**changes: Any) -> Experiment:
     """LeNet on digits, quickly."""
     values: dict[str, Any] = {
-        "model": "lenet", "dataset": DIGITS, "optimizer": d5.SGD(0.05), "agents": 4, "batch_size": 16,
+        "model": "lenet", "dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.05), "agents": 4,
+        "batch_size": 16,
         "seed": 3, "communicator": "shared_memory", "timeout_seconds": 30.0, "evaluate": False,
         "warmup_steps": 0,
     }  # fmt: skip
@@ -75,7 +76,9 @@ def relative(found: Array, expected: Array) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def allreduce_seconds(agents: int, payload_bytes: float, network: d5.UniformLinks = NETWORK) -> float:
+def allreduce_seconds(
+    agents: int, payload_bytes: float, network: d5.simulation.UniformLinks = NETWORK
+) -> float:
     """The closed form of the simulated allreduce."""
     log, byte = math.ceil(math.log2(agents)), payload_bytes / network.bytes_per_second
     doubling = log * (network.latency_seconds + byte)
@@ -121,7 +124,11 @@ def test_one_agent_is_simulated_too() -> None:
 
 def test_training_in_parts_is_training_at_once() -> None:
     """3 + 5 steps give the parameters, losses and times of 8, also with an optimizer that has a past."""
-    wanted = experiment(optimizer=d5.Momentum(0.05, 0.9), distributed=d5.DPSGD(), topology=d5.Ring(4))
+    wanted = experiment(
+        optimizer=d5.optimizers.Momentum(0.05, 0.9),
+        distributed=d5.optimizers.DPSGD(),
+        topology=d5.topologies.Ring(4),
+    )
     courses = []
     for parts in ((8,), (3, 5)):
         with d5.simulate(wanted, NETWORK, COMPUTE) as group:
@@ -155,7 +162,7 @@ def test_evaluations_are_those_of_real_agents_and_take_no_virtual_time() -> None
 
 def outcome_of(wanted: Experiment) -> tuple[Array, dict[str, list[dict[str, Any]]], str]:
     """Parameters, rows of samples and events without the run's name, and its hash of the parameters."""
-    with d5.simulate(wanted, NETWORK, d5.LogNormalTime(1e-3, 0.5)) as group:
+    with d5.simulate(wanted, NETWORK, d5.simulation.LogNormalTime(1e-3, 0.5)) as group:
         group.train(STEPS, progress=False)
         parameters = of_all(group)
     tables = Run(group.folder).tables()
@@ -165,12 +172,20 @@ def outcome_of(wanted: Experiment) -> tuple[Array, dict[str, list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "rule", [d5.CompressedSGD(d5.ErrorFeedback(d5.RandomK(0.2))), d5.DPSGD(), d5.LocalSGD(3)], ids=repr
+    "rule",
+    [
+        d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.RandomK(0.2))),
+        d5.optimizers.DPSGD(),
+        d5.optimizers.LocalSGD(3),
+    ],
+    ids=repr,
 )
 def test_the_same_seed_gives_the_same_run_to_the_last_bit(rule: d5.DistributedOptimizer) -> None:
     """With random times and stragglers: parameters, samples and events are equal; another seed's differ."""
     wanted = experiment(
-        distributed=rule, topology=d5.Ring(4), slow=(d5.ExponentialSlowdown(1.0), d5.Slowdown(2, 3))
+        distributed=rule,
+        topology=d5.topologies.Ring(4),
+        slow=(d5.faults.ExponentialSlowdown(1.0), d5.faults.Slowdown(2, 3)),
     )
     parameters, rows, digest = outcome_of(wanted)
     again, rows_again, digest_again = outcome_of(wanted)
@@ -185,7 +200,7 @@ def test_computation_times_are_drawn_anew_for_every_agent_step_and_seed() -> Non
     """Log-normal times of two seeds: no two are equal, and the longest of a step is the step's time."""
 
     def times(seed: int) -> Array:
-        with d5.simulate(experiment(seed=seed), NO_NETWORK, d5.LogNormalTime(1e-3, 0.5)) as group:
+        with d5.simulate(experiment(seed=seed), NO_NETWORK, d5.simulation.LogNormalTime(1e-3, 0.5)) as group:
             group.train(STEPS, progress=False)
             computed = measured(group, "forward_time") + measured(group, "backward_time")
             longest = np.tile(computed.max(axis=0), (4, 1))
@@ -202,11 +217,13 @@ def test_computation_times_are_drawn_anew_for_every_agent_step_and_seed() -> Non
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "network", [NETWORK, d5.UniformLinks(1e-6, 1e10), d5.UniformLinks(0.5, 1e12)], ids=repr
+    "network",
+    [NETWORK, d5.simulation.UniformLinks(1e-6, 1e10), d5.simulation.UniformLinks(0.5, 1e12)],
+    ids=repr,
 )
 @pytest.mark.parametrize("agents", [2, 3, 8])
 def test_a_synchronous_step_is_the_computation_and_the_closed_form_of_its_exchange(
-    agents: int, network: d5.UniformLinks
+    agents: int, network: d5.simulation.UniformLinks
 ) -> None:
     """Every step of every agent, to the ns; a third of the computation is the forward pass."""
     with d5.simulate(experiment(agents=agents), network, COMPUTE) as group:
@@ -222,12 +239,14 @@ def test_a_synchronous_step_is_the_computation_and_the_closed_form_of_its_exchan
             assert found == pytest.approx(np.full((agents, 3), value), abs=NS, rel=1e-5), metric
 
 
-@pytest.mark.parametrize("topology", [d5.Ring(5), d5.DirectedRing(4), d5.Complete(4)], ids=repr)
+@pytest.mark.parametrize(
+    "topology", [d5.topologies.Ring(5), d5.topologies.DirectedRing(4), d5.topologies.Complete(4)], ids=repr
+)
 def test_a_step_among_neighbours_is_the_computation_and_one_message_from_each(topology: d5.Topology) -> None:
     """D-PSGD among agents with k neighbours each: computation + α + kβn."""
     degree = len(topology.in_neighbors(0, 0))
     with d5.simulate(
-        experiment(distributed=d5.DPSGD(), topology=topology, agents=None), NETWORK, COMPUTE
+        experiment(distributed=d5.optimizers.DPSGD(), topology=topology, agents=None), NETWORK, COMPUTE
     ) as group:
         group.train(3, progress=False)
         expected = 4e-3 + ALPHA + degree * group.built.parameter_bytes / RATE
@@ -236,7 +255,7 @@ def test_a_step_among_neighbours_is_the_computation_and_one_message_from_each(to
 
 def test_one_slow_agent_makes_every_synchronous_step_as_long_as_its_computation() -> None:
     """Factor 4: four computations, exactly; the others wait for three of them."""
-    with d5.simulate(experiment(slow=d5.Slowdown(agent=3, factor=4)), NO_NETWORK, COMPUTE) as group:
+    with d5.simulate(experiment(slow=d5.faults.Slowdown(agent=3, factor=4)), NO_NETWORK, COMPUTE) as group:
         group.train(5, progress=False)
         assert measured(group, "step_time") == pytest.approx(np.full((4, 5), 16e-3), abs=NS)
         waited = measured(group, "exchange_time")
@@ -247,29 +266,31 @@ def test_one_slow_agent_makes_every_synchronous_step_as_long_as_its_computation(
 
 def test_random_stragglers_cost_the_longest_of_each_step_or_of_each_period() -> None:
     """Allreduce waits for the slowest of every step, local SGD for the slowest sum of four steps."""
-    slow = (d5.ExponentialSlowdown(1.0), d5.HeavyTailedSlowdown(3.0, agent=1))
+    slow = (d5.faults.ExponentialSlowdown(1.0), d5.faults.HeavyTailedSlowdown(3.0, agent=1))
     wanted = experiment(slow=slow)
     paces = [wanted.pace(rank) for rank in range(4)]
     computed = np.array([[4e-3 * pace.factor() for _ in range(8)] for pace in paces])  # (agents, steps)
     spent = {}
-    for rule in (d5.AllreduceSGD(), d5.LocalSGD(period=4)):
+    for rule in (d5.optimizers.AllreduceSGD(), d5.optimizers.LocalSGD(period=4)):
         with d5.simulate(wanted.with_values(distributed=rule), NO_NETWORK, COMPUTE) as group:
             begin = group.seconds
             group.train(8, progress=False)
             spent[type(rule)] = group.seconds - begin
             found = measured(group, "forward_time") + measured(group, "backward_time")
             assert found == pytest.approx(computed, abs=2 * NS)
-    assert spent[d5.AllreduceSGD] == pytest.approx(computed.max(axis=0).sum(), rel=1e-9)
+    assert spent[d5.optimizers.AllreduceSGD] == pytest.approx(computed.max(axis=0).sum(), rel=1e-9)
     periods = computed.reshape(4, 2, 4).sum(axis=2)  # (agents, periods)
-    assert spent[d5.LocalSGD] == pytest.approx(periods.max(axis=0).sum(), rel=1e-9)
-    assert spent[d5.LocalSGD] < spent[d5.AllreduceSGD]
+    assert spent[d5.optimizers.LocalSGD] == pytest.approx(periods.max(axis=0).sum(), rel=1e-9)
+    assert spent[d5.optimizers.LocalSGD] < spent[d5.optimizers.AllreduceSGD]
 
 
 def test_a_slow_link_costs_those_who_need_it() -> None:
     """Two racks of two: averaging within takes the rack's latency; among all, twice that and the far one."""
-    near, far = d5.UniformLinks(1e-3, 1e30), d5.UniformLinks(0.1, 1e30)
-    rule = d5.HierarchicalAveraging(group_size=2, period=1, global_period=3)
-    with d5.simulate(experiment(distributed=rule), d5.GroupedLinks(2, near, far), COMPUTE) as group:
+    near, far = d5.simulation.UniformLinks(1e-3, 1e30), d5.simulation.UniformLinks(0.1, 1e30)
+    rule = d5.optimizers.HierarchicalAveraging(group_size=2, period=1, global_period=3)
+    with d5.simulate(
+        experiment(distributed=rule), d5.simulation.GroupedLinks(2, near, far), COMPUTE
+    ) as group:
         group.train(6, progress=False)
         expected = np.tile([4e-3 + 1e-3, 4e-3 + 1e-3, 4e-3 + 1e-3 + 0.1 + 1e-3], 2)
         assert measured(group, "step_time") == pytest.approx(np.tile(expected, (4, 1)), abs=2 * NS)
@@ -278,7 +299,7 @@ def test_a_slow_link_costs_those_who_need_it() -> None:
 BUCKET = 2**13
 
 
-def overlapped_seconds(network: d5.UniformLinks) -> float:
+def overlapped_seconds(network: d5.simulation.UniformLinks) -> float:
     """A step of overlapped allreduce among four: buckets begin when they are there and the wire is free."""
     executor = from_model(
         "lenet", {}, sample_shape=DIGITS.sample_shape, classes=10, loss=experiment().loss, seed=0, threads=1
@@ -296,9 +317,9 @@ def overlapped_seconds(network: d5.UniformLinks) -> float:
 @pytest.mark.parametrize("rate", [1e12, 1e9, 1e8, 1e7])
 def test_overlapped_allreduce_hides_its_exchange_behind_the_backward_pass(rate: float) -> None:
     """Its virtual step is the pipeline by hand: longer than the computation, shorter than plain allreduce."""
-    network = d5.UniformLinks(1e-6, rate)
+    network = d5.simulation.UniformLinks(1e-6, rate)
     steps = {}
-    for rule in (d5.AllreduceSGD(), d5.OverlappedAllreduceSGD(BUCKET)):
+    for rule in (d5.optimizers.AllreduceSGD(), d5.optimizers.OverlappedAllreduceSGD(BUCKET)):
         with d5.simulate(experiment(distributed=rule), network, COMPUTE) as group:
             group.train(3, progress=False)
             found = measured(group, "step_time")
@@ -306,7 +327,7 @@ def test_overlapped_allreduce_hides_its_exchange_behind_the_backward_pass(rate: 
             steps[type(rule)] = found[0, 0]
             exposed = measured(group, "exchange_time")[0, 0]
             assert exposed == pytest.approx(found[0, 0] - 4e-3, abs=2 * NS)
-    overlapped, plain = steps[d5.OverlappedAllreduceSGD], steps[d5.AllreduceSGD]
+    overlapped, plain = steps[d5.optimizers.OverlappedAllreduceSGD], steps[d5.optimizers.AllreduceSGD]
     assert overlapped == pytest.approx(overlapped_seconds(network), abs=1e-8)
     assert overlapped >= 4e-3
     if rate < 1e10:  # beyond that latencies are all that is left
@@ -317,19 +338,23 @@ def test_waits_are_bounded_in_virtual_time() -> None:
     """A computation of a minute exceeds the others' time-out of 30 s: they lose it; one of 24 s does not."""
     with (
         pytest.raises(AgentError, match=r"nobody answered allreduce within 30 s"),
-        d5.simulate(experiment(slow=d5.Slowdown(1, 1000)), NETWORK, d5.ConstantTime(0.06)) as group,
+        d5.simulate(
+            experiment(slow=d5.faults.Slowdown(1, 1000)), NETWORK, d5.simulation.ConstantTime(0.06)
+        ) as group,
     ):
         group.train(5, progress=False)
     assert group.outcome.status == "peer_lost"
-    with d5.simulate(experiment(slow=d5.Slowdown(1, 400)), NETWORK, d5.ConstantTime(0.06)) as group:
+    with d5.simulate(
+        experiment(slow=d5.faults.Slowdown(1, 400)), NETWORK, d5.simulation.ConstantTime(0.06)
+    ) as group:
         assert group.train(5, progress=False).completed
         assert group.seconds > 5 * 24.0
 
 
 def test_an_agent_without_samples_takes_no_time_for_them() -> None:
     """65 samples among four agents: in the second step of an epoch three have none, and compute nothing."""
-    train = d5.Split(DIGITS.train.inputs[:65], DIGITS.train.labels[:65])
-    wanted = experiment(dataset=replace(DIGITS, train=train), distributed=d5.LocalSGD(period=4))
+    train = d5.datasets.Split(DIGITS.train.inputs[:65], DIGITS.train.labels[:65])
+    wanted = experiment(dataset=replace(DIGITS, train=train), distributed=d5.optimizers.LocalSGD(period=4))
     with d5.simulate(wanted, NO_NETWORK, COMPUTE) as group:
         group.train(4, progress=False)
         computed = measured(group, "forward_time") + measured(group, "backward_time")
@@ -402,7 +427,7 @@ def test_a_slowdown_of_real_agents_stretches_its_computation_and_leaves_its_resu
     The other agent is as it was, and waits; the parameters are those without a slowdown.
     """
     parameters = []
-    for slow in ((), (d5.Slowdown(agent=1, factor=4),)):
+    for slow in ((), (d5.faults.Slowdown(agent=1, factor=4),)):
         with agents_in_threads(experiment(agents=2, batch_size=64, slow=slow), DIGITS) as (agents, sinks):
             together(lambda rank: agents[rank].train(12), 2)
             parameters.append(flat(agents[0].parameters()))
@@ -534,7 +559,7 @@ def test_an_agent_that_fails_is_named_and_what_was_measured_is_kept() -> None:
 
 def test_a_loss_that_is_no_number_ends_the_run_as_on_real_agents() -> None:
     """A learning rate of a million: status, step and words of the agents in threads; no error is raised."""
-    wanted = experiment(optimizer=d5.SGD(1e6), distributed=d5.LocalSGD(period=4))
+    wanted = experiment(optimizer=d5.optimizers.SGD(1e6), distributed=d5.optimizers.LocalSGD(period=4))
     with d5.simulate(wanted) as group:
         outcome = group.train(STEPS, progress=False)
     with agents_in_threads(wanted, DIGITS) as (agents, _):
@@ -580,12 +605,15 @@ def simulate(*given: Any, **named: Any) -> object:
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "network as a class": (lambda: simulate(d5.UniformLinks), "network is .* Links such as"),
+    "network as a class": (lambda: simulate(d5.simulation.UniformLinks), "network is .* Links such as"),
     "network as a word": (lambda: simulate("fast"), "network is 'fast'.*UniformLinks"),
     "network and compute swapped": (lambda: simulate(COMPUTE, NETWORK), "network is ConstantTime"),
     "no network": (lambda: simulate(None), "network is None"),
     "compute as a number": (lambda: simulate(compute=0.1), r"compute is 0\.1: .* ConstantTime"),
-    "a slow agent that is not there": (lambda: experiment(slow=d5.Slowdown(4, 2)), "agents are 0 to 3"),
+    "a slow agent that is not there": (
+        lambda: experiment(slow=d5.faults.Slowdown(4, 2)),
+        "agents are 0 to 3",
+    ),
 }
 
 
@@ -615,7 +643,7 @@ def test_a_simulation_imports_no_ray(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 import d5ray as d5
-wanted = d5.Experiment(model="lenet", dataset="digits", optimizer=d5.SGD(0.1), agents=4)
+wanted = d5.Experiment(model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.1), agents=4)
 with d5.simulate(wanted, root=Path({str(tmp_path)!r})) as group:
     print(group.train(10).step)
 print([name for name in sys.modules if name.partition(".")[0] == "ray"], group.folder.name)

@@ -24,8 +24,8 @@ FIXED = {
     "comparisons": tuple((each,) for each in MEASURED),
     "model": "lenet",
     "dataset": "digits",
-    "train_sampler": d5.ShuffleSampler,
-    "optimizer": d5.Momentum,
+    "train_sampler": d5.samplers.ShuffleSampler,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
 }
 

@@ -17,13 +17,13 @@ from d5ray.recipes.engine.command import main
 LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores
 
 EVENTS = (  # none of which ends the run
-    d5.StopAfterSeconds(1e6),
-    d5.StopAfterSteps(10**9),
-    d5.StopAtPlateau("loss", patience=10**6),
-    d5.StopAtNaN(every_steps=100),
-    d5.LearningCurves(),
-    d5.SaveWrongSamples(),
-    d5.Checkpoint(),
+    d5.events.StopAfterSeconds(1e6),
+    d5.events.StopAfterSteps(10**9),
+    d5.events.StopAtPlateau("loss", patience=10**6),
+    d5.events.StopAtNaN(every_steps=100),
+    d5.events.LearningCurves(),
+    d5.events.SaveWrongSamples(),
+    d5.events.Checkpoint(),
 )
 
 # Fixed components: whoever competes keeps them
@@ -35,8 +35,8 @@ FIXED = {
     ),
     "model": "lenet",
     "dataset": "digits",
-    "train_sampler": d5.ShuffleSampler,
-    "optimizer": d5.Momentum,
+    "train_sampler": d5.samplers.ShuffleSampler,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
 }
 

@@ -21,10 +21,14 @@ LISTED = ("benchmarks", "9 minutes")  # by `d5ray list`; on two cores
 DEVICE_SECONDS = 0.01
 MESSAGE_SECONDS = 0.002
 PIPELINES = (
-    *(OnDevices(d5.OneForwardOneBackward(), stages, micro) for stages in (2, 3, 4) for micro in (4, 8, 16)),
-    OnDevices(d5.SequentialStages(), 4, 4),
-    OnDevices(d5.FillDrain(), 4, 8),
-    OnDevices(d5.Interleaved(2), 4, 8),
+    *(
+        OnDevices(d5.pipelines.OneForwardOneBackward(), stages, micro)
+        for stages in (2, 3, 4)
+        for micro in (4, 8, 16)
+    ),
+    OnDevices(d5.pipelines.SequentialStages(), 4, 4),
+    OnDevices(d5.pipelines.FillDrain(), 4, 8),
+    OnDevices(d5.pipelines.Interleaved(2), 4, 8),
 )
 
 # Fixed components: whoever competes keeps them

@@ -25,7 +25,7 @@ FIXED = {
     "model": "mlp",
     "model_kwargs": {"hidden": (4096,) * 4},
     "dataset": "digits",
-    "optimizer": d5.Momentum,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.02, 0.9),
     "limit_bytes": LIMIT,
 }

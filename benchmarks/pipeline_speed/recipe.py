@@ -23,13 +23,13 @@ LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": StepTimes,
-    "comparisons": ((Agents(1), Stages(2, 16, d5.FillDrain())),),
+    "comparisons": ((Agents(1), Stages(2, 16, d5.pipelines.FillDrain())),),
     "model": "transformer",
     "model_kwargs": {"width": 192, "heads": 4, "depth": 8},
     "dataset": "text",
     "dataset_kwargs": {"length": 64},
-    "train_sampler": d5.ShuffleSampler,
-    "optimizer": d5.Momentum,
+    "train_sampler": d5.samplers.ShuffleSampler,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
 }
 

@@ -19,13 +19,16 @@ from d5ray.recipes.engine.command import main
 LISTED = ("benchmarks", "11 minutes")  # by `d5ray list`; on two cores
 
 BESIDE = (
-    BesideGradients(d5.AllreduceSGD(), 16),
-    BesideGradients(d5.DPSGD(), 16, d5.Ring),
-    BesideGradients(d5.ParameterServerSGD(), 16),
-    BesideGradients(d5.ASGD(), 16),
-    BesideGradients(d5.ADPSGD(), 16, d5.Ring),
+    BesideGradients(d5.optimizers.AllreduceSGD(), 16),
+    BesideGradients(d5.optimizers.DPSGD(), 16, d5.topologies.Ring),
+    BesideGradients(d5.optimizers.ParameterServerSGD(), 16),
+    BesideGradients(d5.optimizers.ASGD(), 16),
+    BesideGradients(d5.optimizers.ADPSGD(), 16, d5.topologies.Ring),
 )
-MANY = (OfMany(d5.ASGD(), 1024, shards=4), OfMany(d5.DPSGD(), 1024, d5.Exponential))
+MANY = (
+    OfMany(d5.optimizers.ASGD(), 1024, shards=4),
+    OfMany(d5.optimizers.DPSGD(), 1024, d5.topologies.Exponential),
+)
 
 # Fixed components: whoever competes keeps them
 FIXED = {
@@ -33,7 +36,7 @@ FIXED = {
     "comparisons": (BESIDE, MANY),
     "model": "lenet",
     "dataset": "digits",
-    "optimizer": d5.SGD,
+    "optimizer": d5.optimizers.SGD,
     "optimizer_args": (0.05,),
     "many_model": "mlp",
     "many_model_kwargs": {"hidden": (133,)},

@@ -21,18 +21,20 @@ LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores
 NETWORKS = (OnNetwork("lenet", (1, 8, 8)), OnNetwork("resnet18", (3, 32, 32)))
 LR = {"lr": 1e-3}
 RULES = (
-    Peers(d5.SGD(1e-3), "SGD", LR),
-    Peers(d5.Momentum(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9}),
-    Peers(d5.Nesterov(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9, "nesterov": True}),
-    Peers(d5.AdaGrad(1e-3), "Adagrad", LR),
-    Peers(d5.RMSProp(1e-3), "RMSprop", LR),
-    Peers(d5.Adam(1e-3), "Adam", LR),
-    Peers(d5.AdamW(1e-3), "AdamW", LR),
-    Peers(d5.AMSGrad(1e-3), "Adam", {**LR, "amsgrad": True}),
-    Peers(d5.NAdam(1e-3), "NAdam", LR),
-    Peers(d5.AdaMax(1e-3), "Adamax", LR),
-    Peers(d5.Adafactor(1e-3), "Adafactor", {**LR, "eps": (2e-19, 1e-3)}),  # almost the paper's first ε
-    Peers(d5.LBFGS(1.0, 10), "LBFGS", {"lr": 1.0, "max_iter": 1, "history_size": 10}),
+    Peers(d5.optimizers.SGD(1e-3), "SGD", LR),
+    Peers(d5.optimizers.Momentum(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9}),
+    Peers(d5.optimizers.Nesterov(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9, "nesterov": True}),
+    Peers(d5.optimizers.AdaGrad(1e-3), "Adagrad", LR),
+    Peers(d5.optimizers.RMSProp(1e-3), "RMSprop", LR),
+    Peers(d5.optimizers.Adam(1e-3), "Adam", LR),
+    Peers(d5.optimizers.AdamW(1e-3), "AdamW", LR),
+    Peers(d5.optimizers.AMSGrad(1e-3), "Adam", {**LR, "amsgrad": True}),
+    Peers(d5.optimizers.NAdam(1e-3), "NAdam", LR),
+    Peers(d5.optimizers.AdaMax(1e-3), "Adamax", LR),
+    Peers(
+        d5.optimizers.Adafactor(1e-3), "Adafactor", {**LR, "eps": (2e-19, 1e-3)}
+    ),  # almost the paper's first ε
+    Peers(d5.optimizers.LBFGS(1.0, 10), "LBFGS", {"lr": 1.0, "max_iter": 1, "history_size": 10}),
 )
 
 # Fixed components: whoever competes keeps them

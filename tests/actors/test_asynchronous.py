@@ -30,10 +30,10 @@ from tests.distributed.leftovers import nothing_left
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 AGENTS = 3
 STEPS = (5, 7)  # of two calls of train
-PLAIN = d5.SGD(0.05)
+PLAIN = d5.optimizers.SGD(0.05)
 
 
 class Overlapping(d5.DistributedOptimizer):
@@ -85,39 +85,53 @@ def experiment(rule: d5.DistributedOptimizer, base: d5.Optimizer = PLAIN, **chan
     values: dict[str, Any] = {
         "model": "lenet", "dataset": DIGITS, "optimizer": base, "distributed": rule, "batch_size": 16,
         "seed": 3, "cpus_per_agent": 0.25, "evaluate": False, "timeout_seconds": 60.0,
-        "slow": d5.Slowdown(agent=2, factor=3),
+        "slow": d5.faults.Slowdown(agent=2, factor=3),
     }  # fmt: skip
     if "topology" not in changes:
         values["agents"] = AGENTS
     return Experiment(**(values | changes))
 
 
-MOMENTUM = d5.Momentum(0.02, 0.5)
-RING, CYCLE = d5.Ring(AGENTS), d5.DirectedRing(AGENTS)
+MOMENTUM = d5.optimizers.Momentum(0.02, 0.5)
+RING, CYCLE = d5.topologies.Ring(AGENTS), d5.topologies.DirectedRing(AGENTS)
 FAMILIES: dict[str, Experiment] = {
-    "ASGD": experiment(d5.ASGD(), servers=d5.Servers(shards=2)),
-    "ASGD with momentum": experiment(d5.ASGD(), MOMENTUM),
-    "ASGD compressed": experiment(d5.ASGD(compressor=d5.TopK(0.05)), servers=d5.Servers(shards=2)),
-    "ASGD quantized": experiment(d5.ASGD(compressor=d5.QSGD(bits=4)), servers=d5.Servers(shards=3)),
-    "ASGD by a user's own compressor": experiment(d5.ASGD(compressor=FirstOnly(200)), servers=d5.Servers(2)),
-    "ASGD in groups": experiment(d5.ASGD(), MOMENTUM, servers=d5.Servers(shards=2, groups=2)),
-    "stale-synchronous": experiment(d5.StaleSynchronousSGD(1), servers=d5.Servers(shards=3)),
-    "staleness-aware": experiment(d5.StalenessAwareSGD(), servers=d5.Servers(shards=2)),
-    "DC-ASGD": experiment(d5.DelayCompensatedASGD(0.1, 0.9)),
-    "Downpour": experiment(d5.Downpour(3, 2)),
-    "EASGD": experiment(d5.EASGD(0.1, 3), d5.Nesterov(0.03, 0.9), servers=d5.Servers(shards=2)),
-    "asynchronous local SGD": experiment(d5.AsynchronousLocalSGD((4, 4, 2))),
-    "asynchronous DiLoCo": experiment(d5.AsynchronousDiLoCo(2, d5.Nesterov(0.7, 0.5), delay=4)),
-    "AD-PSGD": experiment(d5.ADPSGD(), MOMENTUM, topology=RING),
-    "asynchronous gradient push": experiment(d5.AsynchronousGradientPush(), MOMENTUM, topology=CYCLE),
-    "overlap SGP": experiment(d5.OverlapSGP(1), MOMENTUM, topology=d5.OnePeerExponential(4)),
-    "gossip": experiment(d5.RandomWalkGossip(), MOMENTUM, topology=RING),
+    "ASGD": experiment(d5.optimizers.ASGD(), servers=d5.Servers(shards=2)),
+    "ASGD with momentum": experiment(d5.optimizers.ASGD(), MOMENTUM),
+    "ASGD compressed": experiment(
+        d5.optimizers.ASGD(compressor=d5.compression.TopK(0.05)), servers=d5.Servers(shards=2)
+    ),
+    "ASGD quantized": experiment(
+        d5.optimizers.ASGD(compressor=d5.compression.QSGD(bits=4)), servers=d5.Servers(shards=3)
+    ),
+    "ASGD by a user's own compressor": experiment(
+        d5.optimizers.ASGD(compressor=FirstOnly(200)), servers=d5.Servers(2)
+    ),
+    "ASGD in groups": experiment(d5.optimizers.ASGD(), MOMENTUM, servers=d5.Servers(shards=2, groups=2)),
+    "stale-synchronous": experiment(d5.optimizers.StaleSynchronousSGD(1), servers=d5.Servers(shards=3)),
+    "staleness-aware": experiment(d5.optimizers.StalenessAwareSGD(), servers=d5.Servers(shards=2)),
+    "DC-ASGD": experiment(d5.optimizers.DelayCompensatedASGD(0.1, 0.9)),
+    "Downpour": experiment(d5.optimizers.Downpour(3, 2)),
+    "EASGD": experiment(
+        d5.optimizers.EASGD(0.1, 3), d5.optimizers.Nesterov(0.03, 0.9), servers=d5.Servers(shards=2)
+    ),
+    "asynchronous local SGD": experiment(d5.optimizers.AsynchronousLocalSGD((4, 4, 2))),
+    "asynchronous DiLoCo": experiment(
+        d5.optimizers.AsynchronousDiLoCo(2, d5.optimizers.Nesterov(0.7, 0.5), delay=4)
+    ),
+    "AD-PSGD": experiment(d5.optimizers.ADPSGD(), MOMENTUM, topology=RING),
+    "asynchronous gradient push": experiment(
+        d5.optimizers.AsynchronousGradientPush(), MOMENTUM, topology=CYCLE
+    ),
+    "overlap SGP": experiment(
+        d5.optimizers.OverlapSGP(1), MOMENTUM, topology=d5.topologies.OnePeerExponential(4)
+    ),
+    "gossip": experiment(d5.optimizers.RandomWalkGossip(), MOMENTUM, topology=RING),
     "handles": experiment(Overlapping(), servers=d5.Servers(shards=2)),
     "everything": experiment(Everything(), topology=RING, servers=d5.Servers(shards=2)),
 }
 
 
-UNEVEN = d5.LogNormalTime(median_seconds=1e-3, sigma=1.0)
+UNEVEN = d5.simulation.LogNormalTime(median_seconds=1e-3, sigma=1.0)
 
 
 # -- in threads ----------------------------------------------------------------------------------------------
@@ -169,7 +183,7 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
     schedule = Schedule.of(events, wanted.settled, wanted.agents)
     assert entangled(schedule)
     np.testing.assert_array_equal(in_simulation(wanted, schedule, tmp_path), found)
-    others = (in_own_order(wanted, compute, tmp_path) for compute in (d5.ConstantTime(), UNEVEN))
+    others = (in_own_order(wanted, compute, tmp_path) for compute in (d5.simulation.ConstantTime(), UNEVEN))
     assert any(np.abs(other - found).max() > 1e-6 for other in others)
 
 
@@ -177,11 +191,13 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_orders_end_differently(name: str, tmp_path: Path) -> None:
     """So a run of agents, whose order is chance, cannot agree with both."""
-    one, other = (in_own_order(FAMILIES[name], compute, tmp_path) for compute in (d5.ConstantTime(), UNEVEN))
+    one, other = (
+        in_own_order(FAMILIES[name], compute, tmp_path) for compute in (d5.simulation.ConstantTime(), UNEVEN)
+    )
     assert np.abs(one - other).max() > 1e-5
 
 
-def in_own_order(wanted: Experiment, compute: d5.ComputeTime, folder: Path) -> Array:
+def in_own_order(wanted: Experiment, compute: d5.simulation.ComputeTime, folder: Path) -> Array:
     """The parameters of all agents (agents, n) of a simulation that goes by its own clock."""
     with d5.simulate(wanted, compute=compute, root=folder) as group:
         for count in STEPS:
@@ -198,11 +214,11 @@ def entangled(schedule: Schedule) -> bool:
 
 def test_a_parameter_server_in_threads_is_an_allreduce() -> None:
     """With momentum and a remainder; one server, or three shards, or two groups: to 1e-6 AllreduceSGD."""
-    base = d5.Momentum(0.05, 0.9)
+    base = d5.optimizers.Momentum(0.05, 0.9)
     changes = {"batch_size": 130, "slow": ()}  # four steps an epoch; the last has a remainder
-    expected, _ = in_threads(experiment(d5.AllreduceSGD(), base, **changes))
+    expected, _ = in_threads(experiment(d5.optimizers.AllreduceSGD(), base, **changes))
     for servers in (None, d5.Servers(shards=3), d5.Servers(groups=2)):
-        wanted = experiment(d5.ParameterServerSGD(), base, servers=servers, **changes)
+        wanted = experiment(d5.optimizers.ParameterServerSGD(), base, servers=servers, **changes)
         for parameters in in_threads(wanted)[0]:
             assert relative(parameters, expected[0]) < 1e-6
 
@@ -256,8 +272,10 @@ def asgd(launch: Launch) -> Launched:
 @pytest.fixture(scope="module")
 def synchronous(launch: Launch) -> Launched:
     """A run of ParameterServerSGD with two shards."""
-    base = d5.Momentum(0.05, 0.9)
-    return launch(experiment(d5.ParameterServerSGD(), base, agents=2, servers=d5.Servers(shards=2), slow=()))
+    base = d5.optimizers.Momentum(0.05, 0.9)
+    return launch(
+        experiment(d5.optimizers.ParameterServerSGD(), base, agents=2, servers=d5.Servers(shards=2), slow=())
+    )
 
 
 def check_replay(launched: Launched) -> Replay:
@@ -271,7 +289,9 @@ def check_replay(launched: Launched) -> Replay:
 @pytest.mark.slow
 def test_a_parameter_server_on_ray_is_an_allreduce(synchronous: Launched) -> None:
     """On every agent the parameters of AllreduceSGD in threads, to 1e-6."""
-    expected, _ = in_threads(experiment(d5.AllreduceSGD(), d5.Momentum(0.05, 0.9), agents=2, slow=()))
+    expected, _ = in_threads(
+        experiment(d5.optimizers.AllreduceSGD(), d5.optimizers.Momentum(0.05, 0.9), agents=2, slow=())
+    )
     for found in synchronous.parameters:
         assert relative(found, expected[0]) < 1e-6
 
@@ -319,10 +339,10 @@ def test_agents_of_all_groups_on_ray_end_with_the_same_parameters(launch: Launch
 @pytest.mark.slow
 def test_push_sum_without_staleness_is_stochastic_gradient_push(launch: Launch) -> None:
     """OverlapSGP(0) by letters on Ray: on every agent the parameters of the synchronous one, to 1e-6."""
-    wanted = experiment(d5.OverlapSGP(0), MOMENTUM, topology=CYCLE)
+    wanted = experiment(d5.optimizers.OverlapSGP(0), MOMENTUM, topology=CYCLE)
     launched = launch(wanted)
     check_replay(launched)
-    synchronous = experiment(d5.StochasticGradientPush(), MOMENTUM, topology=CYCLE)
+    synchronous = experiment(d5.optimizers.StochasticGradientPush(), MOMENTUM, topology=CYCLE)
     expected, _ = in_threads(synchronous)
     for found, other in zip(launched.parameters, expected, strict=True):
         assert relative(found, other) < 1e-6
@@ -334,7 +354,7 @@ def test_hogwild_learns_on_one_array_that_all_processes_share(launch: Launch) ->
     """Agents without a lock: the same parameters on all of them to the last bit, by which three digits of
     four are read. Such a run cannot be replayed, and the error says why."""
     steps_per_epoch = -(-len(DIGITS.train) // (AGENTS * 16))
-    wanted = experiment(d5.Hogwild(), d5.SGD(0.1), evaluate=True)
+    wanted = experiment(d5.optimizers.Hogwild(), d5.optimizers.SGD(0.1), evaluate=True)
     launched = launch(wanted, (8 * steps_per_epoch,))
     for found in launched.parameters:
         np.testing.assert_array_equal(found, launched.parameters[0])
@@ -362,7 +382,7 @@ def test_a_synchronous_run_kept_no_schedule(synchronous: Launched, tmp_path: Pat
 @pytest.mark.slow
 def test_an_interrupted_run_is_not_replayed(launch: Launch, head: Head) -> None:
     """Ctrl-C in the middle of the training."""
-    wanted = experiment(d5.ASGD(), agents=2, slow=())
+    wanted = experiment(d5.optimizers.ASGD(), agents=2, slow=())
     group = d5.launch(wanted, address=head.address, quiet=True)
 
     def interrupt() -> None:

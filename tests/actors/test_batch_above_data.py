@@ -18,14 +18,14 @@ KNOWN: dict[str, tuple[dict[str, Any], int]] = {  # data sets whose size is know
     "made up": ({"dataset": "synthetic", "dataset_kwargs": {"samples": 40}}, 40),
     "made up, as it is": ({"dataset": "synthetic"}, 10_000),
     "a sampler that takes fewer": (
-        {"dataset": data(), "train_sampler": d5.ChoiceSampler(samples=10)},
+        {"dataset": data(), "train_sampler": d5.samplers.ChoiceSampler(samples=10)},
         10,
     ),
 }
 
 
 def experiment(**values: Any) -> d5.Experiment:
-    return d5.Experiment(**{"model": "mlp", "optimizer": d5.SGD(0.1), "agents": 2, **values})
+    return d5.Experiment(**{"model": "mlp", "optimizer": d5.optimizers.SGD(0.1), "agents": 2, **values})
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -35,7 +35,7 @@ def test_one_sample_more_than_an_epoch_has_is_refused_with_the_experiment(name: 
     with pytest.raises(ConfigurationError, match=rf"batch_size is {samples + 1}.* {samples} .*at most"):
         experiment(batch_size=samples + 1, **values)
     with pytest.raises(ConfigurationError, match=f"take batch_size={samples} at most"):
-        experiment(batch_size=d5.Piecewise(samples + 1, {3: 2}), **values)
+        experiment(batch_size=d5.schedules.Piecewise(samples + 1, {3: 2}), **values)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_recipe_is_refused_before_it_runs() -> None:
     with pytest.raises(ConfigurationError, match=r"batch_size is 2000, but an epoch has 1438"):
         d5.run_recipe(
             {"model": "mlp", "dataset": "digits"},
-            {"optimizer": d5.SGD(0.1), "batch_size": 2000},
-            [d5.TestAccuracy() >= 0.5],
+            {"optimizer": d5.optimizers.SGD(0.1), "batch_size": 2000},
+            [d5.metrics.TestAccuracy() >= 0.5],
         )
 
 

@@ -17,7 +17,7 @@ from d5ray.distributed.checkpoints.tensor_file import parsed
 from d5ray.errors import AgentError, StorageError
 from tests.conftest import wait_until
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,14 +29,16 @@ def ray_ends() -> Iterator[None]:
 
 def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
-        "model": "lenet", "dataset": DIGITS, "optimizer": d5.Adam(0.002), "topology": d5.Ring(2), "seed": 5,
-        "distributed": d5.CompressedSGD(d5.ErrorFeedback(d5.TopK(0.1))), "batch_size": 32, "epochs": 4,
+        "model": "lenet", "dataset": DIGITS, "optimizer": d5.optimizers.Adam(0.002),
+        "topology": d5.topologies.Ring(2), "seed": 5,
+        "distributed": d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(0.1))),
+        "batch_size": 32, "epochs": 4,
         "cpus_per_agent": 0.25,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
 
 
-SERVED: dict[str, Any] = {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
+SERVED: dict[str, Any] = {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
 
 
 @pytest.mark.slow
@@ -48,7 +50,7 @@ def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(changes: dict[str, Any
         expected = ray.get([agent.parameters_sha256.remote() for agent in group.agents])
 
     folder = Folder(str(tmp_path))
-    saving = experiment(events=(d5.Checkpoint(tmp_path, every_steps=3, keep=0),), **changes)
+    saving = experiment(events=(d5.events.Checkpoint(tmp_path, every_steps=3, keep=0),), **changes)
     with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) died"), d5.launch(saving) as group:
         pid = group.places[1].pid
 
@@ -81,8 +83,8 @@ def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(changes: dict[str, Any
 @pytest.mark.slow
 def test_agents_that_do_not_wait_are_told_that_one_has_ended_the_run() -> None:
     wanted = experiment(
-        distributed=d5.ADPSGD(), optimizer=d5.Momentum(0.05, 0.9), epochs=2000,
-        events=(d5.StopAfterSteps(30), d5.SaveWrongSamples()),
+        distributed=d5.optimizers.ADPSGD(), optimizer=d5.optimizers.Momentum(0.05, 0.9), epochs=2000,
+        events=(d5.events.StopAfterSteps(30), d5.events.SaveWrongSamples()),
     )  # fmt: skip
     with d5.launch(wanted) as group:
         outcome = group.train(progress=False)
@@ -94,7 +96,7 @@ def test_agents_that_do_not_wait_are_told_that_one_has_ended_the_run() -> None:
 
 @pytest.mark.slow
 def test_a_checkpoint_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
-    with d5.launch(experiment(events=(d5.Checkpoint(tmp_path / "saved", every_steps=3),))) as group:
+    with d5.launch(experiment(events=(d5.events.Checkpoint(tmp_path / "saved", every_steps=3),))) as group:
         group.train(3, progress=False)
     file = tmp_path / "saved" / "step-00000003" / "agent-1.safetensors"
     file.write_bytes(file.read_bytes()[:-5])

@@ -13,7 +13,7 @@ from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY, Entry
 from tests.together import together
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 AGENTS = 4
 BATCH = 16
 STEPS_PER_EPOCH = -(-len(DIGITS.train) // (AGENTS * BATCH))
@@ -95,8 +95,8 @@ def test_thirty_two_agents_on_this_machine_run_every_optimizer() -> None:
     """As Ray actors on a ring, on however few cores: no error, no agent lost, a finite loss at the end."""
     rules = tuple(entry.rule for entry in EVERY.values())
     wanted = Experiment(
-        model="lenet", dataset=DIGITS, optimizer=d5.SGD(0.01), distributed=Medley(rules),
-        topology=d5.Ring(32), batch_size=4, seed=1, cpus_per_agent=0.01, evaluate=False,
+        model="lenet", dataset=DIGITS, optimizer=d5.optimizers.SGD(0.01), distributed=Medley(rules),
+        topology=d5.topologies.Ring(32), batch_size=4, seed=1, cpus_per_agent=0.01, evaluate=False,
         timeout_seconds=120.0,
     )  # fmt: skip
     try:

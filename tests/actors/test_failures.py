@@ -26,8 +26,8 @@ from d5ray.recipes.engine.checking.folder import Folder
 from tests.conftest import wait_until
 from tests.patience import patience
 
-DIGITS = d5.load_dataset("digits")
-MOMENTUM = d5.Momentum(0.03, 0.9)
+DIGITS = d5.datasets.load_dataset("digits")
+MOMENTUM = d5.optimizers.Momentum(0.03, 0.9)
 SERVERS = d5.Servers(shards=2, snapshot_seconds=0.3)
 EPOCHS = 12
 
@@ -45,21 +45,27 @@ class Case:
 
     rule: d5.DistributedOptimizer
     base: d5.Optimizer = MOMENTUM
-    topology: d5.Topology = field(default_factory=lambda: d5.Complete(4))
+    topology: d5.Topology = field(default_factory=lambda: d5.topologies.Complete(4))
     servers: d5.Servers | None = None
 
 
 CASES = {
-    "ASGD": Case(d5.ASGD(), d5.SGD(0.05), servers=SERVERS),
-    "parameter server": Case(d5.ParameterServerSGD(), servers=SERVERS),
-    "stale-synchronous": Case(d5.StaleSynchronousSGD(2), d5.SGD(0.3), servers=SERVERS),
-    "EASGD": Case(d5.EASGD(0.1, 4), servers=SERVERS),
-    "AD-PSGD": Case(d5.ADPSGD(), topology=d5.Ring(4)),
-    "gradient push": Case(d5.AsynchronousGradientPush(), d5.Momentum(0.06, 0.9), topology=d5.DirectedRing(4)),
-    "overlap SGP": Case(d5.OverlapSGP(1), d5.Momentum(0.06, 0.9), topology=d5.DirectedRing(4)),
-    "random walk": Case(d5.RandomWalkGossip(), topology=d5.Ring(4)),
-    "D-PSGD": Case(d5.DPSGD(), topology=d5.Ring(4)),
-    "allreduce": Case(d5.AllreduceSGD()),
+    "ASGD": Case(d5.optimizers.ASGD(), d5.optimizers.SGD(0.05), servers=SERVERS),
+    "parameter server": Case(d5.optimizers.ParameterServerSGD(), servers=SERVERS),
+    "stale-synchronous": Case(d5.optimizers.StaleSynchronousSGD(2), d5.optimizers.SGD(0.3), servers=SERVERS),
+    "EASGD": Case(d5.optimizers.EASGD(0.1, 4), servers=SERVERS),
+    "AD-PSGD": Case(d5.optimizers.ADPSGD(), topology=d5.topologies.Ring(4)),
+    "gradient push": Case(
+        d5.optimizers.AsynchronousGradientPush(),
+        d5.optimizers.Momentum(0.06, 0.9),
+        topology=d5.topologies.DirectedRing(4),
+    ),
+    "overlap SGP": Case(
+        d5.optimizers.OverlapSGP(1), d5.optimizers.Momentum(0.06, 0.9), topology=d5.topologies.DirectedRing(4)
+    ),
+    "random walk": Case(d5.optimizers.RandomWalkGossip(), topology=d5.topologies.Ring(4)),
+    "D-PSGD": Case(d5.optimizers.DPSGD(), topology=d5.topologies.Ring(4)),
+    "allreduce": Case(d5.optimizers.AllreduceSGD()),
 }
 
 
@@ -135,7 +141,7 @@ def survive(case: Case, on_failure: str, seed: int, kills: int, more: int = 0) -
         assert len(noted) == len(killed) + more
         again = [rank for name, rank in driver_events(tables) if name == "agent_restarted"]
         assert again == (noted if on_failure == "restart" else [])
-        accuracy = d5.TestAccuracy().estimate(tables).value
+        accuracy = d5.metrics.TestAccuracy().estimate(tables).value
         assert accuracy is not None and accuracy > 0.5  # of the worst agent; chance is 0.1
         left = set(range(4)) - (set(noted) if on_failure == "continue" else set())
         steps = {row["rank"] for row in tables["samples"].to_pylist() if row["metric"] == "test_accuracy"}
@@ -147,8 +153,8 @@ def survive(case: Case, on_failure: str, seed: int, kills: int, more: int = 0) -
 @pytest.mark.parametrize("name", ["ASGD", "AD-PSGD", "overlap SGP"])
 def test_an_agent_joins_late(name: str) -> None:
     """It is started when the others train already, and trains along from there; it is not replayed."""
-    steps, slow = 700, d5.ExponentialSlowdown(4.0)  # they wait more than they compute
-    wanted = experiment(CASES[name], "stop", late=d5.Late(3, 0.5), slow=slow, evaluate=False)
+    steps, slow = 700, d5.faults.ExponentialSlowdown(4.0)  # they wait more than they compute
+    wanted = experiment(CASES[name], "stop", late=d5.faults.Late(3, 0.5), slow=slow, evaluate=False)
     with d5.launch(wanted, quiet=True) as group:
         assert group.agents[3] is None
         assert group.train(steps, progress=False).completed
@@ -243,7 +249,7 @@ def test_another_agent_dies_while_the_first_is_replaced(
     rule: Callable[[str], d5.DistributedOptimizer], on_failure: str, tmp_path: Path
 ) -> None:
     """Two deaths, the second in the recovery of the first: the run goes on after both."""
-    survive(Case(rule(str(tmp_path)), topology=d5.Ring(4)), on_failure, seed=2, kills=1, more=1)
+    survive(Case(rule(str(tmp_path)), topology=d5.topologies.Ring(4)), on_failure, seed=2, kills=1, more=1)
 
 
 def server_pid(group: TrainingGroup, number: int) -> int:
@@ -276,7 +282,7 @@ def kill_servers(case: Case, seconds: list[float]) -> None:
         assert outcome.completed
         died = [name for name, _ in driver_events(tables) if name == "server_died"]
         assert died and len(died) == len([n for n, _ in driver_events(tables) if n == "server_restored"])
-        accuracy = d5.TestAccuracy().estimate(tables).value
+        accuracy = d5.metrics.TestAccuracy().estimate(tables).value
         assert accuracy is not None and accuracy > 0.5
         versions: dict[int, list[int]] = {0: [], 1: []}
         for row in tables["events"].to_pylist():
@@ -339,7 +345,7 @@ def test_survivors_of_a_kill_have_one_model_and_say_so(communicator: str, on_fai
     """Parameters equal to the last bit; events say from whom and at which step; check sees a forged hash."""
     wanted = experiment(
         CASES["allreduce"], on_failure, communicator=communicator, evaluate=False,
-        slow=d5.ExponentialSlowdown(4.0),
+        slow=d5.faults.ExponentialSlowdown(4.0),
     )  # fmt: skip
     with d5.launch(wanted, quiet=True) as group:
         with killing(group, [(0.5, 2)]) as killed:

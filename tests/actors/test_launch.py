@@ -25,7 +25,7 @@ from tests.agents import agents_in_threads
 from tests.patience import patience
 from tests.together import together
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +38,8 @@ def ray_ends() -> Iterator[None]:
 def experiment(**changes: Any) -> d5.Experiment:
     """LeNet on digits; agents reserve nothing, so that any number fits."""
     values: dict[str, Any] = {
-        "model": "lenet", "dataset": DIGITS, "optimizer": d5.SGD(0.05), "agents": 2, "batch_size": 24,
+        "model": "lenet", "dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.05), "agents": 2,
+        "batch_size": 24,
         "seed": 3, "cpus_per_agent": 0.25, "evaluate": False,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
@@ -58,7 +59,7 @@ class Brighter(d5.Transformation):
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
 
-    def apply(self, samples: d5.Sampled) -> d5.Sampled:
+    def apply(self, samples: d5.transformations.Sampled) -> d5.transformations.Sampled:
         added = (self.most * samples.uniform(1)).astype(np.float32)  # (n, 1)
         return samples.with_inputs(samples.inputs + added[:, :, None, None])
 
@@ -93,10 +94,10 @@ def relative_difference(found: np.ndarray[Any, Any], expected: np.ndarray[Any, A
 @pytest.mark.parametrize(
     ("agents", "optimizer", "momentum"),
     [
-        pytest.param(2, d5.SGD(0.05), 0.0, marks=pytest.mark.slow),
-        (2, d5.Momentum(0.05, 0.9), 0.9),
-        pytest.param(4, d5.SGD(0.05), 0.0, marks=pytest.mark.slow),
-        pytest.param(4, d5.Momentum(0.05, 0.9), 0.9, marks=pytest.mark.slow),
+        pytest.param(2, d5.optimizers.SGD(0.05), 0.0, marks=pytest.mark.slow),
+        (2, d5.optimizers.Momentum(0.05, 0.9), 0.9),
+        pytest.param(4, d5.optimizers.SGD(0.05), 0.0, marks=pytest.mark.slow),
+        pytest.param(4, d5.optimizers.Momentum(0.05, 0.9), 0.9, marks=pytest.mark.slow),
     ],
     ids=["2 sgd", "2 momentum", "4 sgd", "4 momentum"],
 )
@@ -168,8 +169,8 @@ class NeighborSGD(d5.DistributedOptimizer):
 
 def test_an_optimizer_of_the_users_own_runs_on_the_agents_and_does_what_its_formula_says() -> None:
     """D-PSGD on a ring of four: 5 steps equal the same recursion in NumPy over gradients of plain PyTorch."""
-    ring = d5.Ring(4)
-    wanted = experiment(distributed=NeighborSGD, topology=ring, agents=None, optimizer=d5.SGD(0.1))
+    ring = d5.topologies.Ring(4)
+    wanted = experiment(distributed=NeighborSGD, topology=ring, agents=None, optimizer=d5.optimizers.SGD(0.1))
     with d5.launch(wanted) as group:
         group.train(steps=5, progress=False)
         found = np.stack([flat(group.parameters(rank)) for rank in range(4)])
@@ -294,8 +295,11 @@ def test_agents_read_parquet_by_themselves(tmp_path: Path) -> None:
     train = DIGITS.train
     pixels = pa.FixedSizeListArray.from_arrays(pa.array(train.inputs.ravel()), 64)
     pq.write_table(pa.table({"x": pixels, "y": train.labels}), tmp_path / "d.parquet", row_group_size=100)
-    rows = d5.Parquet(tmp_path / "d.parquet", "x", "y", shape=(1, 8, 8), cache_bytes=100_000)
-    values: dict[str, Any] = {"transformations": (Brighter(0.2), d5.Crop(8, padding=1)), "prefetch": 3}
+    rows = d5.datasets.Parquet(tmp_path / "d.parquet", "x", "y", shape=(1, 8, 8), cache_bytes=100_000)
+    values: dict[str, Any] = {
+        "transformations": (Brighter(0.2), d5.transformations.Crop(8, padding=1)),
+        "prefetch": 3,
+    }
     with d5.launch(experiment(dataset=d5.Dataset("d", rows, DIGITS.test, DIGITS.classes), **values)) as group:
         group.train(10, progress=False)
         found = flat(group.parameters())

@@ -25,7 +25,7 @@ from tests.agents import Rows, agents_in_threads
 from tests.together import together
 
 STEPS = 5
-LOSS = d5.SoftmaxCrossEntropyLoss()
+LOSS = d5.operators.SoftmaxCrossEntropyLoss()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def digits() -> Dataset:
 def trained(data: Dataset, **values: Any) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[Rows]]:
     """The parameters of all agents after some steps, and their rows."""
     given: dict[str, Any] = {
-        "model": "mlp", "dataset": data, "optimizer": d5.Momentum(0.05, 0.9), "batch_size": 18, "seed": 3,
+        "model": "mlp", "dataset": data, "optimizer": d5.optimizers.Momentum(0.05, 0.9), "batch_size": 18,
+        "seed": 3,
         "executor": "numpy", "timeout_seconds": 30.0,
     }  # fmt: skip
     experiment = d5.Experiment(**given | values)
@@ -71,10 +72,10 @@ def assert_close(found: dict[str, Any], expected: dict[str, Any], tolerance: flo
 
 
 RULES = [
-    (d5.AllreduceSGD(), d5.Complete(2)),
-    (d5.DPSGD(), d5.Ring(3)),
-    (d5.LocalSGD(2), d5.Complete(2)),
-    (d5.ShardedAllreduceSGD(), d5.Complete(2)),
+    (d5.optimizers.AllreduceSGD(), d5.topologies.Complete(2)),
+    (d5.optimizers.DPSGD(), d5.topologies.Ring(3)),
+    (d5.optimizers.LocalSGD(2), d5.topologies.Complete(2)),
+    (d5.optimizers.ShardedAllreduceSGD(), d5.topologies.Complete(2)),
 ]
 
 
@@ -100,15 +101,21 @@ def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dat
     network = float64_network(digits)
     products = [node.name for node in network.nodes if node.type in ("Gemm", "MatMul")]
     split: dict[str, Any] = {
-        products[0]: d5.ByColumns(),
-        products[1]: d5.ByRows(),
-        products[2]: d5.ByColumns(),
+        products[0]: d5.networks.ByColumns(),
+        products[1]: d5.networks.ByRows(),
+        products[2]: d5.networks.ByColumns(),
     }
-    own: dict[str, Any] = {"model": network, "distributed": d5.DPSGD(), "topology": d5.Complete(2)}
+    own: dict[str, Any] = {
+        "model": network,
+        "distributed": d5.optimizers.DPSGD(),
+        "topology": d5.topologies.Complete(2),
+    }
     expected, _ = trained(digits, **own)
     mesh = Mesh(2, stages, parts=2, split=split, micro_batches=3)
     found, rows = trained(digits, mesh=mesh, **own)
-    shares = shares_of(d5.Experiment(**own, dataset=digits, optimizer=d5.SGD(0.1), mesh=mesh), digits)
+    shares = shares_of(
+        d5.Experiment(**own, dataset=digits, optimizer=d5.optimizers.SGD(0.1), mesh=mesh), digits
+    )
     for replica in range(2):
         assert_close(shares.whole(found, replica), expected[replica], 1e-10)
     sizes = [sum(value.size for value in own.values()) for own in found]
@@ -123,7 +130,7 @@ def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dat
 def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None:
     """In float32, to 1e-5, against agents that have the whole network under the same framework."""
     expected, _ = trained(digits, agents=2, executor=executor)
-    mesh = Mesh(2, 2, schedule=d5.FillDrain(), recompute=True)
+    mesh = Mesh(2, 2, schedule=d5.pipelines.FillDrain(), recompute=True)
     found, _ = trained(digits, mesh=mesh, executor=executor)
     for replica in range(2):
         assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
@@ -169,12 +176,14 @@ def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
 @pytest.mark.parametrize("batch_size", [18, 17])
 def test_what_parts_send_is_recorded(digits: Dataset, batch_size: int) -> None:
     """What the table of exchanges says, of an even batch; of an odd one a sample's worth more or less."""
-    split: dict[str, Any] = {"1": d5.BySamples(), "3": d5.ByColumns()}
+    split: dict[str, Any] = {"1": d5.networks.BySamples(), "3": d5.networks.ByColumns()}
     mesh = Mesh(1, parts=2, micro_batches=1, split=split)
     network = float64_network(digits)
     _, rows = trained(digits, mesh=mesh, model=network, batch_size=batch_size)
-    splitting = d5.Splitting(labelled_network(network, {}, (1, 8, 8), 10, LOSS, seed=0).network, split, 2)
-    listed = d5.exchange_table(splitting, {"batch": batch_size}).to_pydict()
+    splitting = d5.networks.Splitting(
+        labelled_network(network, {}, (1, 8, 8), 10, LOSS, seed=0).network, split, 2
+    )
+    listed = d5.networks.exchange_table(splitting, {"batch": batch_size}).to_pydict()
     expected = sum(listed["sent_bytes"])
     allowed = 0.1 * expected if batch_size % 2 else 0.0
     for each in rows:
@@ -183,12 +192,16 @@ def test_what_parts_send_is_recorded(digits: Dataset, batch_size: int) -> None:
 
 def test_a_default_mesh_leaves_no_stage_without_parameters(digits: Dataset) -> None:
     """Of LeNet in four stages, most of whose nodes have none."""
-    experiment = d5.Experiment("lenet", digits, d5.SGD(0.1), mesh=Mesh(1, 4))
+    experiment = d5.Experiment("lenet", digits, d5.optimizers.SGD(0.1), mesh=Mesh(1, 4))
     shares = shares_of(experiment, digits)
     assert all(shares.of(Seat(0, stage, 0)).parameters > 0 for stage in range(4))
     values = {"hidden": (8,) * 7}
     chunks = replace(
-        experiment, model="mlp", model_kwargs=values, mesh=Mesh(1, 4, schedule=d5.Interleaved(2)), agents=None
+        experiment,
+        model="mlp",
+        model_kwargs=values,
+        mesh=Mesh(1, 4, schedule=d5.pipelines.Interleaved(2)),
+        agents=None,
     )
     for stage in range(4):
         own = shares_of(chunks, digits).of(Seat(0, stage, 0)).pieces
@@ -203,12 +216,13 @@ def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:
     class OneStops(d5.Event):
         stops = True
 
-        def after_step(self, moment: d5.Moment) -> None:
+        def after_step(self, moment: d5.events.Moment) -> None:
             if moment.rank == 3 and moment.step == 2:
                 moment.stop("enough")
 
     experiment = d5.Experiment(
-        "mlp", digits, d5.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy", events=OneStops(),
+        "mlp", digits, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy",
+        events=OneStops(),
         timeout_seconds=20.0,
     )  # fmt: skip
     with agents_in_threads(experiment, digits) as (agents, _):
@@ -221,12 +235,13 @@ def test_a_stage_that_fails_ends_the_others(digits: Dataset) -> None:
     """The one that raised says why, the others lose a peer, within seconds."""
 
     class OneRaises(d5.Event):
-        def before_step(self, moment: d5.Moment) -> None:
+        def before_step(self, moment: d5.events.Moment) -> None:
             if moment.rank == 1 and moment.step == 2:
                 raise ValueError("no more of this")
 
     experiment = d5.Experiment(
-        "mlp", digits, d5.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy", events=OneRaises(),
+        "mlp", digits, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy",
+        events=OneRaises(),
         timeout_seconds=20.0,
     )  # fmt: skip
     with agents_in_threads(experiment, digits) as (agents, _):
@@ -237,7 +252,7 @@ def test_a_stage_that_fails_ends_the_others(digits: Dataset) -> None:
 
 def test_seats_are_counted_by_replica_stage_and_part() -> None:
     """rank = (replica · stages + stage) · parts + part, and back; groups are those that share two of them."""
-    mesh = Mesh(2, 3, parts=2, split={"fc": d5.ByColumns()})
+    mesh = Mesh(2, 3, parts=2, split={"fc": d5.networks.ByColumns()})
     assert mesh.agents == 12
     assert [mesh.rank(mesh.seat(rank)) for rank in range(12)] == list(range(12))
     assert mesh.seat(9) == Seat(1, 1, 1)
@@ -267,13 +282,14 @@ def test_a_cut_that_does_not_fit_the_mesh_is_refused(digits: Dataset) -> None:
     network = float64_network(digits)
     names = [node.name for node in network.nodes]
     with pytest.raises(ConfigurationError, match="makes 2 pieces of the network, the mesh has 3 stages"):
-        trained(digits, model=network, mesh=Mesh(1, 3, cut=d5.Cut((names[2],))))
+        trained(digits, model=network, mesh=Mesh(1, 3, cut=d5.pipelines.Cut((names[2],))))
 
 
 def on_ray(data: Dataset, root: Path, steps: int = STEPS, **values: Any) -> tuple[list[dict[str, Any]], Any]:
     """The same agents on Ray: the parameters of all, and the losses in the order of the steps."""
     given: dict[str, Any] = {
-        "model": "mlp", "dataset": data, "optimizer": d5.Momentum(0.05, 0.9), "batch_size": 18, "seed": 3,
+        "model": "mlp", "dataset": data, "optimizer": d5.optimizers.Momentum(0.05, 0.9), "batch_size": 18,
+        "seed": 3,
         "executor": "numpy", "timeout_seconds": 30.0, "cpus_per_agent": 0.25, "evaluate": False,
     }  # fmt: skip
     with d5.launch(d5.Experiment(**given | values), quiet=True, root=root) as group:
@@ -301,12 +317,14 @@ def test_a_mesh_on_ray_is_the_one_in_threads(digits: Dataset, tmp_path: Path) ->
 @pytest.mark.slow
 def test_replicas_in_stages_train_by_parameter_servers(digits: Dataset, tmp_path: Path) -> None:
     """Every stage has servers of its own. One replica is SGD by one agent; two that do not wait learn."""
-    own: dict[str, Any] = {"model": float64_network(digits), "optimizer": d5.SGD(0.2)}
+    own: dict[str, Any] = {"model": float64_network(digits), "optimizer": d5.optimizers.SGD(0.2)}
     expected, _ = trained(digits, agents=1, **own)
-    found, _ = on_ray(digits, tmp_path, mesh=Mesh(1, 2), distributed=d5.ASGD(), **own)
+    found, _ = on_ray(digits, tmp_path, mesh=Mesh(1, 2), distributed=d5.optimizers.ASGD(), **own)
     assert_close({**found[0], **found[1]}, expected[0], 1e-10)
     servers = d5.Servers(shards=2)
-    _, losses = on_ray(digits, tmp_path, 200, mesh=Mesh(2, 2), distributed=d5.ASGD(), servers=servers, **own)
+    _, losses = on_ray(
+        digits, tmp_path, 200, mesh=Mesh(2, 2), distributed=d5.optimizers.ASGD(), servers=servers, **own
+    )
     assert losses.tail(20).mean() < 0.7 * losses.head(20).mean()
 
 
@@ -320,7 +338,7 @@ def test_the_death_of_a_stage_is_an_error_on_the_driver(digits: Dataset, tmp_pat
 class Dies(d5.Event):
     """Kills the agent with rank 1 in its tenth step."""
 
-    def before_step(self, moment: d5.Moment) -> None:
+    def before_step(self, moment: d5.events.Moment) -> None:
         if moment.rank == 1 and moment.step == 10:
             os.kill(os.getpid(), signal.SIGKILL)
 

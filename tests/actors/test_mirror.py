@@ -132,7 +132,10 @@ def test_an_experiment_can_turn_it_off(joined: Head) -> None:
     """Every actor has the mirror's thread, or none has."""
     for seconds, expected in ((0.5, 1), (0.0, 0)):
         wanted = experiment(
-            distributed=d5.ASGD(), servers=d5.Servers(shards=1), mirror_seconds=seconds, monitor_seconds=0
+            distributed=d5.optimizers.ASGD(),
+            servers=d5.Servers(shards=1),
+            mirror_seconds=seconds,
+            monitor_seconds=0,
         )
         with d5.launch(wanted, address=joined.address, quiet=True) as group:
             group.train(steps=3, progress=False)

@@ -48,7 +48,7 @@ def test_a_node_is_watched_by_phase_and_no_row_is_lost() -> None:
     scopes = {row["scope"] for row in rows if row["metric"] == "peak_memory"}
     assert scopes == {"TrainingAgent(rank=0)", "TrainingAgent(rank=1)"}
     tables = run.tables()
-    peak = d5.ProcessPeakMemory().estimate(tables).value
+    peak = d5.metrics.ProcessPeakMemory().estimate(tables).value
     assert peak is not None and 50e6 < peak < 20e9
     trained_rows = [row for row in rows if row["phase"] == "train"]
     shares = [row["value"] for row in trained_rows if row["metric"] == "process_utilisation"]
@@ -69,7 +69,11 @@ def test_without_a_monitor_nothing_is_watched_and_the_metrics_say_why() -> None:
     with d5.launch(experiment(monitor_seconds=0)) as group:
         group.train(steps=3, progress=False)
         tables = group.tables()
-        for metric in (d5.ProcessPeakMemory(), d5.ProcessorUtilisation(), d5.Energy()):
+        for metric in (
+            d5.metrics.ProcessPeakMemory(),
+            d5.metrics.ProcessorUtilisation(),
+            d5.metrics.Energy(),
+        ):
             found = metric.estimate(tables)
             assert found.value is None and "monitor_seconds" in found.reason
     assert not rows_of(Run(group.folder))
@@ -79,7 +83,7 @@ def test_a_simulation_has_no_nodes_and_says_so() -> None:
     """Whatever monitor_seconds is: its tables are repeatable to the last bit, and no machine is in them."""
     with d5.simulate(experiment(monitor_seconds=0.05)) as group:
         group.train(steps=3, progress=False)
-    found = d5.ProcessorEnergy().estimate(group.tables())
+    found = d5.metrics.ProcessorEnergy().estimate(group.tables())
     assert found.value is None and "a simulation has no nodes" in found.reason
 
 

@@ -32,7 +32,8 @@ def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
         assert 0 < network.latency_seconds + 1e6 * network.seconds_per_byte < 1.0
         assert network_cost.known(network.hosts)[network.backend] == network
     experiment = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), cpus_per_agent=0.25, communicator="gloo",
+        model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), cpus_per_agent=0.25,
+        communicator="gloo",
         evaluate=False,
     )  # fmt: skip
     with d5.launch(experiment, quiet=True) as group:

@@ -226,7 +226,7 @@ class Event(d5.Event):
         if moment.step == 5:
             leave()
 
-class Optimizer(d5.UpdateRuleOptimizer):
+class Optimizer(d5.optimizers.UpdateRuleOptimizer):
     def update_rule(self, grad, old_param, param_name):
         leave()
 
@@ -235,12 +235,12 @@ def model():
 
 FIXED = {{"model": "lenet", "dataset": "digits", "epochs": 1}}
 MUTABLE = {{
-    "agents": 2, "batch_size": 32, "executor": d5fw.from_model, "optimizer": d5.SGD(0.1),
-    "distributed": d5.AllreduceSGD, "seed": 1,
+    "agents": 2, "batch_size": 32, "executor": d5fw.from_model, "optimizer": d5.optimizers.SGD(0.1),
+    "distributed": d5.optimizers.AllreduceSGD, "seed": 1,
 }}
 FIXED |= {part}
 MUTABLE = {{key: value for key, value in MUTABLE.items() if key not in FIXED}}
-METRICS = [d5.TestAccuracy() >= 0.0]
+METRICS = [d5.metrics.TestAccuracy() >= 0.0]
 """
 PARTS = (  # of a recipe, in which its user's code runs in an agent
     "{'events': [Event()]}", "{'optimizer': Optimizer(0.1)}", "{'model': model}",

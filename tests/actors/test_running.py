@@ -26,7 +26,7 @@ SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) 
 def group() -> Iterator[Any]:
     """Two agents that have done some steps, and wait for more."""
     experiment = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=2, batch_size=24, seed=3,
+        model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=2, batch_size=24, seed=3,
         cpus_per_agent=0.25, evaluate=False, monitor_seconds=0,
     )  # fmt: skip
     with d5.launch(experiment, flight="0", quiet=True) as group:
@@ -124,7 +124,8 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(group: Any) -> Non
 def test_the_run_answers_by_flight_until_it_ends() -> None:
     """Its location and token are the group's and the folder's, for its owner alone, until the end."""
     experiment = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=1, batch_size=24, evaluate=False,
+        model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=1, batch_size=24,
+        evaluate=False,
         cpus_per_agent=0.25,
     )  # fmt: skip
     with d5.launch(experiment, flight="0", quiet=True) as group:
@@ -151,7 +152,7 @@ def test_the_run_answers_by_flight_until_it_ends() -> None:
 def test_an_address_that_cannot_be_served_is_said_before_anything_starts(home: Path) -> None:
     """And no folder of a run is made."""
     before = sorted((home / "runs").iterdir())
-    experiment = d5.Experiment(model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=1)
+    experiment = d5.Experiment(model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=1)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for bind, message in (("here", "give PORT, or HOST:PORT"), (str(port), "in use")):

@@ -15,7 +15,7 @@ from d5ray.errors import AgentError
 from tests.conftest import free_port
 from tests.patience import patience
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 NOTICED_SECONDS = 15.0  # Ray itself takes some seconds to give up a node
 
 
@@ -43,7 +43,8 @@ def cluster() -> Iterator[Cluster]:
 
 def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
-        "model": "lenet", "dataset": DIGITS, "optimizer": d5.SGD(0.05), "batch_size": 24, "seed": 3,
+        "model": "lenet", "dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.05), "batch_size": 24,
+        "seed": 3,
         "evaluate": False, "timeout_seconds": 30.0,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))

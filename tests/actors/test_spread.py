@@ -43,27 +43,31 @@ def network() -> d5.Network:
     return made
 
 
-class LastInFirstOut(d5.PipelineSchedule):
+class LastInFirstOut(d5.pipelines.PipelineSchedule):
     """One of the user's own, of which every process has another object."""
 
-    def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterator[d5.Forward | d5.Backward]:
-        yield from (d5.Forward(0, micro) for micro in range(micro_batches))
-        yield from (d5.Backward(0, micro) for micro in reversed(range(micro_batches)))
+    def of_stage(
+        self, stage: int, stages: int, micro_batches: int
+    ) -> Iterator[d5.pipelines.Forward | d5.pipelines.Backward]:
+        yield from (d5.pipelines.Forward(0, micro) for micro in range(micro_batches))
+        yield from (d5.pipelines.Backward(0, micro) for micro in reversed(range(micro_batches)))
 
 
 @pytest.fixture(scope="module", params=["three stages, encrypted", "two stages of two parts"])
-def spread(request: pytest.FixtureRequest) -> Iterator[d5.SpreadNetwork]:
+def spread(request: pytest.FixtureRequest) -> Iterator[d5.pipelines.SpreadNetwork]:
     """The network over as many executors; the claims change its parameters and statistics."""
     whole = network()
     products = [node.name for node in whole.nodes if node.type in ("Gemm", "MatMul")]
     mesh = d5.Mesh(stages=3, micro_batches=MICRO, schedule=LastInFirstOut())
     if "parts" in request.param:
-        split: dict[str, Any] = {products[1]: d5.ByColumns(), products[2]: d5.ByRows()}
+        split: dict[str, Any] = {products[1]: d5.networks.ByColumns(), products[2]: d5.networks.ByRows()}
         mesh = d5.Mesh(stages=2, parts=2, split=split, micro_batches=MICRO)
     hidden: dict[str, Any] = (
         {"encryption": True, "communicator": "gloo"} if "encrypted" in request.param else {}
     )
-    with d5.spread(whole, mesh, framework="numpy", cpus_per_executor=0.25, quiet=True, **hidden) as made:
+    with d5.pipelines.spread(
+        whole, mesh, framework="numpy", cpus_per_executor=0.25, quiet=True, **hidden
+    ) as made:
         yield made
 
 
@@ -73,7 +77,7 @@ def close_to(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.full
-def test_it_computes_and_learns_as_pytorch_does(spread: d5.SpreadNetwork) -> None:
+def test_it_computes_and_learns_as_pytorch_does(spread: d5.pipelines.SpreadNetwork) -> None:
     """Loss, gradients, running statistics, scores, of three steps of gradient descent: to 1e-10."""
     expected = module()
     variance = torch.ones(16, dtype=torch.float64)  # ONNX's is the batch's own, PyTorch's n / (n - 1) of it
@@ -112,7 +116,7 @@ def test_it_computes_and_learns_as_pytorch_does(spread: d5.SpreadNetwork) -> Non
 
 
 @pytest.mark.full
-def test_a_pass_says_what_it_took(spread: d5.SpreadNetwork) -> None:
+def test_a_pass_says_what_it_took(spread: d5.pipelines.SpreadNetwork) -> None:
     """Of every stage, and how large the bubble was."""
     spread.inference_and_backprop(X, Y)
     assert spread.last_pass is not None
@@ -121,7 +125,7 @@ def test_a_pass_says_what_it_took(spread: d5.SpreadNetwork) -> None:
 
 
 @pytest.mark.full
-def test_wrong_input_is_refused_and_nothing_ends(spread: d5.SpreadNetwork) -> None:
+def test_wrong_input_is_refused_and_nothing_ends(spread: d5.pipelines.SpreadNetwork) -> None:
     """Found, expected, what to do."""
     for inputs, labels, words in (
         (X.astype(np.float32), Y, "convert it with .astype"),
@@ -144,7 +148,7 @@ def test_wrong_input_is_refused_and_nothing_ends(spread: d5.SpreadNetwork) -> No
 def test_a_stage_that_dies_is_an_error_on_the_driver() -> None:
     """It says which one; the others have ended, and what is asked afterwards says so."""
     mesh = d5.Mesh(stages=3)
-    with d5.spread(network(), mesh, framework="numpy", cpus_per_executor=0.25, quiet=True) as made:
+    with d5.pipelines.spread(network(), mesh, framework="numpy", cpus_per_executor=0.25, quiet=True) as made:
         pids = [place.pid for place in made.places]
         assert len(set(pids)) == 3
         made.inference_and_backprop(X, Y)
@@ -164,19 +168,19 @@ def test_what_does_not_fit_is_refused_before_anything_starts() -> None:
     whole = network()
     wrong: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (d5.Mesh(2, 2), {}, "2 replicas"),
-        (d5.Balanced(3), {}, "it must be a Mesh"),
+        (d5.pipelines.Balanced(3), {}, "it must be a Mesh"),
         (d5.Mesh(stages=2), {"framework": "torhc"}, "did you mean 'torch'"),
         (d5.Mesh(stages=2), {"communicator": "glo"}, "did you mean 'gloo'"),
         (d5.Mesh(stages=2), {"pass_seconds": 0}, "pass_seconds is 0"),
-        (d5.Mesh(stages=2, cut=d5.Cut(("nowhere",))), {}, "nowhere"),
+        (d5.Mesh(stages=2, cut=d5.pipelines.Cut(("nowhere",))), {}, "nowhere"),
         (d5.Mesh(stages=9), {}, "9"),
     )
     for mesh, options, words in wrong:
         with pytest.raises(ConfigurationError, match=words):
-            d5.spread(whole, mesh, **options)
+            d5.pipelines.spread(whole, mesh, **options)
     with pytest.raises(ConfigurationError, match=r"network is a Sequential.*Network.from_model"):
-        d5.spread(module(), d5.Mesh(stages=2))  # type: ignore[arg-type]
+        d5.pipelines.spread(module(), d5.Mesh(stages=2))  # type: ignore[arg-type]
     with_loss = whole.copy()
     with_loss.add_loss()
     with pytest.raises(ConfigurationError, match="the network has 2 inputs"):
-        d5.spread(with_loss, d5.Mesh(stages=2))
+        d5.pipelines.spread(with_loss, d5.Mesh(stages=2))

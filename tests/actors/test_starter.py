@@ -19,7 +19,9 @@ from tests.patience import patience
 AGAIN = """
 import os, signal, sys, threading, time
 import d5ray as d5
-experiment = d5.Experiment(model="lenet", dataset="digits", optimizer=d5.SGD(0.1), agents=2, evaluate=False)
+experiment = d5.Experiment(
+    model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.1), agents=2, evaluate=False
+)
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGINT)).start()

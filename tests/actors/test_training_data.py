@@ -17,7 +17,11 @@ from d5ray.experiment import Experiment
 from tests.agents import Rows, agents_in_threads
 from tests.together import together
 
-PIPELINE = (d5.Crop(8, padding=1), d5.RandomFlip(), d5.Normalize(0.3, 0.4))
+PIPELINE = (
+    d5.transformations.Crop(8, padding=1),
+    d5.transformations.RandomFlip(),
+    d5.transformations.Normalize(0.3, 0.4),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +35,8 @@ def leaves_no_loader() -> Iterator[None]:
 
 def experiment(**values: Any) -> Experiment:
     given: dict[str, Any] = {
-        "model": "lenet", "dataset": d5.load_dataset("digits"), "optimizer": d5.Momentum(0.05, 0.9),
+        "model": "lenet", "dataset": d5.datasets.load_dataset("digits"),
+        "optimizer": d5.optimizers.Momentum(0.05, 0.9),
         "agents": 2, "batch_size": 16, "seed": 3, "transformations": PIPELINE, "timeout_seconds": 20.0,
     }  # fmt: skip
     return Experiment(**given | values)
@@ -96,12 +101,16 @@ def test_going_on_at_a_step_gives_the_batches_that_would_have_come(step: int) ->
 
 def test_the_model_gets_the_shape_that_the_transformations_give() -> None:
     """Digits of 8 × 8 enlarged to 16 × 16 and cut to 12 × 12, in training and in the evaluation."""
-    wanted = experiment(agents=1, transformations=(d5.Resize(16), d5.Crop(12)), model="mlp")
+    wanted = experiment(
+        agents=1, transformations=(d5.transformations.Resize(16), d5.transformations.Crop(12)), model="mlp"
+    )
     with agents_in_threads(wanted, wanted.load_dataset()) as (agents, rows):
         assert agents[0].parameters()["1.weight"].shape == (64, 144)
         assert agents[0].train(3).completed
         test = wanted.load_dataset().test
-        centres = d5.Resize(16).apply(d5.Sampled(test.inputs, test.labels, np.zeros(len(test), np.uint64)))
+        centres = d5.transformations.Resize(16).apply(
+            d5.transformations.Sampled(test.inputs, test.labels, np.zeros(len(test), np.uint64))
+        )
         expected = agents[0]._executor.evaluate(
             np.ascontiguousarray(centres.inputs[:, :, 2:14, 2:14]), test.labels
         )
@@ -111,7 +120,7 @@ def test_the_model_gets_the_shape_that_the_transformations_give() -> None:
 
 def test_an_evaluation_in_pieces_is_that_of_the_whole() -> None:
     """1,500 made-up test samples, read in two pieces: the loss to 1e-6 and the accuracy of all at once."""
-    data = d5.load_dataset("synthetic", shape=(1, 8, 8), samples=200, test_samples=1500)
+    data = d5.datasets.load_dataset("synthetic", shape=(1, 8, 8), samples=200, test_samples=1500)
     wanted = experiment(dataset=data, agents=1, transformations=())
     with agents_in_threads(wanted, data) as (agents, rows):
         assert agents[0].train(5).completed
@@ -122,9 +131,11 @@ def test_an_evaluation_in_pieces_is_that_of_the_whole() -> None:
 
 def test_wrong_samples_are_found_among_samples_that_are_not_in_memory() -> None:
     """Of 1,100 enlarged test samples, each that is kept is predicted wrongly, and lies there as stored."""
-    data = d5.load_dataset("synthetic", shape=(1, 6, 6), samples=100, test_samples=1100, noise=3.0)
-    pipeline = (d5.Resize(8), d5.Normalize(0.1, 2.0))
-    wanted = experiment(dataset=data, agents=1, transformations=pipeline, events=d5.SaveWrongSamples(most=40))
+    data = d5.datasets.load_dataset("synthetic", shape=(1, 6, 6), samples=100, test_samples=1100, noise=3.0)
+    pipeline = (d5.transformations.Resize(8), d5.transformations.Normalize(0.1, 2.0))
+    wanted = experiment(
+        dataset=data, agents=1, transformations=pipeline, events=d5.events.SaveWrongSamples(most=40)
+    )
     with agents_in_threads(wanted, data) as (agents, rows):
         assert agents[0].train(5).completed
         ((_, content),) = rows[0].files.items()
@@ -133,7 +144,7 @@ def test_wrong_samples_are_found_among_samples_that_are_not_in_memory() -> None:
         inputs, labels = data.test.take(indices)
         stored = np.array([row["input"] for row in kept], np.float32).reshape(-1, 1, 6, 6)
         np.testing.assert_array_equal(stored, inputs)
-        done = d5.Sampled(inputs, labels, indices.astype(np.uint64))
+        done = d5.transformations.Sampled(inputs, labels, indices.astype(np.uint64))
         for transformation in pipeline:
             done = transformation.apply(done)
         predicted = agents[0]._executor.inference(np.ascontiguousarray(done.inputs)).argmax(axis=1)
@@ -144,7 +155,7 @@ def test_wrong_samples_are_found_among_samples_that_are_not_in_memory() -> None:
 
 def test_made_up_samples_are_learned() -> None:
     """Two agents reach 95 % on test samples that they have not seen, within three epochs."""
-    data = d5.load_dataset("synthetic", shape=(3, 12, 12), samples=1000, test_samples=300)
+    data = d5.datasets.load_dataset("synthetic", shape=(3, 12, 12), samples=1000, test_samples=300)
     _, rows = trained(experiment(dataset=data, transformations=()), 96)
     assert rows[0].of("test_accuracy")[-1] > 0.95
 
@@ -158,11 +169,11 @@ def test_parquet_and_folders_train_as_memory_does(tmp_path: Path) -> None:
         Image.fromarray(image).save(tmp_path / "f" / f"c{label}" / f"{number:02}.png")
     column = [image.tobytes() for image in pixels]
     pq.write_table(pa.table({"pixels": column, "label": labels}), tmp_path / "p.parquet", row_group_size=7)
-    train = d5.Split((pixels[:, None] / 255).astype(np.float32), labels)
-    kinds: list[d5.Samples] = [
+    train = d5.datasets.Split((pixels[:, None] / 255).astype(np.float32), labels)
+    kinds: list[d5.datasets.Samples] = [
         train,
-        d5.Parquet(tmp_path / "p.parquet", "pixels", shape=(1, 8, 8), cache_bytes=1000),
-        d5.ImageFolder(tmp_path / "f", size=8, channels=1),
+        d5.datasets.Parquet(tmp_path / "p.parquet", "pixels", shape=(1, 8, 8), cache_bytes=1000),
+        d5.datasets.ImageFolder(tmp_path / "f", size=8, channels=1),
     ]
     found = [
         trained(experiment(dataset=d5.Dataset("d", kind, kind, tuple("abc")), transformations=()), 10)[0]
@@ -179,11 +190,11 @@ def test_a_file_that_cannot_be_read_fails_the_step_that_needs_it(tmp_path: Path,
     for number in range(20):
         Image.new("L", (8, 8), number).save(tmp_path / "c" / f"{number:02}.png")
     (tmp_path / "c" / "13.png").write_bytes(b"none")
-    folder = d5.ImageFolder(tmp_path, size=8, channels=1)
-    data = d5.Dataset("d", folder, d5.Subset(folder, np.arange(0)), ("c",))
+    folder = d5.datasets.ImageFolder(tmp_path, size=8, channels=1)
+    data = d5.Dataset("d", folder, d5.datasets.Subset(folder, np.arange(0)), ("c",))
     wanted = experiment(
         dataset=data, agents=1, batch_size=5, transformations=(), prefetch=prefetch,
-        train_sampler=d5.OrderedSampler(),
+        train_sampler=d5.samplers.OrderedSampler(),
     )  # fmt: skip
     with agents_in_threads(wanted, data) as (agents, rows):
         outcome = agents[0].train(4)
@@ -194,7 +205,9 @@ def test_a_file_that_cannot_be_read_fails_the_step_that_needs_it(tmp_path: Path,
 
 def test_an_epoch_of_a_choice_is_as_long_as_it_says() -> None:
     """100 draws of 1,438 with replacement in batches of 2 × 16: four steps, the last of four samples."""
-    wanted = experiment(train_sampler=d5.ChoiceSampler(samples=100), transformations=(), evaluate=False)
+    wanted = experiment(
+        train_sampler=d5.samplers.ChoiceSampler(samples=100), transformations=(), evaluate=False
+    )
     with agents_in_threads(wanted, wanted.load_dataset()) as (agents, rows):
         assert agents[0].build(wanted.load_dataset()).steps_per_epoch == 4
     _, rows = trained(wanted, 9)

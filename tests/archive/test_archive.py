@@ -24,7 +24,7 @@ from d5ray.metrics.record.store import Run, RunWriter
 from tests.conftest import d5ray
 from tests.distributed.every_optimizer import EVERY, SERVERED
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 NUMBERS = np.random.default_rng(5)
 
 
@@ -39,7 +39,7 @@ def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
         "model": "mlp",
         "dataset": "digits",
-        "optimizer": d5.SGD(0.1),
+        "optimizer": d5.optimizers.SGD(0.1),
         "seed": 3,
         "warmup_steps": 0,
     }
@@ -50,11 +50,11 @@ def experiment(**changes: Any) -> d5.Experiment:
 
 def small() -> d5.Dataset:
     inputs = NUMBERS.standard_normal((20, 1, 4, 4)).astype(np.float32)
-    train, test = (d5.Split(inputs[part], np.arange(10) % 2) for part in (slice(10), slice(10, 20)))
+    train, test = (d5.datasets.Split(inputs[part], np.arange(10) % 2) for part in (slice(10), slice(10, 20)))
     return d5.Dataset("mine", train, test, ("a", "b"))
 
 
-SCHEDULE = d5.WarmUp(d5.Piecewise(0.1, {10: 0.05, 20: 0.01}), 5)
+SCHEDULE = d5.schedules.WarmUp(d5.schedules.Piecewise(0.1, {10: 0.05, 20: 0.01}), 5)
 PARTS: dict[str, d5.Experiment] = {
     **{
         name: experiment(distributed=entry.rule, topology=entry.topology, optimizer=entry.base)
@@ -62,25 +62,39 @@ PARTS: dict[str, d5.Experiment] = {
     },
     "arrays": experiment(dataset=small()),
     "a part of other data": experiment(
-        dataset=d5.Dataset("part", d5.Subset(DIGITS.train, np.arange(50)), DIGITS.test, DIGITS.classes)
+        dataset=d5.Dataset(
+            "part", d5.datasets.Subset(DIGITS.train, np.arange(50)), DIGITS.test, DIGITS.classes
+        )
     ),
     "made-up images": experiment(dataset="synthetic", dataset_kwargs={"shape": (1, 8, 8), "samples": 64}),
-    "a schedule": experiment(optimizer=d5.Scheduled(d5.SGD(0.1), learning_rate=SCHEDULE)),
-    "sizes by step": experiment(batch_size=d5.Piecewise(32, {10: 128})),
-    "a bound": experiment(optimizer=d5.ClipNorm(d5.AdamW(1e-3, weight_decay=0.01), 1.0)),
-    "events": experiment(events=(d5.StopAtAccuracy(0.9), d5.Checkpoint(every_steps=5))),
-    "transformations": experiment(transformations=(d5.Crop(8, padding=1), d5.RandomFlip())),
-    "a mesh": experiment(mesh=d5.Mesh(2, stages=2, cut=d5.Balanced(2), schedule=d5.FillDrain())),
-    "parts of operators": experiment(mesh=d5.Mesh(parts=2, split={"fc1": d5.ByColumns()})),
-    "stragglers": experiment(
-        distributed=d5.ASGD(), agents=4, slow=(d5.Slowdown(1, 2.5), d5.HeavyTailedSlowdown(1.5)),
-        late=d5.Late(agent=3, seconds=0.1), servers=d5.Servers(2, consistency=d5.StaleSynchronous(2)),
+    "a schedule": experiment(
+        optimizer=d5.optimizers.Scheduled(d5.optimizers.SGD(0.1), learning_rate=SCHEDULE)
     ),
-    "samplers": experiment(train_sampler=d5.ChoiceSampler(weights=np.linspace(0.1, 1.0, len(DIGITS.train)))),
+    "sizes by step": experiment(batch_size=d5.schedules.Piecewise(32, {10: 128})),
+    "a bound": experiment(
+        optimizer=d5.optimizers.ClipNorm(d5.optimizers.AdamW(1e-3, weight_decay=0.01), 1.0)
+    ),
+    "events": experiment(events=(d5.events.StopAtAccuracy(0.9), d5.events.Checkpoint(every_steps=5))),
+    "transformations": experiment(
+        transformations=(d5.transformations.Crop(8, padding=1), d5.transformations.RandomFlip())
+    ),
+    "a mesh": experiment(
+        mesh=d5.Mesh(2, stages=2, cut=d5.pipelines.Balanced(2), schedule=d5.pipelines.FillDrain())
+    ),
+    "parts of operators": experiment(mesh=d5.Mesh(parts=2, split={"fc1": d5.networks.ByColumns()})),
+    "stragglers": experiment(
+        distributed=d5.optimizers.ASGD(), agents=4,
+        slow=(d5.faults.Slowdown(1, 2.5), d5.faults.HeavyTailedSlowdown(1.5)),
+        late=d5.faults.Late(agent=3, seconds=0.1),
+        servers=d5.Servers(2, consistency=d5.servers.StaleSynchronous(2)),
+    ),
+    "samplers": experiment(
+        train_sampler=d5.samplers.ChoiceSampler(weights=np.linspace(0.1, 1.0, len(DIGITS.train)))
+    ),
     "another framework": experiment(executor="numpy", executor_kwargs={"device": d5.CPUDevice()}),
-    "a graph": experiment(topology=d5.Tree(6), distributed=d5.DPSGD()),
+    "a graph": experiment(topology=d5.topologies.Tree(6), distributed=d5.optimizers.DPSGD()),
     "odd numbers": experiment(
-        optimizer=d5.SGD(1e-310), timeout_seconds=1e300, model_kwargs={"hidden": {1: (1, 2.0)}}
+        optimizer=d5.optimizers.SGD(1e-310), timeout_seconds=1e300, model_kwargs={"hidden": {1: (1, 2.0)}}
     ),
 }  # fmt: skip
 
@@ -128,7 +142,7 @@ def test_a_network_comes_back_as_it_was() -> None:
         experiment(model=lambda: nn.Linear(2, 2)),
         experiment(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))),
         experiment(executor=lambda *_: None),
-        experiment(topology=d5.Custom(networkx.cycle_graph(4)), distributed=d5.DPSGD()),
+        experiment(topology=d5.topologies.Custom(networkx.cycle_graph(4)), distributed=d5.optimizers.DPSGD()),
     ],
 )
 def test_what_only_code_can_make_has_no_form_without(own: d5.Experiment) -> None:
@@ -215,14 +229,14 @@ class Bomb:
 
 def test_a_run_keeps_its_experiment_without_code(own_home: Path) -> None:
     """Also what the simulation was told; no pickle is there, and the hash is in `runs`."""
-    links = d5.UniformLinks(1e-3, 1e6)
-    run = ran(experiment(dataset=small()), network=links, compute=d5.LogNormalTime(1e-3, 0.5))
+    links = d5.simulation.UniformLinks(1e-3, 1e6)
+    run = ran(experiment(dataset=small()), network=links, compute=d5.simulation.LogNormalTime(1e-3, 0.5))
     assert {EXPERIMENT, ARRAYS} <= {file.name for file in run.folder.iterdir()}
     assert not (run.folder / PICKLED).exists()
     found = experiments.read(run)
     assert found is not None
     assert found.experiment == experiment(dataset=found.experiment.dataset)
-    assert found.simulated == Simulated(links, d5.LogNormalTime(1e-3, 0.5))
+    assert found.simulated == Simulated(links, d5.simulation.LogNormalTime(1e-3, 0.5))
 
 
 def test_the_users_own_code_is_kept_and_known_again(own_home: Path) -> None:

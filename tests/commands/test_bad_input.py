@@ -18,8 +18,8 @@ METRICS = {metrics}
 """
 GOOD = {
     "fixed": "{'model': 'lenet', 'dataset': 'digits', 'epochs': 1}",
-    "mutable": "{'optimizer': d5.SGD, 'optimizer_args': (0.1,), 'agents': 1}",
-    "metrics": "[d5.TestAccuracy() >= 0.5]",
+    "mutable": "{'optimizer': d5.optimizers.SGD, 'optimizer_args': (0.1,), 'agents': 1}",
+    "metrics": "[d5.metrics.TestAccuracy() >= 0.5]",
 }
 
 # what the user types -> what the error must say: found, expected, what to do
@@ -60,17 +60,22 @@ COMMANDS = [
 
 # a recipe of the user's own that is wrong -> what the error must say
 RECIPES: dict[str, tuple[dict[str, str], list[str]]] = {
-    "both": ({"mutable": "{'model': 'mlp', 'optimizer': d5.SGD, 'optimizer_args': (0.1,)}"},
+    "both": ({"mutable": "{'model': 'mlp', 'optimizer': d5.optimizers.SGD, 'optimizer_args': (0.1,)}"},
              ["'model'", "FIXED and in MUTABLE"]),
-    "unknown key": ({"mutable": "{'optimizr': d5.SGD}"}, ["'optimizr'", "did you mean 'optimizer'?"]),
+    "unknown key": (
+        {"mutable": "{'optimizr': d5.optimizers.SGD}"}, ["'optimizr'", "did you mean 'optimizer'?"]
+    ),
     "unknown dataset": ({"fixed": "{'model': 'lenet', 'dataset': 'digit'}"}, ["'digit'", "'digits'"]),
     "unknown model": ({"fixed": "{'model': 'lenett', 'dataset': 'digits'}"}, ["'lenett'", "'lenet'"]),
     "unknown metric": ({"metrics": "[d5.TestAcuracy() >= 0.5]"}, ["did you mean d5.metrics.TestAccuracy"]),
     "no criterion": ({"metrics": "[0.5]"}, ["0.5", "criterion"]),
-    "wrong direction": ({"metrics": "[d5.TestAccuracy() <= 0.5]"}, ["wrong way", ">="]),
+    "wrong direction": ({"metrics": "[d5.metrics.TestAccuracy() <= 0.5]"}, ["wrong way", ">="]),
     "missing part": ({"mutable": "{}"}, ["optimizer"]),
     "kwargs of a fixed model": (
-        {"mutable": "{'model_kwargs': {'hidden': (9, 9)}, 'optimizer': d5.SGD, 'optimizer_args': (0.1,)}"},
+        {
+            "mutable": "{'model_kwargs': {'hidden': (9, 9)}, 'optimizer': d5.optimizers.SGD, "
+            "'optimizer_args': (0.1,)}"
+        },
         ["'model_kwargs'", "FIXED"],
     ),
     "no data": (

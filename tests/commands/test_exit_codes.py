@@ -97,7 +97,7 @@ def test_what_the_users_own_code_raises_in_an_agent_is_one_line_that_names_it(tm
         "        raise ValueError('my rule has\\na mistake')\n"
         "FIXED = {'model': 'mlp', 'dataset': 'digits', 'epochs': 1, 'agents': 1}\n"
         "MUTABLE = {'optimizer': Mine()}\n"
-        "METRICS = [d5.TestAccuracy() >= 0.1]\n"
+        "METRICS = [d5.metrics.TestAccuracy() >= 0.1]\n"
     )
     done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
     assert done.code == 3, done

@@ -128,13 +128,14 @@ def ray_ends() -> Iterator[None]:
 class Norm(d5.Event):
     """A metric of the user's own."""
 
-    def after_step(self, moment: d5.Moment) -> None:
+    def after_step(self, moment: d5.events.Moment) -> None:
         moment.record("gradient_norm", float(moment.executor.gradients.norm()))
 
 
 def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
-        "model": "mlp", "dataset": "digits", "optimizer": d5.SGD(0.01), "agents": 2, "batch_size": 16,
+        "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.01), "agents": 2,
+        "batch_size": 16,
         "cpus_per_agent": 0.25, "monitor_seconds": 0, "events": (Norm(),), "mirror_seconds": 0.5,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
@@ -221,7 +222,9 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
             }
 
         until_nothing(other)
-    servers = experiment(distributed=d5.ASGD(), servers=d5.Servers(shards=2), on_failure="continue")
+    servers = experiment(
+        distributed=d5.optimizers.ASGD(), servers=d5.Servers(shards=2), on_failure="continue"
+    )
     with d5.launch(servers, address=head.address, quiet=True) as group:
         until_nothing(lambda: queries.left, lambda: group.train(steps=100, progress=False), queries.ask)
         assert prometheus.firing() == {}

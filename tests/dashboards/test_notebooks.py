@@ -120,10 +120,10 @@ def test_a_large_result_shows_its_beginning() -> None:
 @pytest.mark.parametrize(
     ("topology", "facts"),
     [
-        (d5.Ring(6), ["agents 6", "degree 2", "undirected", "spectral gap 0.333"]),
-        (d5.Star(5), ["agents 5", "degree 1 to 4"]),
-        (d5.OnePeerExponential(8), ["directed", "rounds in turn 3", "spectral gap 1"]),
-        (d5.Complete(5000), ["agents 5000", "not computed beyond 512 agents"]),
+        (d5.topologies.Ring(6), ["agents 6", "degree 2", "undirected", "spectral gap 0.333"]),
+        (d5.topologies.Star(5), ["agents 5", "degree 1 to 4"]),
+        (d5.topologies.OnePeerExponential(8), ["directed", "rounds in turn 3", "spectral gap 1"]),
+        (d5.topologies.Complete(5000), ["agents 5000", "not computed beyond 512 agents"]),
     ],
 )
 def test_a_topology_shows_its_picture_and_its_facts(topology: d5.Topology, facts: list[str]) -> None:

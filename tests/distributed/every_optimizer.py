@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import d5ray as d5
 
-RING = d5.Ring(4)
-MOMENTUM = d5.Momentum(0.05, 0.9)
+RING = d5.topologies.Ring(4)
+MOMENTUM = d5.optimizers.Momentum(0.05, 0.9)
 
 
 @dataclass(frozen=True)
@@ -18,66 +18,84 @@ class Entry:
     epochs: int = 20
 
 
-PLAIN = d5.SGD(0.2)
-GENTLE = d5.Momentum(0.02, 0.9)
-FEEDBACK = d5.ErrorFeedback
+PLAIN = d5.optimizers.SGD(0.2)
+GENTLE = d5.optimizers.Momentum(0.02, 0.9)
+FEEDBACK = d5.compression.ErrorFeedback
 
 
-def compressed(compression: d5.Compressor | d5.Reduction) -> Entry:
+def compressed(compression: d5.Compressor | d5.compression.Reduction) -> Entry:
     """With plain SGD, as the papers on compression have it."""
-    return Entry(d5.CompressedSGD(compression), base=PLAIN, epochs=30)
+    return Entry(d5.optimizers.CompressedSGD(compression), base=PLAIN, epochs=30)
 
 
 EVERY: dict[str, Entry] = {
-    "allreduce": Entry(d5.AllreduceSGD()),
-    "overlapped allreduce": Entry(d5.OverlappedAllreduceSGD(bucket_bytes=2**14)),
-    "sharded allreduce": Entry(d5.ShardedAllreduceSGD()),
-    "growing batch": Entry(d5.GrowingBatch(milestones=(60,), factor=2), epochs=20),
-    "model averaging": Entry(d5.ModelAveraging()),
-    "local SGD": Entry(d5.LocalSGD(period=4)),
-    "post-local SGD": Entry(d5.PostLocalSGD(synchronous_steps=20, period=4)),
-    "hierarchical averaging": Entry(d5.HierarchicalAveraging(group_size=2, period=2, global_period=4)),
-    "DiLoCo": Entry(d5.DiLoCo(period=6, outer=d5.Nesterov(0.7, 0.3)), base=GENTLE, epochs=30),
-    "SlowMo": Entry(d5.SlowMo(period=6, slow_momentum=0.3), base=GENTLE, epochs=30),
-    "BMUF": Entry(d5.BMUF(period=6, block_momentum=0.3), base=GENTLE, epochs=30),
-    "D-PSGD": Entry(d5.DPSGD()),
-    "D-PSGD on a one-peer graph": Entry(d5.DPSGD(), topology=d5.OnePeerExponential(4)),
-    "adapt, then combine": Entry(d5.AdaptThenCombine(), d5.Torus(2, 2), base=GENTLE, epochs=30),
+    "allreduce": Entry(d5.optimizers.AllreduceSGD()),
+    "overlapped allreduce": Entry(d5.optimizers.OverlappedAllreduceSGD(bucket_bytes=2**14)),
+    "sharded allreduce": Entry(d5.optimizers.ShardedAllreduceSGD()),
+    "growing batch": Entry(d5.optimizers.GrowingBatch(milestones=(60,), factor=2), epochs=20),
+    "model averaging": Entry(d5.optimizers.ModelAveraging()),
+    "local SGD": Entry(d5.optimizers.LocalSGD(period=4)),
+    "post-local SGD": Entry(d5.optimizers.PostLocalSGD(synchronous_steps=20, period=4)),
+    "hierarchical averaging": Entry(
+        d5.optimizers.HierarchicalAveraging(group_size=2, period=2, global_period=4)
+    ),
+    "DiLoCo": Entry(
+        d5.optimizers.DiLoCo(period=6, outer=d5.optimizers.Nesterov(0.7, 0.3)), base=GENTLE, epochs=30
+    ),
+    "SlowMo": Entry(d5.optimizers.SlowMo(period=6, slow_momentum=0.3), base=GENTLE, epochs=30),
+    "BMUF": Entry(d5.optimizers.BMUF(period=6, block_momentum=0.3), base=GENTLE, epochs=30),
+    "D-PSGD": Entry(d5.optimizers.DPSGD()),
+    "D-PSGD on a one-peer graph": Entry(d5.optimizers.DPSGD(), topology=d5.topologies.OnePeerExponential(4)),
+    "adapt, then combine": Entry(
+        d5.optimizers.AdaptThenCombine(), d5.topologies.Torus(2, 2), base=GENTLE, epochs=30
+    ),
     # On three agents its neighbourhood is everyone; on more it drifts apart and does not get there.
-    "consistent neighbours": Entry(d5.ConsistentNeighbors(), topology=d5.Ring(3), epochs=20),
-    "gradient tracking": Entry(d5.GradientTracking(), base=GENTLE, epochs=30),
-    "exact diffusion": Entry(d5.ExactDiffusion(), base=GENTLE, epochs=30),
-    "stochastic gradient push": Entry(d5.StochasticGradientPush(), topology=d5.DirectedRing(4)),
-    "CHOCO-SGD": Entry(d5.ChocoSGD(d5.TopK(0.2), gamma=0.4), epochs=20),
-    "top-k": compressed(FEEDBACK(d5.TopK(16, bucket=512))),
-    "sparse allreduce": compressed(FEEDBACK(d5.SparseAllreduce(d5.TopK(0.05)))),
-    "top-k with 4 bits": compressed(FEEDBACK(d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)))),
-    "QSGD": compressed(d5.QSGD(bits=4)),
-    "QSGD by parts": compressed(d5.ScatterReduce(d5.QSGD(bits=8))),
-    "TernGrad": compressed(d5.TernGrad()),
-    "1-bit": compressed(FEEDBACK(d5.OneBit())),
-    "scaled sign": compressed(FEEDBACK(d5.ScaledSign())),
-    "random-k": compressed(FEEDBACK(d5.RandomK(0.2))),
-    "unbiased random-k": compressed(d5.Allreduce(d5.UnbiasedRandomK(0.5))),
-    "threshold": compressed(FEEDBACK(d5.Threshold(0.001))),
-    "PowerSGD": compressed(FEEDBACK(d5.PowerSGD(rank=2))),
-    "float16": compressed(d5.Float16()),
-    "bfloat16": compressed(d5.BFloat16()),
+    "consistent neighbours": Entry(
+        d5.optimizers.ConsistentNeighbors(), topology=d5.topologies.Ring(3), epochs=20
+    ),
+    "gradient tracking": Entry(d5.optimizers.GradientTracking(), base=GENTLE, epochs=30),
+    "exact diffusion": Entry(d5.optimizers.ExactDiffusion(), base=GENTLE, epochs=30),
+    "stochastic gradient push": Entry(
+        d5.optimizers.StochasticGradientPush(), topology=d5.topologies.DirectedRing(4)
+    ),
+    "CHOCO-SGD": Entry(d5.optimizers.ChocoSGD(d5.compression.TopK(0.2), gamma=0.4), epochs=20),
+    "top-k": compressed(FEEDBACK(d5.compression.TopK(16, bucket=512))),
+    "sparse allreduce": compressed(FEEDBACK(d5.compression.SparseAllreduce(d5.compression.TopK(0.05)))),
+    "top-k with 4 bits": compressed(
+        FEEDBACK(d5.compression.Chain(d5.compression.TopK(16, bucket=512), d5.compression.QSGD(bits=4)))
+    ),
+    "QSGD": compressed(d5.compression.QSGD(bits=4)),
+    "QSGD by parts": compressed(d5.compression.ScatterReduce(d5.compression.QSGD(bits=8))),
+    "TernGrad": compressed(d5.compression.TernGrad()),
+    "1-bit": compressed(FEEDBACK(d5.compression.OneBit())),
+    "scaled sign": compressed(FEEDBACK(d5.compression.ScaledSign())),
+    "random-k": compressed(FEEDBACK(d5.compression.RandomK(0.2))),
+    "unbiased random-k": compressed(d5.compression.Allreduce(d5.compression.UnbiasedRandomK(0.5))),
+    "threshold": compressed(FEEDBACK(d5.compression.Threshold(0.001))),
+    "PowerSGD": compressed(FEEDBACK(d5.compression.PowerSGD(rank=2))),
+    "float16": compressed(d5.compression.Float16()),
+    "bfloat16": compressed(d5.compression.BFloat16()),
 }
 
 # With parameter servers, among four agents of which one may be four times as slow. Rates are smaller than
 # those of an update by all four where each of them is an update of its own.
 SERVERED: dict[str, Entry] = {
-    "parameter server": Entry(d5.ParameterServerSGD(), epochs=30),
-    "ASGD": Entry(d5.ASGD(), base=d5.SGD(0.1), epochs=30),
-    "stale-synchronous": Entry(d5.StaleSynchronousSGD(2), base=d5.SGD(0.4), epochs=30),
-    "staleness-aware": Entry(d5.StalenessAwareSGD(), base=PLAIN, epochs=30),
-    "DC-ASGD": Entry(d5.DelayCompensatedASGD(0.1), base=d5.SGD(0.1), epochs=30),
-    "Downpour": Entry(d5.Downpour(2, 2), base=d5.SGD(0.08), epochs=30),
-    "EASGD": Entry(d5.EASGD(0.2, 4), base=d5.Nesterov(0.05, 0.9), epochs=30),
-    "synchronous EASGD": Entry(d5.SynchronousEASGD(0.2, 2), base=d5.Nesterov(0.05, 0.9), epochs=30),
-    "asynchronous local SGD": Entry(d5.AsynchronousLocalSGD(4, d5.SGD(0.25)), epochs=30),
+    "parameter server": Entry(d5.optimizers.ParameterServerSGD(), epochs=30),
+    "ASGD": Entry(d5.optimizers.ASGD(), base=d5.optimizers.SGD(0.1), epochs=30),
+    "stale-synchronous": Entry(d5.optimizers.StaleSynchronousSGD(2), base=d5.optimizers.SGD(0.4), epochs=30),
+    "staleness-aware": Entry(d5.optimizers.StalenessAwareSGD(), base=PLAIN, epochs=30),
+    "DC-ASGD": Entry(d5.optimizers.DelayCompensatedASGD(0.1), base=d5.optimizers.SGD(0.1), epochs=30),
+    "Downpour": Entry(d5.optimizers.Downpour(2, 2), base=d5.optimizers.SGD(0.08), epochs=30),
+    "EASGD": Entry(d5.optimizers.EASGD(0.2, 4), base=d5.optimizers.Nesterov(0.05, 0.9), epochs=30),
+    "synchronous EASGD": Entry(
+        d5.optimizers.SynchronousEASGD(0.2, 2), base=d5.optimizers.Nesterov(0.05, 0.9), epochs=30
+    ),
+    "asynchronous local SGD": Entry(
+        d5.optimizers.AsynchronousLocalSGD(4, d5.optimizers.SGD(0.25)), epochs=30
+    ),
     "asynchronous DiLoCo": Entry(
-        d5.AsynchronousDiLoCo(6, d5.Nesterov(0.5, 0.5), delay=4), base=d5.Momentum(0.04, 0.9), epochs=30
+        d5.optimizers.AsynchronousDiLoCo(6, d5.optimizers.Nesterov(0.5, 0.5), delay=4),
+        base=d5.optimizers.Momentum(0.04, 0.9),
+        epochs=30,
     ),
 }

@@ -26,8 +26,10 @@ from tests.agents import Rows
 Array = np.ndarray[Any, Any]
 CLASSES, FEATURES = 3, 6
 SIZE = CLASSES * (FEATURES + 1)  # parameters
-IDEAL = d5.UniformLinks(0.0, 1e30)  # what happens at once happens in the order of the agents' own times
-UNEVEN = d5.LogNormalTime(1e-3, 0.5)
+IDEAL = d5.simulation.UniformLinks(
+    0.0, 1e30
+)  # what happens at once happens in the order of the agents' own times
+UNEVEN = d5.simulation.LogNormalTime(1e-3, 0.5)
 
 
 @final
@@ -104,7 +106,8 @@ def dataset(count: int = 96) -> Dataset:
 def experiment(rule: d5.DistributedOptimizer, base: d5.Optimizer | None = None, **changes: Any) -> Experiment:
     """Four agents with two samples a step each, twelve steps an epoch, unless said otherwise."""
     values: dict[str, Any] = {
-        "model": Logistic, "executor": logistic, "dataset": dataset(), "optimizer": base or d5.SGD(0.1),
+        "model": Logistic, "executor": logistic, "dataset": dataset(),
+        "optimizer": base or d5.optimizers.SGD(0.1),
         "distributed": rule, "agents": 4, "batch_size": 2, "seed": 3, "evaluate": False,
     }  # fmt: skip
     return Experiment(**(values | changes))
@@ -142,7 +145,10 @@ def operations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def trained(
-    wanted: Experiment, network: d5.Links = IDEAL, compute: d5.ComputeTime = UNEVEN, steps: int | None = None
+    wanted: Experiment,
+    network: d5.simulation.Links = IDEAL,
+    compute: d5.simulation.ComputeTime = UNEVEN,
+    steps: int | None = None,
 ) -> Array:
     """The parameters of all agents (agents, n) after a simulation of an epoch, or of so many steps."""
     with d5.simulate(wanted, network, compute) as group:
@@ -163,7 +169,7 @@ class Events(Rows):
 
 @contextmanager
 def simulated_agents(
-    wanted: Experiment, network: d5.Links, compute: d5.ComputeTime
+    wanted: Experiment, network: d5.simulation.Links, compute: d5.simulation.ComputeTime
 ) -> Iterator[tuple[Simulation, list[TrainingAgent]]]:
     """The agents of a simulation, joined, without a run's folder."""
     simulation = Simulation.of(network, compute, wanted.seed)

@@ -34,7 +34,7 @@ IMPORTED: Final = (
     "d5ray.frameworks.torch.process_group",
     "d5ray.distributed.communicators.shared_memory.communicator",
 )  # takes seconds
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 
 
 @final
@@ -170,7 +170,7 @@ def live(rank: int, experiment: d5.Experiment, group: Group, more: int, pipe: Co
     pipe.send("joined")
     outcome = agent.train(10_000)
     pipe.send(outcome)
-    topology = d5.Complete(group.size - 1)
+    topology = d5.topologies.Complete(group.size - 1)
     try:
         agreed: Agreement | str = agent.rejoin(pipe.recv(), topology)
     except D5Error as error:

@@ -64,7 +64,13 @@ def test_a_function_that_makes_a_network_is_a_model(framework: str) -> None:
         )
 
     made = executor_by_name(framework)(
-        network, {}, sample_shape=(4,), classes=2, loss=d5.SoftmaxCrossEntropyLoss(), seed=1, threads=1
+        network,
+        {},
+        sample_shape=(4,),
+        classes=2,
+        loss=d5.operators.SoftmaxCrossEntropyLoss(),
+        seed=1,
+        threads=1,
     )
     x = np.array([[1.0, -2.0, 0.5, 3.0]], np.float32)
     assert made.inference_and_backprop(x, np.array([1])) == pytest.approx(np.log(2))

@@ -77,7 +77,7 @@ def walk(rule: Optimizer, kind: str = "numpy", between: Change | None = None) ->
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_keras_optimizers(name: str, kind: str) -> None:
     """Six steps in float32, on arrays of both; a graph may round otherwise than single calls."""
-    found = walk(d5.KerasOptimizer(name, **CASES[name]), kind)
+    found = walk(d5.optimizers.KerasOptimizer(name, **CASES[name]), kind)
     np.testing.assert_allclose(found, native(name, **CASES[name]), rtol=2e-5, atol=1e-6)
     assert not np.array_equal(found[0], START)
 
@@ -85,14 +85,14 @@ def test_it_is_keras_optimizers(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (d5.SGD(0.1), ("SGD", {"learning_rate": 0.1})),
-        (d5.AdaMax(0.01, 0.9, 0.999, 1e-7), ("Adamax", {"learning_rate": 0.01})),
+        (d5.optimizers.SGD(0.1), ("SGD", {"learning_rate": 0.1})),
+        (d5.optimizers.AdaMax(0.01, 0.9, 0.999, 1e-7), ("Adamax", {"learning_rate": 0.01})),
     ],
     ids=["SGD", "AdaMax"],
 )
 def test_the_same_formula_gives_the_same(one: Optimizer, other: tuple[str, dict[str, Any]]) -> None:
     """Where Keras has a rule of d5ray's."""
-    found = walk(d5.KerasOptimizer(other[0], **other[1]))
+    found = walk(d5.optimizers.KerasOptimizer(other[0], **other[1]))
     np.testing.assert_allclose(found, walk(one), rtol=1e-4, atol=1e-6)
 
 
@@ -124,22 +124,28 @@ def checkpointed(x: Any, state: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", ["SGD", "Adam", "Adafactor"])
 def test_its_state_can_be_copied_and_read_back(name: str, between: Change) -> None:
     """Each time into a state without an engine: the same bits."""
-    rule = d5.KerasOptimizer(name, **CASES[name])
+    rule = d5.optimizers.KerasOptimizer(name, **CASES[name])
     np.testing.assert_array_equal(walk(rule, "numpy", between), walk(rule))
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adafactor"])
 def test_its_rate_follows_a_schedule(name: str) -> None:
     rates = [0.2 * 0.7**step for step in range(len(GRADIENTS))]
-    schedule = d5.Computed(lambda step: 0.2 * 0.7**step, unit="step")
-    found = walk(d5.Scheduled(d5.KerasOptimizer(name, **CASES[name]), learning_rate=schedule))
+    schedule = d5.schedules.Computed(lambda step: 0.2 * 0.7**step, unit="step")
+    found = walk(
+        d5.optimizers.Scheduled(d5.optimizers.KerasOptimizer(name, **CASES[name]), learning_rate=schedule)
+    )
     np.testing.assert_allclose(found, native(name, rates, **CASES[name]), rtol=2e-5, atol=1e-6)
 
 
 def test_another_setting_follows_a_schedule() -> None:
     """The first three steps without momentum, the rest with: as d5ray's Momentum does."""
-    schedule = d5.Computed(lambda step: 0.0 if step < 3 else 0.9, unit="step")
-    found = walk(d5.Scheduled(d5.KerasOptimizer("SGD", learning_rate=0.1, momentum=0.5), momentum=schedule))
+    schedule = d5.schedules.Computed(lambda step: 0.0 if step < 3 else 0.9, unit="step")
+    found = walk(
+        d5.optimizers.Scheduled(
+            d5.optimizers.KerasOptimizer("SGD", learning_rate=0.1, momentum=0.5), momentum=schedule
+        )
+    )
     x, velocity = START.copy(), np.zeros_like(START)
     for step, gradient in enumerate(GRADIENTS):
         velocity = (0.0 if step < 3 else 0.9) * velocity - np.float32(0.1) * gradient
@@ -156,17 +162,21 @@ def trained(optimizer: Any, **values: Any) -> Array:
         return np.concatenate([tensor.ravel() for tensor in group.parameters().values()])
 
 
-@pytest.mark.parametrize("distributed", [d5.AllreduceSGD(), d5.ShardedAllreduceSGD(), d5.ASGD()], ids=repr)
+@pytest.mark.parametrize(
+    "distributed",
+    [d5.optimizers.AllreduceSGD(), d5.optimizers.ShardedAllreduceSGD(), d5.optimizers.ASGD()],
+    ids=repr,
+)
 def test_it_trains_wherever_a_rule_of_d5ray_does(distributed: d5.DistributedOptimizer) -> None:
     """By allreduce, sharded, at parameter servers: as `SGD` does."""
-    own = trained(d5.SGD(0.05), distributed=distributed)
-    found = trained(d5.KerasOptimizer("SGD", learning_rate=0.05), distributed=distributed)
+    own = trained(d5.optimizers.SGD(0.05), distributed=distributed)
+    found = trained(d5.optimizers.KerasOptimizer("SGD", learning_rate=0.05), distributed=distributed)
     assert np.linalg.norm(found - own) < 1e-5 * np.linalg.norm(own)
 
 
 def test_who_looks_at_tensors_is_not_shared_out() -> None:
-    assert not d5.KerasOptimizer("Adam").tensorwise
-    for rule in (d5.KerasOptimizer("Lamb"), d5.KerasOptimizer("Adam", clipnorm=1.0)):
+    assert not d5.optimizers.KerasOptimizer("Adam").tensorwise
+    for rule in (d5.optimizers.KerasOptimizer("Lamb"), d5.optimizers.KerasOptimizer("Adam", clipnorm=1.0)):
         assert rule.tensorwise and rule.whole
         with pytest.raises(ConfigurationError, match="treats the model's tensors one by one"):
             rule.state(START[:5])
@@ -175,16 +185,18 @@ def test_who_looks_at_tensors_is_not_shared_out() -> None:
 def test_it_can_be_written_and_set_in_a_recipe() -> None:
     wanted = {"optimizer": 'KerasOptimizer("Adam", learning_rate=0.001)', "optimizer.learning_rate": 0.01}
     made = settings.built(wanted)["optimizer"]
-    assert made == d5.KerasOptimizer("Adam", learning_rate=0.01)
+    assert made == d5.optimizers.KerasOptimizer("Adam", learning_rate=0.01)
     assert made.learning_rate == 0.01
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: d5.KerasOptimizer("Adamm"), "has no optimizer 'Adamm': did you mean 'Adam"),
-    (lambda: d5.KerasOptimizer("SGD", lr=0.1), "cannot be made"),
-    (lambda: d5.KerasOptimizer(3), "3 is no optimizer: give the name"),
+    (lambda: d5.optimizers.KerasOptimizer("Adamm"), "has no optimizer 'Adamm': did you mean 'Adam"),
+    (lambda: d5.optimizers.KerasOptimizer("SGD", lr=0.1), "cannot be made"),
+    (lambda: d5.optimizers.KerasOptimizer(3), "3 is no optimizer: give the name"),
     (
-        lambda: d5.Scheduled(d5.KerasOptimizer("SGD"), rate=d5.Cosine(0.1, 3)),
+        lambda: d5.optimizers.Scheduled(
+            d5.optimizers.KerasOptimizer("SGD"), rate=d5.schedules.Cosine(0.1, 3)
+        ),
         "has no 'rate' that could change",
     ),
 ]
@@ -197,7 +209,7 @@ def test_what_is_wrong_is_said_when_it_is_written_down(make: Callable[[], object
 
 
 def test_a_state_of_another_model_is_refused() -> None:
-    rule = d5.KerasOptimizer("Adafactor")
+    rule = d5.optimizers.KerasOptimizer("Adafactor")
     state = rule.state_for(START.copy(), SLOTS)
     other = {"slots": SLOTS[:1], "native": copy.deepcopy(state["native"])}
     with pytest.raises(ConfigurationError, match="it is of another model"):

@@ -16,7 +16,7 @@ from d5ray.networks.executors.executor import Executor
 from d5ray.networks.network import Network
 from tests.frameworks.small_networks import FRAMEWORKS, LOSS, Array
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 every_framework = pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each != "torch"])
 on_the_host = pytest.mark.parametrize("framework", [FRAMEWORKS[0], FRAMEWORKS[2]])
 
@@ -176,7 +176,8 @@ def test_dropout_follows_from_seed_rank_and_step(framework: str) -> None:
 def losses(model: Any, executor: Any) -> Array:
     """Of two simulated agents, ten steps."""
     experiment = d5.Experiment(
-        model=model, dataset=DIGITS, optimizer=d5.Momentum(0.05, 0.9), agents=2, seed=1, executor=executor,
+        model=model, dataset=DIGITS, optimizer=d5.optimizers.Momentum(0.05, 0.9), agents=2, seed=1,
+        executor=executor,
         evaluate=False,
     )  # fmt: skip
     with d5.simulate(experiment) as group:
@@ -208,7 +209,7 @@ def test_a_framework_by_name_is_its_from_model() -> None:
     """So that `--set executor=numpy` chooses it; an unknown one is refused with the nearest."""
     from d5ray.frameworks.numpy import from_model  # noqa: PLC0415 - as a user does
 
-    values: dict[str, Any] = {"model": "mlp", "dataset": DIGITS, "optimizer": d5.SGD(0.1)}
+    values: dict[str, Any] = {"model": "mlp", "dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.1)}
     assert d5.Experiment(**values, executor="numpy").executor is from_model
     with pytest.raises(ConfigurationError, match=r"executor is 'nunpy'.*did you mean 'numpy'"):
         d5.Experiment(**values, executor="nunpy")
@@ -216,7 +217,7 @@ def test_a_framework_by_name_is_its_from_model() -> None:
 
 def test_an_onnx_file_is_part_of_the_experiments_hash(tmp_path: Path) -> None:
     """By what is in it, not by its name."""
-    values: dict[str, Any] = {"dataset": DIGITS, "optimizer": d5.SGD(0.1)}
+    values: dict[str, Any] = {"dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.1)}
     first, second = exported(tmp_path / "a.onnx"), exported(tmp_path / "b.onnx")
     network_by_name("mlp", {}, (1, 8, 8), 10, seed=2).to_onnx(tmp_path / "c.onnx")
     hashes = [d5.Experiment(model=str(path), **values).hash for path in (first, second, tmp_path / "c.onnx")]

@@ -119,7 +119,7 @@ def walk(rule: Optimizer, kind: str, between: Change | None = None) -> list[Arra
 def test_it_is_torch_optim(name: str, kind: str) -> None:
     """Twelve steps in float64, on arrays of both; gradients stay as they are."""
     rule, values = CASES[name]
-    found = walk(d5.TorchOptimizer(rule, **values), kind)
+    found = walk(d5.optimizers.TorchOptimizer(rule, **values), kind)
     np.testing.assert_allclose(found, native(rule, values), rtol=1e-12, atol=1e-14)
     assert not np.array_equal(found[0], START)
 
@@ -183,13 +183,13 @@ def checkpointed(x: Any, state: Any) -> tuple[Any, Any]:
 def test_its_state_can_be_copied_and_read_back(name: str, kind: str, between: Change) -> None:
     """Twice within twelve steps, each time into a state without an engine: the same bits."""
     rule, values = CASES[name]
-    optimizer = d5.TorchOptimizer(rule, **values)
+    optimizer = d5.optimizers.TorchOptimizer(rule, **values)
     np.testing.assert_array_equal(walk(optimizer, kind, between), walk(optimizer, kind))
 
 
 def test_a_copy_of_a_state_is_of_its_own() -> None:
     """What goes on with the copy leaves the first as it was."""
-    rule = d5.TorchOptimizer("Adam")
+    rule = d5.optimizers.TorchOptimizer("Adam")
     x, gradient = START.copy(), GRADIENTS[0]
     state = rule.state(x)
     rule.step(x, gradient, state)
@@ -206,16 +206,20 @@ def test_its_settings_follow_a_schedule(name: str, between: Change | None) -> No
     """As when every group's rate is multiplied alike; also when the state is read back half-way."""
     rule, values = CASES[name]
     rates = [0.2 * 0.7**step for step in range(len(GRADIENTS))]
-    schedule = d5.Computed(lambda step: 0.2 * 0.7**step, unit="step")
+    schedule = d5.schedules.Computed(lambda step: 0.2 * 0.7**step, unit="step")
     kept = (lambda x, state: (x, read_back(x, state)[1] | {"moment": state["moment"]})) if between else None
     for setting in ("lr", "learning_rate"):
-        found = walk(d5.Scheduled(d5.TorchOptimizer(rule, **values), **{setting: schedule}), "torch", kept)
+        found = walk(
+            d5.optimizers.Scheduled(d5.optimizers.TorchOptimizer(rule, **values), **{setting: schedule}),
+            "torch",
+            kept,
+        )
         np.testing.assert_allclose(found, native(rule, values, rates), rtol=1e-12, atol=1e-14)
 
 
 def test_who_looks_at_single_elements_may_be_shared_out() -> None:
     """Two halves with states of their own are the whole; who looks at tensors refuses a half."""
-    rule = d5.TorchOptimizer("AdamW", lr=0.1)
+    rule = d5.optimizers.TorchOptimizer("AdamW", lr=0.1)
     assert not (rule.whole or rule.tensorwise)
     x = START.copy()
     states = [rule.state(x[:20]), rule.state(x[20:])]
@@ -223,7 +227,7 @@ def test_who_looks_at_single_elements_may_be_shared_out() -> None:
         rule.step(x[:20], gradient[:20], states[0])
         rule.step(x[20:], gradient[20:], states[1])
     np.testing.assert_allclose(x, walk(rule, "numpy")[-1], rtol=1e-12)
-    for looks in (d5.TorchOptimizer("Adafactor"), d5.TorchOptimizer(Signed, lr=0.1)):
+    for looks in (d5.optimizers.TorchOptimizer("Adafactor"), d5.optimizers.TorchOptimizer(Signed, lr=0.1)):
         assert looks.whole and looks.tensorwise
         with pytest.raises(ConfigurationError, match="treats the model's tensors one by one"):
             looks.state(x)
@@ -243,12 +247,17 @@ def trained(optimizer: Any, **values: Any) -> Array:
 @pytest.mark.full
 @pytest.mark.parametrize(
     "distributed",
-    [d5.AllreduceSGD(), d5.ShardedAllreduceSGD(), d5.ASGD(), d5.DiLoCo(2, d5.TorchOptimizer("SGD", lr=0.7))],
+    [
+        d5.optimizers.AllreduceSGD(),
+        d5.optimizers.ShardedAllreduceSGD(),
+        d5.optimizers.ASGD(),
+        d5.optimizers.DiLoCo(2, d5.optimizers.TorchOptimizer("SGD", lr=0.7)),
+    ],
 )
 def test_it_trains_wherever_a_rule_of_d5ray_does(distributed: d5.DistributedOptimizer) -> None:
     """By allreduce, sharded, at parameter servers (NumPy there), as an outer rule: as `Adam`, to 1e-5."""
-    own = trained(d5.Adam(0.003), distributed=distributed)
-    found = trained(d5.TorchOptimizer("Adam", lr=0.003), distributed=distributed)
+    own = trained(d5.optimizers.Adam(0.003), distributed=distributed)
+    found = trained(d5.optimizers.TorchOptimizer("Adam", lr=0.003), distributed=distributed)
     assert np.linalg.norm(found - own) < 1e-5 * np.linalg.norm(own)
 
 
@@ -257,10 +266,10 @@ def test_it_can_be_written_and_set_in_a_recipe() -> None:
     made = settings.built({"optimizer": 'TorchOptimizer("Adam", lr=0.001)', "optimizer.lr": 0.01})[
         "optimizer"
     ]
-    assert made == d5.TorchOptimizer("Adam", lr=0.01)
+    assert made == d5.optimizers.TorchOptimizer("Adam", lr=0.01)
     assert (made.learning_rate, made.with_rate(0.5).learning_rate) == (0.01, 0.5)
     assert repr(made) == "TorchOptimizer('Adam', lr=0.01)"
-    rules = made, d5.TorchOptimizer("Adam", lr=0.01), made.with_rate(0.5)
+    rules = made, d5.optimizers.TorchOptimizer("Adam", lr=0.01), made.with_rate(0.5)
     one, same, other = (d5.Experiment("mlp", "digits", optimizer=rule).hash for rule in rules)
     assert one == same != other
 
@@ -270,16 +279,21 @@ def forgets(named: list[tuple[str, torch.Tensor]]) -> torch.optim.Optimizer:
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: d5.TorchOptimizer("Adamm"), "has no optimizer 'Adamm': did you mean 'Adam'"),
-    (lambda: d5.TorchOptimizer("SGD", lr=-1), "cannot be made: Invalid learning rate"),
-    (lambda: d5.TorchOptimizer("SGD", rate=0.1), "unexpected keyword argument 'rate'"),
-    (lambda: d5.TorchOptimizer("LBFGS"), "a second gradient within a step.*max_iter=1"),
-    (lambda: d5.TorchOptimizer("SparseAdam"), "cannot do a step"),
-    (lambda: d5.TorchOptimizer(3), "3 is no optimizer: give the name"),
-    (lambda: d5.TorchOptimizer(torch.nn.Linear), "is no optimizer: give the name"),
-    (lambda: d5.TorchOptimizer(forgets), "takes 1 tensors, and was given 1: it must move exactly those"),
+    (lambda: d5.optimizers.TorchOptimizer("Adamm"), "has no optimizer 'Adamm': did you mean 'Adam'"),
+    (lambda: d5.optimizers.TorchOptimizer("SGD", lr=-1), "cannot be made: Invalid learning rate"),
+    (lambda: d5.optimizers.TorchOptimizer("SGD", rate=0.1), "unexpected keyword argument 'rate'"),
+    (lambda: d5.optimizers.TorchOptimizer("LBFGS"), "a second gradient within a step.*max_iter=1"),
+    (lambda: d5.optimizers.TorchOptimizer("SparseAdam"), "cannot do a step"),
+    (lambda: d5.optimizers.TorchOptimizer(3), "3 is no optimizer: give the name"),
+    (lambda: d5.optimizers.TorchOptimizer(torch.nn.Linear), "is no optimizer: give the name"),
     (
-        lambda: d5.Scheduled(d5.TorchOptimizer("SGD", lr=0.1), rate=d5.Cosine(0.1, 3)),
+        lambda: d5.optimizers.TorchOptimizer(forgets),
+        "takes 1 tensors, and was given 1: it must move exactly those"
+    ),
+    (
+        lambda: d5.optimizers.Scheduled(
+            d5.optimizers.TorchOptimizer("SGD", lr=0.1), rate=d5.schedules.Cosine(0.1, 3)
+        ),
         "has no 'rate' that could change",
     ),
 ]  # fmt: skip
@@ -292,7 +306,7 @@ def test_what_is_wrong_is_said_when_it_is_written_down(make: Callable[[], object
 
 
 def test_a_state_of_another_model_is_refused() -> None:
-    rule = d5.TorchOptimizer("Adafactor")
+    rule = d5.optimizers.TorchOptimizer("Adafactor")
     x = torch.tensor(START)
     state = rule.state_for(x, SLOTS)
     other = {"slots": SLOTS[:2], "native": plain(state["native"])}

@@ -13,6 +13,7 @@ from d5ray.archive import experiments
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
 from d5ray.identity.moved import first_name, moved, name_now, unpickled
+from d5ray.names import namespaces
 from d5ray.recipes.engine.checking import checker
 from tests.conftest import REPOSITORY
 
@@ -29,14 +30,14 @@ def run(tmp_path: Path) -> d5.Run:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_public_name_is_hashed_as_before_it_moved(name: str) -> None:
     """What descriptions and hashes of the first runs say of it."""
-    assert canonical(getattr(d5, name)) == NAMES[name]
+    assert canonical(namespaces.public(name)) == NAMES[name]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_public_name_is_found_where_it_was(name: str) -> None:
     """A pickle from before names its first module, and gives what is public today."""
     module, _, attribute = NAMES[name].rpartition(".")
-    assert unpickled(f"c{module}\n{attribute}\n.".encode()) is getattr(d5, name)
+    assert unpickled(f"c{module}\n{attribute}\n.".encode()) is namespaces.public(name)
 
 
 def test_the_table_is_of_modules_that_are_there() -> None:
@@ -55,7 +56,7 @@ def test_the_experiment_of_an_earlier_run_is_read(run: d5.Run) -> None:
     found = experiments.read(run, trust=True)
     assert found is not None
     assert json.dumps(found.experiment.describe(), sort_keys=True) == run.row["experiment"]
-    assert found.experiment.topology == d5.Ring(2)
+    assert found.experiment.topology == d5.topologies.Ring(2)
 
 
 def test_the_folder_of_an_earlier_run_keeps_the_rules(run: d5.Run) -> None:

@@ -28,7 +28,7 @@ def case(seed: int, dtype: str = "float64") -> tuple[Any, Any]:
 
 def test_actor_and_critic_by_their_formula_with_distributions_of_pytorch() -> None:
     scores, targets = case(1)
-    loss = d5.ActorCriticLoss(value=0.7, entropy=0.05)
+    loss = d5.operators.ActorCriticLoss(value=0.7, entropy=0.05)
     policy: Any = torch.distributions.Categorical(logits=torch.tensor(scores[:, :3]))
     taken = policy.log_prob(torch.tensor(targets[:, 0]))
     errors = torch.tensor(targets[:, 2] - scores[:, 3]) ** 2
@@ -38,7 +38,7 @@ def test_actor_and_critic_by_their_formula_with_distributions_of_pytorch() -> No
 
 def test_its_gradient_is_pytorchs() -> None:
     scores, targets = case(2)
-    loss = d5.ActorCriticLoss(value=0.7, entropy=0.05)
+    loss = d5.operators.ActorCriticLoss(value=0.7, entropy=0.05)
     x = torch.tensor(scores, requires_grad=True)
     found = loss.torch(x, torch.tensor(targets))
     torch.autograd.backward(found)
@@ -85,7 +85,7 @@ def test_offsets_lead_back_to_the_true_boxes() -> None:
     assert set(positive) == expected and [int(classes[0, f]) for f in forced] == [2, 1, 3]
 
 
-def perfect(targets: Any, loss: d5.MultiBoxLoss, sure: float = 30.0) -> Any:
+def perfect(targets: Any, loss: d5.operators.MultiBoxLoss, sure: float = 30.0) -> Any:
     """Scores of a detector that is right about everything."""
     classes, offsets = matched(BOXES, targets, 0.5)
     return torch.cat([offsets, sure * torch.nn.functional.one_hot(classes, 4).float()], dim=2)
@@ -93,7 +93,7 @@ def perfect(targets: Any, loss: d5.MultiBoxLoss, sure: float = 30.0) -> Any:
 
 def test_a_perfect_detector_has_no_loss_and_a_clueless_one_that_of_guessing() -> None:
     """Guessing among "nothing" and 3 classes: ln 4 for every positive and for three negatives each."""
-    loss, targets = d5.MultiBoxLoss(BOXES), targets_of((1, 0.1, 0.2, 0.45, 0.6))
+    loss, targets = d5.operators.MultiBoxLoss(BOXES), targets_of((1, 0.1, 0.2, 0.45, 0.6))
     scores = perfect(targets, loss)
     assert loss.torch(scores, targets).item() < 1e-9
     assert loss.torch(perfect(targets, loss, 0.0), targets).item() == pytest.approx(4 * math.log(4), rel=1e-6)
@@ -103,7 +103,7 @@ def test_a_perfect_detector_has_no_loss_and_a_clueless_one_that_of_guessing() ->
 
 
 def test_the_worst_negatives_count_three_to_one_and_the_mean_is_over_images() -> None:
-    loss = d5.MultiBoxLoss(BOXES)
+    loss = d5.operators.MultiBoxLoss(BOXES)
     one, none = targets_of((0, 0.3, 0.3, 0.9, 0.9)), targets_of()
     scores = perfect(one, loss)
     positive = int((matched(BOXES, one, 0.5)[0] > 0).sum())
@@ -128,14 +128,17 @@ def test_the_worst_negatives_count_three_to_one_and_the_mean_is_over_images() ->
         (lambda: DefaultBoxes(grids=(0, 1)), "a grid is 0"),
         (lambda: DefaultBoxes(ratios=(-1.0,)), "a size or ratio is -1.0"),
         (
-            lambda: d5.MultiBoxLoss(BOXES).check((2, 48, 7), 3),
+            lambda: d5.operators.MultiBoxLoss(BOXES).check((2, 48, 7), 3),
             r"needs \(48, 8\): 4 offsets and 1 \+ 3 scores",
         ),
-        (lambda: d5.MultiBoxLoss(BOXES).torch(torch.zeros(1, 48, 8), torch.zeros(1)), "needs targets"),
-        (lambda: d5.ActorCriticLoss().check((2, 2), 2), r"over 2 actions needs \(3,\)"),
-        (lambda: d5.ActorCriticLoss(entropy=-1.0), "entropy is -1.0"),
         (
-            lambda: d5.MultiBoxLoss(BOXES).numpy(np.zeros(1), np.zeros(1)),
+            lambda: d5.operators.MultiBoxLoss(BOXES).torch(torch.zeros(1, 48, 8), torch.zeros(1)),
+            "needs targets",
+        ),
+        (lambda: d5.operators.ActorCriticLoss().check((2, 2), 2), r"over 2 actions needs \(3,\)"),
+        (lambda: d5.operators.ActorCriticLoss(entropy=-1.0), "entropy is -1.0"),
+        (
+            lambda: d5.operators.MultiBoxLoss(BOXES).numpy(np.zeros(1), np.zeros(1)),
             "has no form for NumPy: train under",
         ),
     ],
@@ -147,6 +150,10 @@ def test_what_does_not_fit_is_refused(make: Any, words: str) -> None:
 
 def test_losses_are_data() -> None:
     """Equal ones have one hash in a recipe; other numbers, another one."""
-    assert d5.MultiBoxLoss(BOXES) == d5.MultiBoxLoss(BOXES) != d5.MultiBoxLoss(BOXES, overlap=0.4)
-    assert repr(d5.ActorCriticLoss()) == "ActorCriticLoss(value=0.5, entropy=0.01)"
+    assert (
+        d5.operators.MultiBoxLoss(BOXES)
+        == d5.operators.MultiBoxLoss(BOXES)
+        != d5.operators.MultiBoxLoss(BOXES, overlap=0.4)
+    )
+    assert repr(d5.operators.ActorCriticLoss()) == "ActorCriticLoss(value=0.5, entropy=0.01)"
     assert CENTRE == 0.1 and SIZE == 0.2  # the paper's

@@ -76,6 +76,6 @@ def test_what_was_not_measured_is_said() -> None:
 
 def test_a_wrong_training_is_refused_before_it_starts() -> None:
     with pytest.raises(ConfigurationError, match="batch_size is 0"):
-        job(comparisons=((Training("none", d5.SGD(0.1), 0),),))
+        job(comparisons=((Training("none", d5.optimizers.SGD(0.1), 0),),))
     with pytest.raises(ConfigurationError, match="epochs is 0"):
         job(epochs=0)

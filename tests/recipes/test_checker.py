@@ -24,10 +24,11 @@ from tests.conftest import d5ray
 
 FIXED: dict[str, Any] = {
     "model": "mlp", "model.hidden": (32,), "dataset": "digits", "epochs": 6, "batch_size": 64,
-    "optimizer": d5.Momentum, "optimizer.momentum": 0.5, "train_sampler": d5.ShuffleSampler,
+    "optimizer": d5.optimizers.Momentum, "optimizer.momentum": 0.5,
+    "train_sampler": d5.samplers.ShuffleSampler,
 }  # fmt: skip
 MUTABLE = {"optimizer.learning_rate": 0.1, "agents": 2, "warmup_steps": 0}
-METRICS = [d5.TestAccuracy() >= 0.5, d5.StepTime() <= 1.0, d5.BytesSent() <= 1e9]
+METRICS = [d5.metrics.TestAccuracy() >= 0.5, d5.metrics.StepTime() <= 1.0, d5.metrics.BytesSent() <= 1e9]
 
 
 @pytest.fixture(scope="module")
@@ -357,17 +358,23 @@ class Own(d5.DistributedOptimizer):
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "with servers": {"distributed": d5.ASGD, "agents": 3, "servers": d5.Servers(2)},
-    "by gossip": {"distributed": d5.ADPSGD, "topology": d5.Ring(4), "compute": d5.LogNormalTime(1e-3, 1.0)},
-    "with neighbours": {"distributed": d5.DPSGD, "topology": d5.Ring(3)},
+    "with servers": {"distributed": d5.optimizers.ASGD, "agents": 3, "servers": d5.Servers(2)},
+    "by gossip": {
+        "distributed": d5.optimizers.ADPSGD, "topology": d5.topologies.Ring(4),
+        "compute": d5.simulation.LogNormalTime(1e-3, 1.0)
+    },
+    "with neighbours": {"distributed": d5.optimizers.DPSGD, "topology": d5.topologies.Ring(3)},
     "with a rule of the user's own": {"distributed": Own},
     "with a death": {
-        "distributed": d5.ASGD, "agents": 3, "on_failure": "continue", "failures": [d5.Failure(2, 0.02)]
+        "distributed": d5.optimizers.ASGD, "agents": 3, "on_failure": "continue",
+        "failures": [d5.faults.Failure(2, 0.02)]
     },
-    "with a late agent": {"distributed": d5.ASGD, "agents": 3, "late": d5.Late(agent=2, seconds=0.01)},
-    "with checkpoints": {"events": (d5.Checkpoint(every_epochs=2),)},
-    "that stops early": {"events": (d5.StopAtAccuracy(0.3),)},
-    "with arrays": {"dataset": d5.load_dataset("digits")},
+    "with a late agent": {
+        "distributed": d5.optimizers.ASGD, "agents": 3, "late": d5.faults.Late(agent=2, seconds=0.01)
+    },
+    "with checkpoints": {"events": (d5.events.Checkpoint(every_epochs=2),)},
+    "that stops early": {"events": (d5.events.StopAtAccuracy(0.3),)},
+    "with arrays": {"dataset": d5.datasets.load_dataset("digits")},
 }  # fmt: skip
 
 
@@ -378,8 +385,8 @@ def test_an_untouched_run_of_any_kind_keeps_the_rules(name: str) -> None:
 
 def test_a_run_that_went_on_from_a_checkpoint_keeps_the_rules() -> None:
     """Its steps begin where the checkpoint was."""
-    first = simulated(events=(d5.Checkpoint(every_epochs=2),), epochs=2)
-    assert violations(Run(simulated(events=(d5.Checkpoint(every_epochs=2),), resume=first))) == []
+    first = simulated(events=(d5.events.Checkpoint(every_epochs=2),), epochs=2)
+    assert violations(Run(simulated(events=(d5.events.Checkpoint(every_epochs=2),), resume=first))) == []
 
 
 # -- signed runs ---------------------------------------------------------------------------------------------
@@ -435,7 +442,7 @@ class Simulated:
     name: str = ""
 
     def run(self, recipe, origin, address, quiet):
-        wanted = Experiment("mlp", "digits", d5.SGD(0.1), epochs=self.epochs, seed=self.seed)
+        wanted = Experiment("mlp", "digits", d5.optimizers.SGD(0.1), epochs=self.epochs, seed=self.seed)
         with d5.simulate(wanted, origin=origin) as group:
             group.train(progress=False)
             verdicts = judged(recipe.criteria, group.tables(), "completed")
@@ -444,5 +451,5 @@ class Simulated:
         return Result(recipe, group.run_id, group.folder, verdict, verdicts, "completed", "", {})
 
 
-FIXED, MUTABLE, METRICS = {"job": Simulated}, {}, [d5.TestAccuracy() >= 0.01]
+FIXED, MUTABLE, METRICS = {"job": Simulated}, {}, [d5.metrics.TestAccuracy() >= 0.01]
 """

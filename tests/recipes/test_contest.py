@@ -25,7 +25,8 @@ from d5ray.recipes.jobs.contest import Contest, Tries, series_of
 from d5ray.recipes.jobs.workloads import Workload, meets
 
 LINEAR = Workload(
-    model="mlp", model_kwargs={"hidden": ()}, dataset="digits", target=d5.TestAccuracy() >= 0.9, steps=135,
+    model="mlp", model_kwargs={"hidden": ()}, dataset="digits", target=d5.metrics.TestAccuracy() >= 0.9,
+    steps=135,
     every=45,
 )  # fmt: skip
 
@@ -38,7 +39,7 @@ def contest(**changes: Any) -> Contest:
     return replace(made, **changes)
 
 
-def attempt(workload: Workload, optimizer: d5.Optimizer = d5.SGD(0.5), seed: int = 3) -> Curve:  # noqa: B008
+def attempt(workload: Workload, optimizer: d5.Optimizer = d5.optimizers.SGD(0.5), seed: int = 3) -> Curve:  # noqa: B008
     shipped = ship(workload.experiment(optimizer, seed))
     return Attempt(shipped, workload.target, workload.steps, workload.every)(0)
 
@@ -50,16 +51,16 @@ def attempt(workload: Workload, optimizer: d5.Optimizer = d5.SGD(0.5), seed: int
 @pytest.mark.parametrize(
     "optimizer",
     [
-        d5.Momentum(0.05, 0.9),
-        d5.Muon(0.02),
-        d5.AcceleGrad(0.1),  # moves the parameters before the gradient is taken
-        d5.Scheduled(d5.SGD(0.5), learning_rate=d5.Piecewise(0.5, {1: 0.1})),
+        d5.optimizers.Momentum(0.05, 0.9),
+        d5.optimizers.Muon(0.02),
+        d5.optimizers.AcceleGrad(0.1),  # moves the parameters before the gradient is taken
+        d5.optimizers.Scheduled(d5.optimizers.SGD(0.5), learning_rate=d5.schedules.Piecewise(0.5, {1: 0.1})),
     ],
     ids=repr,
 )
 def test_an_attempt_is_the_training_of_one_agent(optimizer: d5.Optimizer, tmp_path: Path) -> None:
     """Evaluated once an epoch it has the losses and accuracies of the simulation, to the last bit."""
-    workload = replace(LINEAR, target=d5.TestLoss() <= 0)
+    workload = replace(LINEAR, target=d5.metrics.TestLoss() <= 0)
     curve = attempt(workload, optimizer)
     experiment = workload.experiment(optimizer, 3)
     with d5.simulate(experiment.with_values(epochs=3), root=tmp_path) as group:
@@ -84,16 +85,16 @@ def test_the_first_evaluation_that_meets_the_target_ends_it() -> None:
 
 def test_what_diverges_has_missed_its_target() -> None:
     """A loss that is not a number, and a matrix that has no root: both end the attempt without an error."""
-    nan = attempt(replace(LINEAR, model_kwargs={}, steps=20, every=20), d5.SGD(1e30))
+    nan = attempt(replace(LINEAR, model_kwargs={}, steps=20, every=20), d5.optimizers.SGD(1e30))
     assert not nan.reached and nan.steps == []
-    roots = attempt(replace(LINEAR, model_kwargs={}), d5.Shampoo(1e20))
+    roots = attempt(replace(LINEAR, model_kwargs={}), d5.optimizers.Shampoo(1e20))
     assert not roots.reached and len(roots.steps) < 3
 
 
 def test_a_mistake_in_an_optimizer_is_no_miss() -> None:
     """It is raised."""
 
-    class Wrong(d5.UpdateRuleOptimizer):
+    class Wrong(d5.optimizers.UpdateRuleOptimizer):
         def update_rule(self, grad: Any, old_param: Any, param_name: str) -> Any:
             raise KeyError("velocity")
 
@@ -104,11 +105,11 @@ def test_a_mistake_in_an_optimizer_is_no_miss() -> None:
 @pytest.mark.parametrize(
     ("target", "accuracy", "loss", "met"),
     [
-        (d5.TestAccuracy() >= 0.9, 0.9, 5.0, True),
-        (d5.TestAccuracy() >= 0.9, 0.89, 0.0, False),
-        (d5.TestLoss() <= 2.0, 0.0, 2.0, True),
-        (d5.TestLoss() <= 2.0, 1.0, 2.01, False),
-        (d5.TestLoss() <= 2.0, 1.0, math.nan, False),
+        (d5.metrics.TestAccuracy() >= 0.9, 0.9, 5.0, True),
+        (d5.metrics.TestAccuracy() >= 0.9, 0.89, 0.0, False),
+        (d5.metrics.TestLoss() <= 2.0, 0.0, 2.0, True),
+        (d5.metrics.TestLoss() <= 2.0, 1.0, 2.01, False),
+        (d5.metrics.TestLoss() <= 2.0, 1.0, math.nan, False),
     ],
 )
 def test_a_target_is_a_criterion_on_an_evaluation(
@@ -137,7 +138,7 @@ def test_a_miss_has_taken_infinitely_long() -> None:
 
 def test_every_optimizer_tries_every_workload_with_every_seed() -> None:
     """Forwards, then backwards, so that none is always first; the seeds are the job's and those after it."""
-    job = contest(optimizers={"a": d5.SGD(0.1), "b": d5.SGD(0.2)}, pairs=2, seed=7)
+    job = contest(optimizers={"a": d5.optimizers.SGD(0.1), "b": d5.optimizers.SGD(0.2)}, pairs=2, seed=7)
     turns = [(pair, c.optimizer, c.workload, c.seed) for pair, c in job.turns() if isinstance(c, Tries)]
     assert turns == [
         (pair, optimizer, workload, 7 + pair)
@@ -151,17 +152,17 @@ def test_every_optimizer_tries_every_workload_with_every_seed() -> None:
 
 def test_optimizers_may_be_written_as_text() -> None:
     """As on the command line."""
-    job = contest(optimizers={"mine": "AdamW(0.005)", "plain": d5.SGD(0.1)})
-    assert job.optimizers == {"mine": d5.AdamW(0.005), "plain": d5.SGD(0.1)}
+    job = contest(optimizers={"mine": "AdamW(0.005)", "plain": d5.optimizers.SGD(0.1)})
+    assert job.optimizers == {"mine": d5.optimizers.AdamW(0.005), "plain": d5.optimizers.SGD(0.1)}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"optimizers": {}}, "optimizers is {}: it must be a dictionary"),
-        ({"optimizers": d5.SGD(0.1)}, "must be a dictionary such as {'AdamW'"),
-        ({"optimizers": {"a, b": d5.SGD(0.1)}}, "has the name 'a, b'"),
-        ({"optimizers": {"a[1]": d5.SGD(0.1)}}, "without ', ' and brackets"),
+        ({"optimizers": d5.optimizers.SGD(0.1)}, "must be a dictionary such as {'AdamW'"),
+        ({"optimizers": {"a, b": d5.optimizers.SGD(0.1)}}, "has the name 'a, b'"),
+        ({"optimizers": {"a[1]": d5.optimizers.SGD(0.1)}}, "without ', ' and brackets"),
         ({"optimizers": {"a": 0.1}}, "optimizer is 0.1"),
         ({"optimizers": {"a": "AdmW(0.1)"}}, "did you mean d5.optimizers.AdamW"),
         ({"workloads": {"a": "lenet"}}, "it must be a Workload"),
@@ -185,7 +186,7 @@ def test_a_wrong_value_is_refused(change: dict[str, Any], words: str) -> None:
         ({"every": 0}, "every is 0"),
         ({"every": 200}, "every is 200, more than the 135 steps"),
         ({"target": 0.9}, "target is 0.9: it must be a criterion on TestAccuracy() or TestLoss()"),
-        ({"target": d5.StepTime() <= 1.0}, "such as TestAccuracy() >= 0.97"),
+        ({"target": d5.metrics.StepTime() <= 1.0}, "such as TestAccuracy() >= 0.97"),
     ],
 )
 def test_a_wrong_workload_is_refused(change: dict[str, Any], words: str) -> None:
@@ -207,7 +208,7 @@ from d5ray.metrics.judge.performance_profiles import PerformanceScore
 from d5ray.recipes.jobs.contest import Contest
 from d5ray.recipes.jobs.workloads import Workload
 
-class Mine(d5.UpdateRuleOptimizer):
+class Mine(d5.optimizers.UpdateRuleOptimizer):
     def update_rule(self, grad, old_param, param_name):
         return old_param - self.learning_rate * grad
 
@@ -215,7 +216,8 @@ FIXED = {
     "job": Contest,
     "workloads": {
         "linear": Workload(
-            model="mlp", model_kwargs={"hidden": ()}, dataset="digits", target=d5.TestAccuracy() >= 0.9,
+            model="mlp", model_kwargs={"hidden": ()}, dataset="digits",
+            target=d5.metrics.TestAccuracy() >= 0.9,
             steps=90, every=15,
         ),
     },

@@ -28,8 +28,8 @@ def model():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), Noisy(), nn.Linear(8, 10))
 
 FIXED = {{"model": model, "dataset": "digits", "epochs": 1}}
-MUTABLE = {{"optimizer": d5.Momentum(0.1, 0.9), "agents": 2, "batch_size": 100}}
-METRICS = [d5.TestAccuracy() >= 0.0]
+MUTABLE = {{"optimizer": d5.optimizers.Momentum(0.1, 0.9), "agents": 2, "batch_size": 100}}
+METRICS = [d5.metrics.TestAccuracy() >= 0.0]
 """
 SAME = {0: {"w": "a", "b": "b"}, 1: {"w": "a", "b": "b"}}
 
@@ -73,12 +73,17 @@ class Sweep:
     ("fixed", "steps", "words"),
     [
         (
-            {"model": "mlp", "dataset": "digits", "optimizer": d5.SGD(0.1), "distributed": d5.ADPSGD()},
+            {
+                "model": "mlp",
+                "dataset": "digits",
+                "optimizer": d5.optimizers.SGD(0.1),
+                "distributed": d5.optimizers.ADPSGD(),
+            },
             5,
             r"ADPSGD\(.*\) do not wait for each other.*does not apply.*d5ray replay RUN.*simulate",
         ),
         ({"job": Sweep}, 5, "runs a Sweep, which is no training"),
-        ({"model": "mlp", "dataset": "digits", "optimizer": d5.SGD(0.1)}, 0, "at least 1"),
+        ({"model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1)}, 0, "at least 1"),
     ],
 )
 def test_where_it_does_not_apply(

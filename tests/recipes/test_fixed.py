@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.recipe import Recipe
 
 BASE: dict[str, Any] = {"model": "mlp", "dataset": "digits"}
-OPEN: dict[str, Any] = BASE | {"optimizer": d5.Momentum, "optimizer.momentum": 0.9}
+OPEN: dict[str, Any] = BASE | {"optimizer": d5.optimizers.Momentum, "optimizer.momentum": 0.9}
 RATE: dict[str, Any] = {"optimizer.learning_rate": 0.1}
 
 
@@ -28,40 +28,41 @@ def recipe(fixed: dict[str, Any], mutable: dict[str, Any] | None = None, **overr
 def test_a_leaf_that_fixed_leaves_open_can_change() -> None:
     """By MUTABLE and by --set; the fixed leaf stays, and the hash does not know the open one."""
     own = recipe(OPEN, RATE)
-    assert own.made().optimizer == d5.Momentum(0.1, 0.9)
+    assert own.made().optimizer == d5.optimizers.Momentum(0.1, 0.9)
     tried = recipe(OPEN, RATE, optimizer__learning_rate=0.5)
-    assert tried.made().optimizer == d5.Momentum(0.5, 0.9)
+    assert tried.made().optimizer == d5.optimizers.Momentum(0.5, 0.9)
     assert tried.hash == own.hash != recipe(OPEN | {"optimizer.momentum": 0.8}, RATE).hash
 
 
 def test_three_dots_leave_a_leaf_open_and_fix_the_class() -> None:
     """`...` alone: every leaf is open, the class is not."""
-    fixed = BASE | {"optimizer": d5.Momentum, "optimizer.learning_rate": ...}
+    fixed = BASE | {"optimizer": d5.optimizers.Momentum, "optimizer.learning_rate": ...}
     made = recipe(fixed, RATE | {"optimizer.momentum": 0.3}, optimizer__learning_rate=2).made()
-    assert made.optimizer == d5.Momentum(2, 0.3)
+    assert made.optimizer == d5.optimizers.Momentum(2, 0.3)
     with pytest.raises(ConfigurationError, match="'optimizer' is FIXED"):
-        recipe(fixed, RATE, optimizer=d5.SGD)
+        recipe(fixed, RATE, optimizer=d5.optimizers.SGD)
     assert recipe(fixed, RATE).hash == recipe(fixed | {"optimizer": "momentum"}, RATE).hash
 
 
 def test_leaves_of_what_is_passed_on_are_entries_of_its_arguments() -> None:
     """A model of which one argument is fixed and another free."""
     fixed = {"dataset": "digits", "model": "resnet", "model.depth": 8}
-    mutable: dict[str, Any] = {"optimizer": d5.SGD(0.1), "model.width": 1}
+    mutable: dict[str, Any] = {"optimizer": d5.optimizers.SGD(0.1), "model.width": 1}
     assert recipe(fixed, mutable).made().model_kwargs == {"depth": 8, "width": 1}
     assert recipe(fixed, mutable, model__width=2).made().model_kwargs == {"depth": 8, "width": 2}
     with pytest.raises(ConfigurationError, match=r"'model\.depth' is FIXED"):
         recipe(fixed, mutable, model__depth=14)
 
 
-WHOLE = BASE | {"optimizer": d5.Momentum, "optimizer_args": (0.1, 0.9)}
+WHOLE = BASE | {"optimizer": d5.optimizers.Momentum, "optimizer_args": (0.1, 0.9)}
 SUBVERSIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "a fixed leaf": (OPEN, RATE, {"optimizer.momentum": 0.5}, "'optimizer.momentum' is FIXED"),
     "a fixed leaf through arguments": (OPEN, RATE, {"optimizer_args": (0.1, 0.5)}, "one by one, as opt"),
     "a fixed leaf through keywords": (OPEN, RATE, {"optimizer_kwargs": {"momentum": 0.5}}, "is FIXED"),
     "the class of fixed leaves": (OPEN, RATE, {"optimizer": "SGD"}, "'optimizer' is FIXED"),
     "a leaf of a fixed instance": (
-        BASE | {"optimizer": d5.Momentum(0.1, 0.9)}, {}, {"optimizer.momentum": 0.5}, "'optimizer' is FIXED",
+        BASE | {"optimizer": d5.optimizers.Momentum(0.1, 0.9)}, {}, {"optimizer.momentum": 0.5},
+        "'optimizer' is FIXED",
     ),
     "a leaf of a fixed class with arguments": (WHOLE, {}, {"optimizer.momentum": 0}, "'optimizer' is FIXED"),
     "the arguments of a fixed class": (WHOLE, {}, {"optimizer_args": (1, 0)}, "'optimizer_args' is FIX"),
@@ -70,21 +71,25 @@ SUBVERSIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str
         BASE | {"optimizer": "Momentum(0.1, 0.9)"}, {}, {"optimizer.momentum": 0}, "'optimizer' is FIXED",
     ),
     "a leaf of a fixed default": (
-        BASE | {"train_sampler": d5.ShuffleSampler}, {"optimizer": d5.SGD(1)}, {"train_sampler.x": 1},
+        BASE | {"train_sampler": d5.samplers.ShuffleSampler}, {"optimizer": d5.optimizers.SGD(1)},
+        {"train_sampler.x": 1},
         "'train_sampler' is FIXED",
     ),
     "arguments of a fixed model": (
-        BASE, {"optimizer": d5.SGD(1)}, {"model_kwargs": {"hidden": (1,)}}, "'model' is FIXED",
+        BASE, {"optimizer": d5.optimizers.SGD(1)}, {"model_kwargs": {"hidden": (1,)}}, "'model' is FIXED",
     ),
-    "one argument of a fixed model": (BASE, {"optimizer": d5.SGD(1)}, {"model.hidden": 1}, "'model' is FIX"),
+    "one argument of a fixed model": (
+        BASE, {"optimizer": d5.optimizers.SGD(1)}, {"model.hidden": 1}, "'model' is FIX"
+    ),
     "another root of a fixed data set": (
-        BASE, {"optimizer": d5.SGD(1)}, {"dataset.root": "/other"}, "'dataset' is FIXED",
+        BASE, {"optimizer": d5.optimizers.SGD(1)}, {"dataset.root": "/other"}, "'dataset' is FIXED",
     ),
     "arguments of a fixed executor": (
-        BASE | {"executor": d5.SGD}, {"optimizer": d5.SGD(1)}, {"executor.device": 1}, "'executor' is FIXED",
+        BASE | {"executor": d5.optimizers.SGD}, {"optimizer": d5.optimizers.SGD(1)}, {"executor.device": 1},
+        "'executor' is FIXED",
     ),
-    "a fixed seed": (BASE | {"seed": 1}, {"optimizer": d5.SGD(1)}, {"seed": 2}, "'seed' is FIXED"),
-    "what is run": (BASE, {"optimizer": d5.SGD(1)}, {"job": dict}, "'job': what a recipe runs is"),
+    "a fixed seed": (BASE | {"seed": 1}, {"optimizer": d5.optimizers.SGD(1)}, {"seed": 2}, "'seed' is FIXED"),
+    "what is run": (BASE, {"optimizer": d5.optimizers.SGD(1)}, {"job": dict}, "'job': what a recipe runs is"),
 }  # fmt: skip
 
 
@@ -103,10 +108,12 @@ MEANINGLESS: dict[str, tuple[dict[str, Any], str]] = {
     "arguments of what is not fixed": ({"model_kwargs": {"depth": 44}}, "'model_kwargs', but not 'model'"),
     "a leaf of what is not fixed": ({"optimizer.momentum": 0.9}, "'optimizer.momentum', but not 'optimizer'"),
     "a leaf of an instance": (
-        {"optimizer": d5.Momentum(0.1, 0.9), "optimizer.momentum": 0.9}, "as a whole .optimizer. and its",
+        {"optimizer": d5.optimizers.Momentum(0.1, 0.9), "optimizer.momentum": 0.9},
+        "as a whole .optimizer. and its",
     ),
     "a leaf besides arguments": (
-        {"optimizer": d5.SGD, "optimizer_args": (1,), "optimizer.momentum": 0}, "as a whole .optimizer_args",
+        {"optimizer": d5.optimizers.SGD, "optimizer_args": (1,), "optimizer.momentum": 0},
+        "as a whole .optimizer_args",
     ),
     "an open key": ({"epochs": ...}, "leaves 'epochs' open.*MUTABLE"),
 }  # fmt: skip
@@ -122,19 +129,25 @@ def test_what_fixed_cannot_mean_is_refused(name: str) -> None:
 def test_agents_and_topology_hold_each_other() -> None:
     """Whichever is fixed, the other cannot change the number of agents."""
     with pytest.raises(ConfigurationError, match="has 4 agents, the experiment has 2"):
-        recipe(BASE | {"agents": 2}, {"optimizer": d5.SGD(1)}, topology=d5.Ring(4)).made()
+        recipe(
+            BASE | {"agents": 2}, {"optimizer": d5.optimizers.SGD(1)}, topology=d5.topologies.Ring(4)
+        ).made()
     with pytest.raises(ConfigurationError, match="has 4 agents, the experiment has 2"):
-        recipe(BASE | {"topology": d5.Ring(4)}, {"optimizer": d5.SGD(1)}, agents=2).made()
+        recipe(
+            BASE | {"topology": d5.topologies.Ring(4)}, {"optimizer": d5.optimizers.SGD(1)}, agents=2
+        ).made()
 
 
 def test_replacing_a_mutable_component_drops_its_leaves() -> None:
     """The leaves of MUTABLE are of MUTABLE's own component, and go with it or with new arguments."""
-    mutable = {"optimizer": d5.Momentum, "optimizer_args": (0.1, 0.9), "optimizer.momentum": 0.5}
-    assert recipe(BASE, mutable).made().optimizer == d5.Momentum(0.1, 0.5)
-    assert recipe(BASE, mutable, optimizer=d5.SGD(0.2)).made().optimizer == d5.SGD(0.2)
-    assert recipe(BASE, mutable, optimizer_args=(0.3, 0.4)).made().optimizer == d5.Momentum(0.3, 0.4)
+    mutable = {"optimizer": d5.optimizers.Momentum, "optimizer_args": (0.1, 0.9), "optimizer.momentum": 0.5}
+    assert recipe(BASE, mutable).made().optimizer == d5.optimizers.Momentum(0.1, 0.5)
+    assert recipe(BASE, mutable, optimizer=d5.optimizers.SGD(0.2)).made().optimizer == d5.optimizers.SGD(0.2)
+    assert recipe(BASE, mutable, optimizer_args=(0.3, 0.4)).made().optimizer == d5.optimizers.Momentum(
+        0.3, 0.4
+    )
     by_leaf = recipe(BASE, mutable, optimizer="SGD", optimizer__learning_rate=0.7)
-    assert by_leaf.made().optimizer == d5.SGD(0.7)
+    assert by_leaf.made().optimizer == d5.optimizers.SGD(0.7)
 
 
 # -- the hash ---------------------------------------------------------------------------------------------
@@ -146,9 +159,13 @@ MOMENTA = st.floats(0, 0.99)
 def spellings(rate: float, momentum: float) -> list[dict[str, Any]]:
     """All ways to fix the same momentum rule."""
     return [
-        {"optimizer": d5.Momentum(rate, momentum)},
-        {"optimizer": d5.Momentum, "optimizer_args": (rate, momentum)},
-        {"optimizer": d5.Momentum, "optimizer_args": [rate], "optimizer_kwargs": {"momentum": momentum}},
+        {"optimizer": d5.optimizers.Momentum(rate, momentum)},
+        {"optimizer": d5.optimizers.Momentum, "optimizer_args": (rate, momentum)},
+        {
+            "optimizer": d5.optimizers.Momentum,
+            "optimizer_args": [rate],
+            "optimizer_kwargs": {"momentum": momentum},
+        },
         {"optimizer": "momentum", "optimizer_kwargs": {"momentum": momentum, "learning_rate": rate}},
         {"optimizer": f"Momentum({rate!r}, momentum={momentum!r})"},
         {"optimizer": "Momentum", "optimizer.learning_rate": rate, "optimizer.momentum": momentum},
@@ -173,14 +190,16 @@ def test_every_spelling_of_one_meaning_has_one_hash(r1: float, m1: float, r2: fl
 def test_no_override_passes_a_fixed_key(key: str, value: int) -> None:
     """Whatever the value, also the same one."""
     with pytest.raises(ConfigurationError, match=f"{key!r} is FIXED"):
-        Recipe.of(BASE | {key: 7}, {"optimizer": d5.SGD(1)}, [], name="t", overrides={key: value})
+        Recipe.of(BASE | {key: 7}, {"optimizer": d5.optimizers.SGD(1)}, [], name="t", overrides={key: value})
 
 
 def test_what_says_nothing_does_not_count() -> None:
     """Empty arguments, and a class without arguments for its instance."""
-    plain = recipe(BASE | {"train_sampler": d5.ShuffleSampler})
-    assert plain.hash == recipe(BASE | {"train_sampler": d5.ShuffleSampler(), "model_kwargs": {}}).hash
+    plain = recipe(BASE | {"train_sampler": d5.samplers.ShuffleSampler})
+    assert (
+        plain.hash == recipe(BASE | {"train_sampler": d5.samplers.ShuffleSampler(), "model_kwargs": {}}).hash
+    )
     assert plain.hash == recipe(BASE | {"train_sampler": "shufflesampler", "train_sampler_args": ()}).hash
-    slow = d5.Slowdown(agent=1, factor=4)
+    slow = d5.faults.Slowdown(agent=1, factor=4)
     assert recipe(BASE | {"slow": slow}).hash == recipe(BASE | {"slow": (slow,)}).hash
     assert plain.hash != recipe(BASE).hash != recipe(BASE | {"dataset_kwargs": {"split_seed": 0}}).hash

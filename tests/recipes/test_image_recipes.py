@@ -56,12 +56,17 @@ def test_cifar_in_reduced_form_learns() -> None:
         cifar10_resnet44,
         {"dataset": "synthetic", "epochs": 8, "model_kwargs": {"depth": 8, "width": 4},
          "dataset_kwargs": {"shape": (3, 16, 16), "classes": 4, "samples": 320, "noise": 0.5}},
-        {"agents": 2, "batch_size": 16, "transformations": (d5.Crop(16, padding=1), d5.Normalize(0.0, 1.0))},
+        {
+            "agents": 2, "batch_size": 16,
+            "transformations": (
+                d5.transformations.Crop(16, padding=1), d5.transformations.Normalize(0.0, 1.0)
+            )
+        },
     )  # fmt: skip
     with warnings.catch_warnings(), d5.simulate(experiment) as group:
         warnings.simplefilter("ignore", UserWarning)  # eight epochs do not reach the 82nd
         group.train(progress=False)
-        accuracy = d5.TestAccuracy().estimate(group.tables()).value
+        accuracy = d5.metrics.TestAccuracy().estimate(group.tables()).value
     assert accuracy is not None and accuracy > 0.9  # a quarter is guessing
 
 
@@ -97,11 +102,14 @@ def test_imagenet_in_reduced_form_learns_from_folders(
     experiment = made(
         imagenet_resnet50,
         {"epochs": 16, "model_kwargs": {"depth": 18, "width": 4}, "dataset_kwargs": {"size": 36}},
-        {"agents": 2, "batch_size": 4, "optimizer": d5.Momentum(0.02, 0.9), "optimizer_args": (),
-         "transformations": (d5.Crop(32), d5.RandomFlip(), d5.Normalize((0.485, 0.456, 0.406), 0.225))},
+        {"agents": 2, "batch_size": 4, "optimizer": d5.optimizers.Momentum(0.02, 0.9), "optimizer_args": (),
+         "transformations": (
+             d5.transformations.Crop(32), d5.transformations.RandomFlip(),
+             d5.transformations.Normalize((0.485, 0.456, 0.406), 0.225)
+         )},
     )  # fmt: skip
     with d5.simulate(experiment) as group:
         group.train(progress=False)
-        accuracy = d5.TestAccuracy().estimate(group.tables()).value
+        accuracy = d5.metrics.TestAccuracy().estimate(group.tables()).value
     assert accuracy is not None and accuracy >= 0.9
     assert len(list((group.folder / "checkpoints").iterdir())) == 2

@@ -28,17 +28,29 @@ def made(metrics: list[Any], **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("criterion", "changes", "words"),
     [
-        (d5.TestAccuracy() >= 0.9, {"evaluate": False}, "records no test_accuracy: set evaluate=True"),
-        (d5.TimeToAccuracy(0.9) <= 9, {"evaluate": False}, "records no test_accuracy: set evaluate=True"),
-        (d5.Staleness() <= 1, {}, "records no staleness: take an optimizer with servers"),
-        (d5.Energy() <= 1, {"monitor_seconds": 0}, "no processor_energy: set monitor_seconds=1"),
-        (d5.Cost(d5.PriceTable(1.0, 0.3)) <= 1, {"monitor_seconds": 0}, "set monitor_seconds=1"),
-        (d5.InferenceLatency(0.9) <= 1, {}, "records no inference_time"),
+        (
+            d5.metrics.TestAccuracy() >= 0.9,
+            {"evaluate": False},
+            "records no test_accuracy: set evaluate=True",
+        ),
+        (
+            d5.metrics.TimeToAccuracy(0.9) <= 9,
+            {"evaluate": False},
+            "records no test_accuracy: set evaluate=True",
+        ),
+        (d5.metrics.Staleness() <= 1, {}, "records no staleness: take an optimizer with servers"),
+        (d5.metrics.Energy() <= 1, {"monitor_seconds": 0}, "no processor_energy: set monitor_seconds=1"),
+        (
+            d5.metrics.Cost(d5.metrics.PriceTable(1.0, 0.3)) <= 1,
+            {"monitor_seconds": 0},
+            "set monitor_seconds=1",
+        ),
+        (d5.metrics.InferenceLatency(0.9) <= 1, {}, "records no inference_time"),
         (StepTimeRatio("d5ray[1]", "ddp[1]") <= 1, {}, "compares contenders"),
-        (ServerQueue() <= 3, {"distributed": d5.ADPSGD()}, "take an optimizer with servers"),
-        (WindowWaitTime() <= 3, {"distributed": d5.ASGD()}, "take an optimizer with peers"),
-        (d5.BubbleShare() <= 0.3, {}, "set a mesh in which agents share a network"),
-        (d5.ConsensusDistance() <= 3, {}, "wait for each other at every step"),
+        (ServerQueue() <= 3, {"distributed": d5.optimizers.ADPSGD()}, "take an optimizer with servers"),
+        (WindowWaitTime() <= 3, {"distributed": d5.optimizers.ASGD()}, "take an optimizer with peers"),
+        (d5.metrics.BubbleShare() <= 0.3, {}, "set a mesh in which agents share a network"),
+        (d5.metrics.ConsensusDistance() <= 3, {}, "wait for each other at every step"),
     ],
 )
 def test_a_metric_that_is_not_measured_is_refused(
@@ -59,13 +71,20 @@ def test_what_is_measured_is_let_pass() -> None:
         kind = "count"
         aggregation = description = "mine"
 
-        def estimate(self, run: Any) -> d5.Estimate:
-            return d5.Estimate(1.0, exact=True)
+        def estimate(self, run: Any) -> d5.metrics.Estimate:
+            return d5.metrics.Estimate(1.0, exact=True)
 
-    made([d5.StepLatency(0.99) <= 1, d5.Energy() <= 1, d5.StrongEfficiency(4) >= 0.8, Mine() <= 2])
-    made([d5.Cost(d5.PriceTable(1.0)) <= 1], monitor_seconds=0)
-    made([Pushes() <= 1e6], distributed=d5.ASGD())
-    made([WindowWaitTime() <= 3, d5.ConsensusDistance() <= 3], distributed=d5.ADPSGD())
+    made(
+        [
+            d5.metrics.StepLatency(0.99) <= 1,
+            d5.metrics.Energy() <= 1,
+            d5.metrics.StrongEfficiency(4) >= 0.8,
+            Mine() <= 2,
+        ]
+    )
+    made([d5.metrics.Cost(d5.metrics.PriceTable(1.0)) <= 1], monitor_seconds=0)
+    made([Pushes() <= 1e6], distributed=d5.optimizers.ASGD())
+    made([WindowWaitTime() <= 3, d5.metrics.ConsensusDistance() <= 3], distributed=d5.optimizers.ADPSGD())
 
 
 @pytest.mark.parametrize(
@@ -79,7 +98,7 @@ def test_a_metric_of_ones_own_that_is_incomplete_is_refused(lacks: str, words: s
     said |= {"direction": "min", "kind": "cost"}
     changes = {"down": {"direction": "down"}, "money": {"kind": "money"}}.get(lacks, {})
     body = {key: value for key, value in (said | changes).items() if key != lacks}
-    body["estimate"] = lambda self, run: d5.Estimate(1.0)
+    body["estimate"] = lambda self, run: d5.metrics.Estimate(1.0)
     metric: Any = type("Mine", (d5.Metric,), body)()
     with pytest.raises(ConfigurationError, match=words):
         _ = metric <= 1
@@ -93,10 +112,12 @@ def test_a_contender_that_nobody_measures_is_refused() -> None:
 
 def test_a_metric_that_names_no_contender_is_refused_among_contenders() -> None:
     with pytest.raises(ConfigurationError, match=r"does not say which contender.*ddp\[2\].*StepTimeOf"):
-        Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, [d5.StepTime() <= 1], name="x").made()
+        Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, [d5.metrics.StepTime() <= 1], name="x").made()
 
 
-@pytest.mark.parametrize(("metric", "wrong"), [(d5.StepTime(), ">="), (d5.TestAccuracy(), "<=")])
+@pytest.mark.parametrize(
+    ("metric", "wrong"), [(d5.metrics.StepTime(), ">="), (d5.metrics.TestAccuracy(), "<=")]
+)
 def test_a_direction_that_does_not_fit_is_refused(metric: d5.Metric, wrong: str) -> None:
     """A criterion that a slower or less accurate run would meet."""
     with pytest.raises(ConfigurationError, match=r"points the wrong way.*so write"):

@@ -25,7 +25,7 @@ from tests.metrics.statistics.test_estimates import steps_of, tables
 
 JOB = StepTimes(
     comparisons=((MirroredAgents(2, turns=2),),), model="mlp", dataset="digits",
-    optimizer=d5.Momentum(0.05, 0.9), batch_size=16, steps=400, warmup_steps=3, seed=1,
+    optimizer=d5.optimizers.Momentum(0.05, 0.9), batch_size=16, steps=400, warmup_steps=3, seed=1,
 )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def test_what_a_device_computes_takes_its_time_and_is_right() -> None:
     network = network_by_name("mlp", {"hidden": (8,)}, (1, 4, 4), 3, seed=1)
     network.add_loss()
     inputs = {"input": np.ones((2, 1, 4, 4), np.float32), "labels": np.array([0, 2])}
-    pieces = d5.pieces(network, d5.Cut(()))
+    pieces = d5.pipelines.pieces(network, d5.pipelines.Cut(()))
     losses = []
     for executor in (numpy.from_pieces(pieces), devices.from_pieces(pieces, seconds=0.03, threads=1)):
         executor.begin_pass()
@@ -118,7 +118,7 @@ def test_what_a_device_computes_takes_its_time_and_is_right() -> None:
         ({"device_seconds": 0.0}, "device_seconds"),
         ({"steps": 0}, "steps"),
         ({"comparisons": ((Stages(2),),)}, r"it must be an OnDevices"),
-        ({"comparisons": ((OnDevices(d5.FillDrain(), 0, 4),),)}, "stages"),
+        ({"comparisons": ((OnDevices(d5.pipelines.FillDrain(), 0, 4),),)}, "stages"),
     ],
 )
 def test_a_wrong_value_of_the_bubbles_is_refused(change: dict[str, Any], words: str) -> None:
@@ -129,7 +129,7 @@ def test_a_wrong_value_of_the_bubbles_is_refused(change: dict[str, Any], words: 
 @pytest.mark.slow
 def test_on_devices_the_bubble_is_nearly_the_formulas(tmp_path: Path) -> None:
     """Of 40 ms an action, beside which messages are little."""
-    contender = OnDevices(d5.OneForwardOneBackward(), 3, 4)
+    contender = OnDevices(d5.pipelines.OneForwardOneBackward(), 3, 4)
     job = PipelineBubbles(comparisons=((contender,),), device_seconds=0.04, steps=4, seed=1)
     try:
         found = contender.measure(job, tmp_path)
@@ -211,8 +211,8 @@ def test_the_network_of_the_recipe_fits_in_stages_alone() -> None:
     size = sum(value.nbytes for value in network.parameters.values())
     assert 3 * size > job.limit_bytes
     network.add_loss()
-    cut = d5.Balanced(3, limit_bytes=job.limit_bytes, copies=job.copies, trains=True)
-    for piece in d5.pieces(network, cut):
+    cut = d5.pipelines.Balanced(3, limit_bytes=job.limit_bytes, copies=job.copies, trains=True)
+    for piece in d5.pipelines.pieces(network, cut):
         own = sum(value.nbytes for value in piece.network.parameters.values())
         assert 0 < job.copies * own < 0.6 * job.limit_bytes
 

@@ -29,11 +29,11 @@ FIXED: dict[str, Any] = {"model": "lenet", "dataset": "digits", "epochs": 20}
 MUTABLE: dict[str, Any] = {
     "agents": 2,
     "batch_size": 32,
-    "optimizer": d5.Momentum,
+    "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.05, 0.9),
     "seed": 1,
 }
-METRICS: list[Any] = [d5.TestAccuracy() >= 0.97, d5.StepTime() <= 0.05]
+METRICS: list[Any] = [d5.metrics.TestAccuracy() >= 0.97, d5.metrics.StepTime() <= 0.05]
 
 
 class Periodic(DistributedOptimizer):
@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("FIXED", "'dataste'", "did you mean 'dataset'?"),
     ),
     "unknown key in MUTABLE": (
-        {"mutable": {"optimiser": d5.SGD}},
+        {"mutable": {"optimiser": d5.optimizers.SGD}},
         ("MUTABLE", "'optimiser'", "did you mean 'optimizer'?"),
     ),
     "unknown arguments": ({"mutable": {"optimizer_arg": (1,)}}, ("did you mean 'optimizer_args'?",)),
@@ -93,7 +93,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "two keys in both": ({"fixed": {"seed": 3, "agents": 2}}, ("'agents', 'seed' is set in FIXED and",)),
     "arguments of a fixed component": (
-        {"fixed": {"optimizer": d5.SGD}, "mutable": {"optimizer": None}},
+        {"fixed": {"optimizer": d5.optimizers.SGD}, "mutable": {"optimizer": None}},
         ("MUTABLE sets 'optimizer_args'", "'optimizer' is FIXED", "copy the recipe"),
     ),
     "keyword arguments of a fixed component": (
@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a job that is none": ({"fixed": {"job": "train"}}, ("job 'train'", "a dataclass such as Experiment")),
     "metrics that are no list": ({"metrics": 0.97}, ("METRICS is 0.97", "a list of criteria")),
     "metrics that are a text": ({"metrics": "accuracy"}, ("METRICS is 'accuracy'", "a list of criteria")),
-    "a metric without a target": ({"metrics": [d5.TestAccuracy()]}, ("TestAccuracy",)),
+    "a metric without a target": ({"metrics": [d5.metrics.TestAccuracy()]}, ("TestAccuracy",)),
     "a truth value for a criterion": ({"metrics": [True]}, ("True",)),
 }
 
@@ -157,7 +157,7 @@ WRONG_VALUES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("optimizer_kwargs is (1,)", "a dictionary"),
     ),
     "arguments for an instance": (
-        {"mutable": {"optimizer": d5.SGD(0.1)}},
+        {"mutable": {"optimizer": d5.optimizers.SGD(0.1)}},
         ("optimizer is the instance SGD(learning_rate=0.1)", "put its arguments there"),
     ),
     "an unknown component": (
@@ -220,32 +220,35 @@ def test_the_suggestion_works_for_a_component_given_by_name() -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean 'optimizer\.learning_rate'\?"):
         recipe(mutable={"optimizer": "momentum"}, learning_rate=0.1)
     with pytest.raises(ConfigurationError, match=r"did you mean 'optimizer\.learning_rate'\?"):
-        recipe(mutable={"optimizer": d5.SGD(0.1), "optimizer_args": None}, learning_rate=0.1)
+        recipe(mutable={"optimizer": d5.optimizers.SGD(0.1), "optimizer_args": None}, learning_rate=0.1)
 
 
 OVERRIDES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
     "a number": ({"batch_size": 8}, {"batch_size": 8}),
     "one that MUTABLE does not have": ({"threads": 2}, {"threads": 2}),
-    "agents": ({"agents": 5}, {"agents": 5, "topology": d5.Complete(5)}),
-    "arguments": ({"optimizer_args": (0.3,)}, {"optimizer": d5.Momentum(0.3, 0.9)}),
-    "a list of arguments": ({"optimizer_args": [0.3, 0.1]}, {"optimizer": d5.Momentum(0.3, 0.1)}),
-    "a dotted key": ({"optimizer__momentum": 0.5}, {"optimizer": d5.Momentum(0.05, 0.5)}),
+    "agents": ({"agents": 5}, {"agents": 5, "topology": d5.topologies.Complete(5)}),
+    "arguments": ({"optimizer_args": (0.3,)}, {"optimizer": d5.optimizers.Momentum(0.3, 0.9)}),
+    "a list of arguments": ({"optimizer_args": [0.3, 0.1]}, {"optimizer": d5.optimizers.Momentum(0.3, 0.1)}),
+    "a dotted key": ({"optimizer__momentum": 0.5}, {"optimizer": d5.optimizers.Momentum(0.05, 0.5)}),
     "two dotted keys": (
         {"optimizer__momentum": 0.5, "optimizer__learning_rate": 1},
-        {"optimizer": d5.Momentum(1, 0.5)},
+        {"optimizer": d5.optimizers.Momentum(1, 0.5)},
     ),
     "a component by name, without the old arguments": (
         {"optimizer": "SGD", "optimizer_args": (0.2,)},
-        {"optimizer": d5.SGD(0.2)},
+        {"optimizer": d5.optimizers.SGD(0.2)},
     ),
     "another case": (
         {"optimizer": "sgd", "optimizer_kwargs": {"learning_rate": 0.2}},
-        {"optimizer": d5.SGD(0.2)},
+        {"optimizer": d5.optimizers.SGD(0.2)},
     ),
-    "an instance": ({"optimizer": d5.SGD(0.7)}, {"optimizer": d5.SGD(0.7)}),
-    "a topology by name": ({"topology": "ring", "topology_args": (2,)}, {"topology": d5.Ring(2)}),
-    "a sampler by name": ({"train_sampler": "OrderedSampler"}, {"train_sampler": d5.OrderedSampler()}),
+    "an instance": ({"optimizer": d5.optimizers.SGD(0.7)}, {"optimizer": d5.optimizers.SGD(0.7)}),
+    "a topology by name": ({"topology": "ring", "topology_args": (2,)}, {"topology": d5.topologies.Ring(2)}),
+    "a sampler by name": (
+        {"train_sampler": "OrderedSampler"},
+        {"train_sampler": d5.samplers.OrderedSampler()},
+    ),
     "an argument that is passed on": (
         {"executor__device": "cpu"},
         {"executor_kwargs": {"device": "cpu"}},
@@ -258,7 +261,7 @@ def test_an_override_changes_just_that(overrides: dict[str, Any], expected: dict
     """The experiment is the recipe's own with these values; without any it is what FIXED and MUTABLE say."""
     own: dict[str, Any] = {
         "model": "lenet", "dataset": "digits", "epochs": 20, "agents": 2, "batch_size": 32,
-        "optimizer": d5.Momentum(0.05, 0.9), "seed": 1, "name": "test",
+        "optimizer": d5.optimizers.Momentum(0.05, 0.9), "seed": 1, "name": "test",
     }  # fmt: skip
     assert recipe(**overrides).made() == Experiment(**(own | expected))
 
@@ -271,11 +274,11 @@ def test_replacing_a_component_forgets_its_old_arguments() -> None:
 
 def test_agents_that_do_not_fit_a_mutable_topology_replace_it() -> None:
     """--set agents=3 on a recipe with Ring(2) is a complete graph of three; a fixed topology is kept."""
-    made = recipe({}, {"topology": d5.Ring, "topology_args": (2,)}, agents=3).made()
-    assert made.topology == d5.Complete(3)
-    larger = recipe({}, {"topology": d5.Ring, "topology_args": (2,)}, agents=3, topology_args=(3,))
-    assert larger.made().topology == d5.Ring(3)
-    kept = recipe({"topology": d5.Ring(2)}, {}, agents=3)
+    made = recipe({}, {"topology": d5.topologies.Ring, "topology_args": (2,)}, agents=3).made()
+    assert made.topology == d5.topologies.Complete(3)
+    larger = recipe({}, {"topology": d5.topologies.Ring, "topology_args": (2,)}, agents=3, topology_args=(3,))
+    assert larger.made().topology == d5.topologies.Ring(3)
+    kept = recipe({"topology": d5.topologies.Ring(2)}, {}, agents=3)
     with pytest.raises(ConfigurationError, match=r"Ring\(agents=2\) has 2 agents, the experiment has 3"):
         kept.made()
 
@@ -337,7 +340,7 @@ def test_the_hash_covers_fixed_and_nothing_else() -> None:
     """Every change of FIXED is another hash; MUTABLE, METRICS, the name and overrides are not in it."""
     same = [
         recipe(),
-        recipe({}, {"batch_size": 8, "optimizer": d5.SGD, "optimizer_args": (1,)}),
+        recipe({}, {"batch_size": 8, "optimizer": d5.optimizers.SGD, "optimizer_args": (1,)}),
         recipe({}, {}, []),
         recipe(seed=7),
         Recipe.of(FIXED, MUTABLE, METRICS, name="another"),
@@ -350,8 +353,8 @@ def test_the_hash_covers_fixed_and_nothing_else() -> None:
         recipe({"epochs": None}, {"epochs": 20}),
         recipe({"model": "mlp"}),
         recipe({"model_kwargs": {"hidden": (7, 7)}}),
-        recipe({"train_sampler": d5.ShuffleSampler}),
-        recipe({"train_sampler": d5.OrderedSampler}),
+        recipe({"train_sampler": d5.samplers.ShuffleSampler}),
+        recipe({"train_sampler": d5.samplers.OrderedSampler}),
         recipe({"dataset_kwargs": {"split_seed": 1}}),
     ]
     assert len({made.hash for made in other}) == len(other)
@@ -369,8 +372,8 @@ def halved(x):
     return x / 2
 
 FIXED = {{"model": Net, "dataset": "digits", "dataset_kwargs": {{"transform": halved}}}}
-MUTABLE = {{"optimizer": d5.SGD(0.1)}}
-METRICS = [d5.TestAccuracy() >= 0.5]
+MUTABLE = {{"optimizer": d5.optimizers.SGD(0.1)}}
+METRICS = [d5.metrics.TestAccuracy() >= 0.5]
 
 if __name__ == "__main__":
     from d5ray.recipes.engine.recipe import Recipe
@@ -434,8 +437,8 @@ def test_the_shipped_recipe_is_what_its_text_says() -> None:
     made = Recipe.of(digits_lenet.FIXED, digits_lenet.MUTABLE, digits_lenet.METRICS, name="x").made()
     assert isinstance(made, Experiment)
     assert (made.model, made.dataset, made.agents, made.communicator) == ("lenet", "digits", 2, "auto")
-    assert (made.optimizer, made.executor) == (d5.Momentum(0.05, 0.9), from_model)
-    assert isinstance(made.distributed, d5.AllreduceSGD)
+    assert (made.optimizer, made.executor) == (d5.optimizers.Momentum(0.05, 0.9), from_model)
+    assert isinstance(made.distributed, d5.optimizers.AllreduceSGD)
 
 
 def test_described_tells_fixed_and_mutable_with_the_overrides() -> None:
@@ -528,7 +531,7 @@ WRONG_FILES: dict[str, tuple[str | None, tuple[str, ...]]] = {
     ),
     "importing": ("import no_such_module", ("cannot be loaded", "No module named 'no_such_module'")),
     "wrong_criterion": (
-        "import d5ray as d5\nMETRICS = [d5.TestAccuracy() <= 0.5]",
+        "import d5ray as d5\nMETRICS = [d5.metrics.TestAccuracy() <= 0.5]",
         ("wrong_criterion.py", "points the wrong way"),
     ),
 }
@@ -606,7 +609,7 @@ def test_the_verdict_of_a_run(outcomes: list[str], status: str, expected: str) -
 def test_of_an_interrupted_run_no_criterion_is_decided() -> None:
     """Neither passed nor failed, with the reason; of a completed run the tables decide."""
     tables = {name: table_of(name) for name in TABLES}  # of a run that measured nothing
-    criteria = [d5.TestAccuracy() >= 0.9, d5.StepTime() <= 1]
+    criteria = [d5.metrics.TestAccuracy() >= 0.9, d5.metrics.StepTime() <= 1]
     found = judged(criteria, tables, "interrupted")
     assert [(v.verdict, v.reason) for v in found] == [("INCONCLUSIVE", "the run was interrupted")] * 2
     completed = judged(criteria, tables, "completed")

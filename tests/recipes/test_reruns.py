@@ -19,13 +19,15 @@ from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.recipes.engine.repeats.reruns import rerun
 from tests.conftest import d5ray
 
-METRICS = [d5.TestAccuracy() >= 0.3, d5.BytesSent() <= 1e9]
+METRICS = [d5.metrics.TestAccuracy() >= 0.3, d5.metrics.BytesSent() <= 1e9]
 FIXED: dict[str, Any] = {"model": "mlp", "dataset": "digits", "epochs": 2, "batch_size": 128}
 
 
 def ran(metrics: list[Any] = METRICS, how: dict[str, Any] | None = None, **mutable: Any) -> Run:
     """A recipe's run, simulated, in two calls of train."""
-    recipe = Recipe.of(FIXED, {"optimizer": d5.SGD(0.3), "warmup_steps": 0} | mutable, metrics, name="again")
+    recipe = Recipe.of(
+        FIXED, {"optimizer": d5.optimizers.SGD(0.3), "warmup_steps": 0} | mutable, metrics, name="again"
+    )
     with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described()), **(how or {})) as group:
         group.train(5, progress=False)
         group.train(4, progress=False)
@@ -43,13 +45,15 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 ASYNCHRONOUS = {
-    "how": {"network": d5.UniformLinks(1e-3, 1e6), "compute": d5.LogNormalTime(1e-3, 1.0)},
-    "distributed": d5.ASGD(), "agents": 3, "servers": d5.Servers(2),
+    "how": {
+        "network": d5.simulation.UniformLinks(1e-3, 1e6), "compute": d5.simulation.LogNormalTime(1e-3, 1.0)
+    },
+    "distributed": d5.optimizers.ASGD(), "agents": 3, "servers": d5.Servers(2),
 }  # fmt: skip
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("how", [{}, ASYNCHRONOUS, {"optimizer": d5.Adam(0.01), "seed": 7}])
+@pytest.mark.parametrize("how", [{}, ASYNCHRONOUS, {"optimizer": d5.optimizers.Adam(0.01), "seed": 7}])
 def test_a_simulated_run_is_repeated_to_the_last_bit(how: dict[str, Any]) -> None:
     """From a copy of its folder in another place; the repetition is a run that keeps the rules, too."""
     run = ran(**how)
@@ -111,7 +115,7 @@ def test_an_experiment_from_elsewhere_writes_nowhere_unasked(
 ) -> None:
     """Checkpoints into a folder that its author named are refused; with trust they are written."""
     place = tmp_path / "written"
-    run = ran(events=(d5.Checkpoint(str(place), every_steps=4),))
+    run = ran(events=(d5.events.Checkpoint(str(place), every_steps=4),))
     shutil.rmtree(place)
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "other"))
     with pytest.raises(ConfigurationError, match="would write checkpoints into"):
@@ -123,9 +127,9 @@ def test_an_experiment_from_elsewhere_writes_nowhere_unasked(
 
 def test_what_cannot_be_repeated_is_an_error() -> None:
     """A run without its experiment, one that went on from a checkpoint, one that was interrupted."""
-    run = ran(events=(d5.Checkpoint(every_steps=4),))
+    run = ran(events=(d5.events.Checkpoint(every_steps=4),))
     with pytest.raises(ConfigurationError, match="cannot be repeated: it went on from a checkpoint"):
-        rerun(ran(events=(d5.Checkpoint(every_steps=4),), how={"resume": run.folder}), quiet=True)
+        rerun(ran(events=(d5.events.Checkpoint(every_steps=4),), how={"resume": run.folder}), quiet=True)
     (run.folder / EXPERIMENT).unlink()
     with pytest.raises(ConfigurationError, match="kept no experiment"):
         rerun(run, quiet=True)

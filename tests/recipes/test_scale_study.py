@@ -21,7 +21,7 @@ from d5ray.recipes.jobs.scaling import ScaleStudy
 from tests.conftest import d5ray
 
 BYTES = 4 * 76_810  # of the perceptron's gradient
-SLOW = d5.UniformLinks(1e-3, 12.5e6)
+SLOW = d5.simulation.UniformLinks(1e-3, 12.5e6)
 STEPS = 3  # in an epoch
 
 

@@ -46,7 +46,8 @@ class Simulated:
             raise KeyboardInterrupt
         rate = 1e30 if self.seed == self.at and self.then == "nan" else self.learning_rate
         experiment = Experiment(
-            model="mlp", model_kwargs={"hidden": (self.hidden,)}, dataset="digits", optimizer=d5.SGD(rate),
+            model="mlp", model_kwargs={"hidden": (self.hidden,)}, dataset="digits",
+            optimizer=d5.optimizers.SGD(rate),
             agents=2, batch_size=256, epochs=2, seed=self.seed, warmup_steps=0, name=self.name,
         )  # fmt: skip
         with d5.simulate(experiment, origin=origin) as group:
@@ -63,7 +64,9 @@ class Simulated:
 
 
 def recipe(metrics: list[Any] | None = None, **mutable: Any) -> Recipe:
-    metrics = [d5.TestAccuracy() >= 0.01, d5.StepTime() <= 1.0] if metrics is None else metrics
+    metrics = (
+        [d5.metrics.TestAccuracy() >= 0.01, d5.metrics.StepTime() <= 1.0] if metrics is None else metrics
+    )
     return Recipe.of({"job": Simulated, "hidden": 8}, mutable, metrics, name="simulated")
 
 
@@ -88,7 +91,7 @@ def only_series() -> Series:
 def test_six_seeds_are_judged_together() -> None:
     """The value is the median over the runs, the interval the exact one of six: their least and largest."""
     result = ran(6)
-    accuracies = [d5.TestAccuracy().estimate(Run(one.folder).tables()).value for one in result.runs]
+    accuracies = [d5.metrics.TestAccuracy().estimate(Run(one.folder).tables()).value for one in result.runs]
     assert [Run(one.folder).row["seed"] for one in result.runs] == [3, 4, 5, 6, 7, 8]
     verdict = result.verdicts[0]
     numbers = np.array(accuracies, dtype=np.float64)
@@ -213,7 +216,9 @@ def test_what_cannot_be_seeded_is_refused(parts: Any, count: Any, words: str, ow
 def test_run_recipe_takes_seeds() -> None:
     """The function that a recipe's file calls."""
     fixed = {"job": Simulated, "hidden": 4}
-    result = run_recipe(fixed, {"seed": 10}, [d5.TestAccuracy() >= 0.0], name="own", seeds=2, quiet=True)
+    result = run_recipe(
+        fixed, {"seed": 10}, [d5.metrics.TestAccuracy() >= 0.0], name="own", seeds=2, quiet=True
+    )
     assert [Run(one.folder).row["seed"] for one in result.runs] == [10, 11]
 
 
@@ -330,8 +335,8 @@ def model():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
 
 FIXED = {"model": model, "dataset": "digits", "epochs": 1}
-MUTABLE = {"optimizer": d5.SGD, "optimizer_args": (0.1,), "agents": 1, "batch_size": 256}
-METRICS = [d5.TestAccuracy() >= 0.0]
+MUTABLE = {"optimizer": d5.optimizers.SGD, "optimizer_args": (0.1,), "agents": 1, "batch_size": 256}
+METRICS = [d5.metrics.TestAccuracy() >= 0.0]
 """
 
 

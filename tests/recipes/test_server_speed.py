@@ -71,7 +71,9 @@ def test_a_group_gives_every_agents_rate_at_every_size(contender: AnyContender, 
 
 def test_agents_of_d5rays_server_push_and_pull_as_often_as_they_say() -> None:
     """Two agents in threads, two shards: x = −η (1 n₀ + 2 n₁), pulled by both."""
-    settled = Settled(Servers(shards=2), d5.Asynchronous(), Descend(), d5.SGD(LEARNING_RATE))
+    settled = Settled(
+        Servers(shards=2), d5.servers.Asynchronous(), Descend(), d5.optimizers.SGD(LEARNING_RATE)
+    )
     secret = Secret.new()
     servers = [ShardServer(settled, range(2), secret=secret, node="here", host="127.0.0.1") for _ in range(2)]
     agents = [Pusher(rank) for rank in range(2)]

@@ -16,29 +16,42 @@ from d5ray.training.transformations import Transformation
 @pytest.mark.parametrize(
     ("key", "kind", "text", "expected"),
     [
-        ("topology", Topology, "Torus(2, 3)", d5.Torus(2, 3)),
-        ("topology", Topology, "d5.topologies.Torus(2, 3)", d5.Torus(2, 3)),
-        ("topology", Topology, "Ring(agents=4, mixing=Uniform())", d5.Ring(4, mixing=d5.Uniform())),
+        ("topology", Topology, "Torus(2, 3)", d5.topologies.Torus(2, 3)),
+        ("topology", Topology, "d5.topologies.Torus(2, 3)", d5.topologies.Torus(2, 3)),
+        (
+            "topology",
+            Topology,
+            "Ring(agents=4, mixing=Uniform())",
+            d5.topologies.Ring(4, mixing=d5.topologies.Uniform()),
+        ),
         (
             "topology",
             Topology,
             "TimeVarying((Ring(4), Star(4)))",
-            d5.TimeVarying((d5.Ring(4), d5.Star(4))),
+            d5.topologies.TimeVarying((d5.topologies.Ring(4), d5.topologies.Star(4))),
         ),
-        ("distributed", DistributedOptimizer, "LocalSGD(4)", d5.LocalSGD(4)),
+        ("distributed", DistributedOptimizer, "LocalSGD(4)", d5.optimizers.LocalSGD(4)),
         (
             "distributed",
             DistributedOptimizer,
             "CompressedSGD(ErrorFeedback(Chain(TopK(16, bucket=512), QSGD(bits=4))))",
-            d5.CompressedSGD(d5.ErrorFeedback(d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)))),
+            d5.optimizers.CompressedSGD(
+                d5.compression.ErrorFeedback(
+                    d5.compression.Chain(d5.compression.TopK(16, bucket=512), d5.compression.QSGD(bits=4))
+                )
+            ),
         ),
-        ("transformations", Transformation, "RandomFlip(0.2)", d5.RandomFlip(0.2)),
-        ("transformations", Transformation, "randomflip", d5.RandomFlip()),
+        ("transformations", Transformation, "RandomFlip(0.2)", d5.transformations.RandomFlip(0.2)),
+        ("transformations", Transformation, "randomflip", d5.transformations.RandomFlip()),
         (
             "transformations",
             Transformation,
             "(Crop(32, padding=4), RandomFlip(), Normalize((0.5, 0.4, 0.3), 0.2))",
-            (d5.Crop(32, padding=4), d5.RandomFlip(), d5.Normalize((0.5, 0.4, 0.3), 0.2)),
+            (
+                d5.transformations.Crop(32, padding=4),
+                d5.transformations.RandomFlip(),
+                d5.transformations.Normalize((0.5, 0.4, 0.3), 0.2),
+            ),
         ),
     ],
 )

@@ -57,7 +57,9 @@ def job(**changes: Any) -> Simulations:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("contender", [BesideGradients(d5.AllreduceSGD(), 3), BesideGradients(d5.ASGD(), 3)])
+@pytest.mark.parametrize(
+    "contender", [BesideGradients(d5.optimizers.AllreduceSGD(), 3), BesideGradients(d5.optimizers.ASGD(), 3)]
+)
 def test_the_gradients_alone_are_those_of_the_simulation(contender: BesideGradients, tmp_path: Path) -> None:
     """The same executors on the same batches, in every repetition; one of each side is a warm-up."""
     experiment = replace(contender.experiment(job(batch_size=4)), executor=watched)
@@ -72,7 +74,7 @@ def test_the_gradients_alone_are_those_of_the_simulation(contender: BesideGradie
 
 
 def test_the_gradients_alone_come_in_the_order_of_steps_and_ranks(tmp_path: Path) -> None:
-    contender = BesideGradients(d5.AllreduceSGD(), 3)
+    contender = BesideGradients(d5.optimizers.AllreduceSGD(), 3)
     work = WithGradients(contender.experiment(job(batch_size=4)), STEPS, 1.0, tmp_path)
     with simulate(work.experiment, root=tmp_path) as group:
         batches = work.batches(group)
@@ -88,7 +90,9 @@ def test_the_gradients_alone_come_in_the_order_of_steps_and_ranks(tmp_path: Path
 
 @pytest.mark.full
 def test_a_fresh_process_gives_the_times_of_both_sides(tmp_path: Path) -> None:
-    measured = BesideGradients(d5.DPSGD(), 2, d5.Ring).measure(job(steps=2, seconds=0.01), tmp_path)
+    measured = BesideGradients(d5.optimizers.DPSGD(), 2, d5.topologies.Ring).measure(
+        job(steps=2, seconds=0.01), tmp_path
+    )
     assert [(one.metric, one.at, one.rank, len(one.values)) for one in measured] == [
         ("training_time", "simulated", 0, 5), ("training_time", "gradients alone", 0, 5),
     ]  # fmt: skip
@@ -114,7 +118,7 @@ class Kept:
 
 def test_a_whole_simulation_ends_with_its_complete_tables(tmp_path: Path) -> None:
     """Eight agents with four shards: 9,985 parameters, a sample each, all their steps in the tables."""
-    experiment = OfMany(d5.ASGD(), 8, shards=4).experiment(job())
+    experiment = OfMany(d5.optimizers.ASGD(), 8, shards=4).experiment(job())
     (wall, processor, peak), run = Kept(experiment, tmp_path).of(steps=6)
     assert (run.row["status"], run.row["agents"], run.row["steps"]) == ("completed", 8, 6)
     counted = sql(

@@ -90,7 +90,9 @@ def test_synchronous_agents_go_at_the_stragglers_pace(tmp_path: Path) -> None:
     """Allreduce: every 4 · 20 ms + α log₂ 4 + βn log₂ 4, or halving and doubling, 4 · 32 samples."""
     alpha, beta = 50e-6, 1 / 1.25e9
     exchange = min(2 * (alpha + beta * LENET_BYTES), 4 * alpha + 2 * beta * LENET_BYTES * 3 / 4)
-    assert rate(d5.AllreduceSGD(), tmp_path, steps=8) == pytest.approx(128 / (0.08 + exchange), rel=1e-6)
+    assert rate(d5.optimizers.AllreduceSGD(), tmp_path, steps=8) == pytest.approx(
+        128 / (0.08 + exchange), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("rule", recipe.ASYNCHRONOUS, ids=repr)
@@ -101,7 +103,8 @@ def test_asynchronous_agents_go_at_their_own_pace(rule: d5.DistributedOptimizer,
 
 def test_without_a_straggler_nobody_is_quicker(tmp_path: Path) -> None:
     asynchronous, synchronous = (
-        rate(rule, tmp_path, steps=30, factor=1) for rule in (d5.ASGD(), d5.AllreduceSGD())
+        rate(rule, tmp_path, steps=30, factor=1)
+        for rule in (d5.optimizers.ASGD(), d5.optimizers.AllreduceSGD())
     )
     assert asynchronous / synchronous == pytest.approx(1, abs=0.05)
 
@@ -111,10 +114,11 @@ def test_without_a_straggler_nobody_is_quicker(tmp_path: Path) -> None:
 
 def test_a_gradient_on_a_device_is_the_same_and_takes_as_long_as_said() -> None:
     """LeNet on eight digits: at least 30 ms, and the core is free meanwhile."""
-    data = d5.load_dataset("digits")
+    data = d5.datasets.load_dataset("digits")
     inputs, labels = data.train.inputs[:8], data.train.labels[:8]
     given: dict[str, Any] = {
-        "sample_shape": data.sample_shape, "classes": 10, "loss": d5.SoftmaxCrossEntropyLoss(), "seed": 1,
+        "sample_shape": data.sample_shape, "classes": 10, "loss": d5.operators.SoftmaxCrossEntropyLoss(),
+        "seed": 1,
         "threads": 1,
     }  # fmt: skip
     plain = from_model("lenet", {}, **given)
@@ -129,7 +133,7 @@ def test_a_gradient_on_a_device_is_the_same_and_takes_as_long_as_said() -> None:
 
 def test_only_the_last_agent_is_slow_on_cores_as_on_devices() -> None:
     made = job(device_seconds=0.005)
-    cores, devices = OnCores(d5.ASGD(), 4), OnDevices(d5.ASGD(), 4)
+    cores, devices = OnCores(d5.optimizers.ASGD(), 4), OnDevices(d5.optimizers.ASGD(), 4)
     for contender in (cores, devices):
         experiment = contender.experiment(made, "digits")
         assert [experiment.pace(rank).factor() for rank in range(4)] == [1, 1, 1, 4]

@@ -43,8 +43,8 @@ def test_a_short_run_learns_more_than_how_frequent_each_byte_is(tmp_path: Path) 
     for _ in range(2):
         with d5.simulate(short, root=tmp_path) as group:
             group.train(progress=False)
-            found = d5.TestLoss().estimate(group.tables())
-            bits = d5.BitsPerByte().estimate(group.tables())
+            found = d5.metrics.TestLoss().estimate(group.tables())
+            bits = d5.metrics.BitsPerByte().estimate(group.tables())
         losses.append(found.value)
     assert losses[0] == losses[1] and losses[0] is not None
     assert losses[0] < 0.75 * entropy < math.log(256)

@@ -44,7 +44,7 @@ def test_resnet18_has_its_parameters() -> None:
 def test_rules_that_differ_are_not_measured() -> None:
     """Another rate: an error, no times."""
     with pytest.raises(AgentError, match=r"Adam.* and torch\.optim\.Adam disagree: nothing is measured"):
-        work(Peers(d5.Adam(1e-3), "Adam", {"lr": 2e-3}))(0)
+        work(Peers(d5.optimizers.Adam(1e-3), "Adam", {"lr": 2e-3}))(0)
 
 
 def test_everything_is_timed_and_kept_under_its_side() -> None:
@@ -110,6 +110,6 @@ def test_a_process_of_its_own_measures_a_network(tmp_path: Any) -> None:
 
 
 def test_wrong_rules_are_refused() -> None:
-    for rules in ((), recipe.RULES[:1] * 2, (d5.SGD(0.1),)):
+    for rules in ((), recipe.RULES[:1] * 2, (d5.optimizers.SGD(0.1),)):
         with pytest.raises(ConfigurationError, match="it must be a tuple such as"):
             job(rules=rules)

@@ -74,7 +74,7 @@ def test_keywords_are_told_apart_after_a_few_epochs(tmp_path: Path) -> None:
         {"dataset.samples": 400, "dataset.test_samples": 100, "dataset.noise": 0.1},
         epochs=6,
     )
-    assert value(d5.TestAccuracy(), trained(short, tmp_path)) > 0.5  # a tenth is guessing
+    assert value(d5.metrics.TestAccuracy(), trained(short, tmp_path)) > 0.5  # a tenth is guessing
 
 
 def test_clicks_are_ranked_better_than_by_chance_and_rows_alone_travel(tmp_path: Path) -> None:
@@ -82,20 +82,22 @@ def test_clicks_are_ranked_better_than_by_chance_and_rows_alone_travel(tmp_path:
     sizes = {"dataset.samples": 8000, "dataset.test_samples": 2000, "distributed": "ParameterServerSGD"}
     short = [
         made(click_ranking, sizes | {"distributed_kwargs": given}, epochs=1)
-        for given in ({"compressor": d5.NonZeroRows(8)}, {})
+        for given in ({"compressor": d5.compression.NonZeroRows(8)}, {})
     ]
     sparse, dense = (trained(experiment, tmp_path) for experiment in short)
-    assert value(d5.AreaUnderCurve(), sparse) > 0.6
-    assert value(d5.TestLoss(), sparse) == pytest.approx(value(d5.TestLoss(), dense), rel=1e-6)
-    steps = len(d5.Rows(dense, "step_time")) / 2
-    assert value(d5.BytesSent(), dense) == steps * 4 * 160_001
-    assert value(d5.BytesSent(), sparse) < 0.05 * value(d5.BytesSent(), dense)
+    assert value(d5.metrics.AreaUnderCurve(), sparse) > 0.6
+    assert value(d5.metrics.TestLoss(), sparse) == pytest.approx(
+        value(d5.metrics.TestLoss(), dense), rel=1e-6
+    )
+    steps = len(d5.metrics.Rows(dense, "step_time")) / 2
+    assert value(d5.metrics.BytesSent(), dense) == steps * 4 * 160_001
+    assert value(d5.metrics.BytesSent(), sparse) < 0.05 * value(d5.metrics.BytesSent(), dense)
 
 
 @pytest.mark.full
 def test_a_pole_is_balanced_longer_after_a_while(tmp_path: Path) -> None:
     short = made(cartpole, {"optimizer": "Adam(0.002)"}, epochs=1, dataset_kwargs={"steps": 10_240})
-    assert value(d5.TestReturn(), trained(short, tmp_path)) > 50  # a random policy: 20
+    assert value(d5.metrics.TestReturn(), trained(short, tmp_path)) > 50  # a random policy: 20
 
 
 @pytest.mark.full
@@ -103,8 +105,12 @@ def test_shapes_begin_to_be_found(tmp_path: Path) -> None:
     sizes = {"dataset.samples": 96, "dataset.test_samples": 20, "batch_size": 8}
     short = made(shapes_detection, sizes, epochs=12)
     tables = trained(short, tmp_path)
-    assert 0.0 < value(d5.MeanAveragePrecision(), tables) < value(d5.AveragePrecision50(), tables)
-    losses = d5.Rows(tables, "test_loss", "test").value
+    assert (
+        0.0
+        < value(d5.metrics.MeanAveragePrecision(), tables)
+        < value(d5.metrics.AveragePrecision50(), tables)
+    )
+    losses = d5.metrics.Rows(tables, "test_loss", "test").value
     assert losses[11] < 0.8 * losses[0]
 
 
@@ -114,10 +120,10 @@ def test_shapes_begin_to_be_found(tmp_path: Path) -> None:
 def test_rows_go_over_sockets_to_real_servers_as_in_the_simulation(tmp_path: Path) -> None:
     """Two agents and two shards, in threads, synchronous: the parameters of the simulation, and its bytes."""
     sizes = {"dataset.samples": 2000, "dataset.test_samples": 200, "distributed": "ParameterServerSGD"}
-    short = made(click_ranking, sizes | {"distributed_kwargs": {"compressor": d5.NonZeroRows(8)}})
+    short = made(click_ranking, sizes | {"distributed_kwargs": {"compressor": d5.compression.NonZeroRows(8)}})
     with d5.simulate(short, root=tmp_path) as group:
         group.train(5, progress=False)
-        expected, sent = group.parameters(), value(d5.BytesSent(), group.tables())
+        expected, sent = group.parameters(), value(d5.metrics.BytesSent(), group.tables())
     with agents_in_threads(short, short.load_dataset()) as (agents, sinks):
         outcomes = together(lambda rank: agents[rank].train(5), 2)
         assert all(outcome.completed for outcome in outcomes)
@@ -274,4 +280,4 @@ def test_agents_that_do_not_wait_did_what_the_simulation_does(
     run = Run(group.folder)
     replayed = d5.replay(run)
     assert replayed.agrees, replayed
-    assert len(d5.Rows(run.tables(), module.METRICS[0].metric.name, "test"))
+    assert len(d5.metrics.Rows(run.tables(), module.METRICS[0].metric.name, "test"))

@@ -17,14 +17,18 @@ Scheduler = Callable[[torch.optim.Optimizer], Any]
 lr = torch.optim.lr_scheduler
 PEERS: dict[str, tuple[d5.Schedule, float, Scheduler]] = {
     "piecewise": (
-        d5.Piecewise(0.1, {3: 0.01, 7: 0.001}), 0.1, lambda o: lr.MultiStepLR(o, [3, 7], gamma=0.1),
+        d5.schedules.Piecewise(0.1, {3: 0.01, 7: 0.001}), 0.1, lambda o: lr.MultiStepLR(o, [3, 7], gamma=0.1),
     ),
-    "cosine": (d5.Cosine(0.1, 12, 0.02), 0.1, lambda o: lr.CosineAnnealingLR(o, 12, 0.02)),
-    "line": (d5.Polynomial(0.1, 12), 0.1, lambda o: lr.PolynomialLR(o, 12)),
-    "polynomial": (d5.Polynomial(0.1, 12, power=2.5), 0.1, lambda o: lr.PolynomialLR(o, 12, power=2.5)),
-    "one cycle": (d5.OneCycle(0.1, 13), 0.1, lambda o: lr.OneCycleLR(o, 0.1, total_steps=13)),
-    "warm-up": (d5.WarmUp(0.1, 5, 0.02), 0.1, lambda o: lr.LinearLR(o, 0.2, total_iters=5)),
-    "computed": (d5.Computed(lambda t: 0.1 * 0.9**t), 0.1, lambda o: lr.LambdaLR(o, lambda t: 0.9**t)),
+    "cosine": (d5.schedules.Cosine(0.1, 12, 0.02), 0.1, lambda o: lr.CosineAnnealingLR(o, 12, 0.02)),
+    "line": (d5.schedules.Polynomial(0.1, 12), 0.1, lambda o: lr.PolynomialLR(o, 12)),
+    "polynomial": (
+        d5.schedules.Polynomial(0.1, 12, power=2.5), 0.1, lambda o: lr.PolynomialLR(o, 12, power=2.5)
+    ),
+    "one cycle": (d5.schedules.OneCycle(0.1, 13), 0.1, lambda o: lr.OneCycleLR(o, 0.1, total_steps=13)),
+    "warm-up": (d5.schedules.WarmUp(0.1, 5, 0.02), 0.1, lambda o: lr.LinearLR(o, 0.2, total_iters=5)),
+    "computed": (
+        d5.schedules.Computed(lambda t: 0.1 * 0.9**t), 0.1, lambda o: lr.LambdaLR(o, lambda t: 0.9**t)
+    ),
 }  # fmt: skip
 
 
@@ -42,7 +46,8 @@ def test_a_schedule_is_that_of_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", [d5.Cosine(0.1, 5, 0.02), d5.Polynomial(0.1, 5, 0.02), d5.OneCycle(0.1, 5)]
+    "schedule",
+    [d5.schedules.Cosine(0.1, 5, 0.02), d5.schedules.Polynomial(0.1, 5, 0.02), d5.schedules.OneCycle(0.1, 5)],
 )
 def test_after_its_end_a_schedule_stays_where_it_is(schedule: d5.Schedule) -> None:
     assert schedule.value(5) == pytest.approx(schedule.value(500), rel=1e-12)
@@ -50,18 +55,19 @@ def test_after_its_end_a_schedule_stays_where_it_is(schedule: d5.Schedule) -> No
 
 def test_a_schedule_counts_whole_epochs_or_steps() -> None:
     """Of 10 steps an epoch; a warm-up goes on with the schedule that it leads to, at that one's own time."""
-    by_epoch = d5.Piecewise(1.0, {1: 0.5})
+    by_epoch = d5.schedules.Piecewise(1.0, {1: 0.5})
     assert [by_epoch.at(step, step // 10) for step in (0, 9, 10, 19, 20)] == [1.0, 1.0, 0.5, 0.5, 0.5]
-    by_step = d5.Piecewise(1.0, {1: 0.5}, unit="step")
+    by_step = d5.schedules.Piecewise(1.0, {1: 0.5}, unit="step")
     assert [by_step.at(step, step // 10) for step in (0, 1, 9)] == [1.0, 0.5, 0.5]
-    warm = d5.WarmUp(d5.Piecewise(1.0, {4: 0.25}), 2)
+    warm = d5.schedules.WarmUp(d5.schedules.Piecewise(1.0, {4: 0.25}), 2)
     assert [warm.value(time) for time in range(6)] == [0.0, 0.5, 1.0, 1.0, 0.25, 0.25]
 
 
 def trained(optimizer: d5.Optimizer, **changes: Any) -> np.ndarray[Any, Any]:
     """Parameters of agent 0 after two epochs on the digits, in the simulation."""
     values: dict[str, Any] = {
-        "model": "mlp", "dataset": "digits", "optimizer": optimizer, "distributed": d5.AllreduceSGD(),
+        "model": "mlp", "dataset": "digits", "optimizer": optimizer,
+        "distributed": d5.optimizers.AllreduceSGD(),
         "agents": 2, "batch_size": 64, "seed": 3, "evaluate": False, "epochs": 2,
     }  # fmt: skip
     with d5.simulate(d5.Experiment(**(values | changes))) as group:
@@ -76,31 +82,43 @@ def distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
 @pytest.mark.full
 def test_a_scheduled_training_is_the_sum_of_its_parts() -> None:
     """η = 0.1 in the first epoch and 0 in the second: one epoch's parameters; with weight decay around it."""
-    once = d5.Scheduled(d5.Momentum(0.1, 0.5), learning_rate=d5.Piecewise(0.1, {1: 1e-30}))
-    assert distance(trained(once), trained(d5.Momentum(0.1, 0.5), epochs=1)) < 1e-6
-    wrapped = d5.WeightDecay(once, 1e-3)
-    alone = d5.WeightDecay(d5.Momentum(0.1, 0.5), 1e-3)
+    once = d5.optimizers.Scheduled(
+        d5.optimizers.Momentum(0.1, 0.5), learning_rate=d5.schedules.Piecewise(0.1, {1: 1e-30})
+    )
+    assert distance(trained(once), trained(d5.optimizers.Momentum(0.1, 0.5), epochs=1)) < 1e-6
+    wrapped = d5.optimizers.WeightDecay(once, 1e-3)
+    alone = d5.optimizers.WeightDecay(d5.optimizers.Momentum(0.1, 0.5), 1e-3)
     assert distance(trained(wrapped), trained(alone, epochs=1)) < 1e-6
-    assert distance(trained(once), trained(d5.Momentum(0.1, 0.5))) > 1e-2
+    assert distance(trained(once), trained(d5.optimizers.Momentum(0.1, 0.5))) > 1e-2
 
 
-@pytest.mark.parametrize("rule", [d5.ParameterServerSGD(), d5.ASGD(), d5.StalenessAwareSGD(), d5.Downpour()])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        d5.optimizers.ParameterServerSGD(),
+        d5.optimizers.ASGD(),
+        d5.optimizers.StalenessAwareSGD(),
+        d5.optimizers.Downpour(),
+    ],
+)
 def test_parameter_servers_keep_the_schedule_of_the_run(rule: d5.DistributedOptimizer) -> None:
     """They count updates: one a step where all wait for each other, else as many as agents."""
-    once = d5.Scheduled(d5.SGD(0.1), learning_rate=d5.Piecewise(0.1, {1: 1e-30}))
+    once = d5.optimizers.Scheduled(
+        d5.optimizers.SGD(0.1), learning_rate=d5.schedules.Piecewise(0.1, {1: 1e-30})
+    )
     servers = d5.Servers(shards=2)
     found = trained(once, distributed=rule, servers=servers)
-    expected = trained(d5.SGD(0.1), distributed=rule, servers=servers, epochs=1)
+    expected = trained(d5.optimizers.SGD(0.1), distributed=rule, servers=servers, epochs=1)
     assert distance(found, expected) < 1e-3  # agents need not be in the same step when an epoch ends
-    assert distance(trained(d5.SGD(0.1), distributed=rule, servers=servers), expected) > 1e-2
+    assert distance(trained(d5.optimizers.SGD(0.1), distributed=rule, servers=servers), expected) > 1e-2
 
 
 def test_any_number_of_a_rule_can_change() -> None:
     """Momentum and rate at once, against the recursion by hand."""
-    rule = d5.Scheduled(
-        d5.Momentum(0.1, 0.9),
-        learning_rate=d5.Polynomial(0.1, 10, unit="step"),
-        momentum=d5.Piecewise(0.9, {2: 0.5}, unit="step"),
+    rule = d5.optimizers.Scheduled(
+        d5.optimizers.Momentum(0.1, 0.9),
+        learning_rate=d5.schedules.Polynomial(0.1, 10, unit="step"),
+        momentum=d5.schedules.Piecewise(0.9, {2: 0.5}, unit="step"),
     )
     x, y, v = np.array([1.0, -2.0]), np.array([1.0, -2.0]), np.zeros(2)
     state = rule.state(x)
@@ -114,31 +132,49 @@ def test_any_number_of_a_rule_can_change() -> None:
 
 def test_what_a_run_never_reaches_is_said() -> None:
     """The original's recipe drops its rate at epochs 81, 122 and 164 of a run of 90."""
-    late = d5.Piecewise(0.1, {81: 0.01, 122: 0.001, 164: 0.0001})
+    late = d5.schedules.Piecewise(0.1, {81: 0.01, 122: 0.001, 164: 0.0001})
     assert never(late, 90 * 5, 90) == (122, 164)
-    assert never(d5.Cosine(0.1, 90), 90 * 5, 90) == ()
+    assert never(d5.schedules.Cosine(0.1, 90), 90 * 5, 90) == ()
     with pytest.warns(UserWarning, match=r"at epoch 122, 164, but the run ends after 2 epochs of 12 steps"):
-        trained(d5.Scheduled(d5.SGD(0.1), learning_rate=d5.Piecewise(0.1, {1: 0.01, 122: 1e-3, 164: 1e-4})))
+        trained(
+            d5.optimizers.Scheduled(
+                d5.optimizers.SGD(0.1),
+                learning_rate=d5.schedules.Piecewise(0.1, {1: 0.01, 122: 1e-3, 164: 1e-4}),
+            )
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trained(d5.Scheduled(d5.SGD(0.1), learning_rate=d5.Cosine(0.1, 2)))
+        trained(d5.optimizers.Scheduled(d5.optimizers.SGD(0.1), learning_rate=d5.schedules.Cosine(0.1, 2)))
 
 
 WORD: Any = "cosine"
 WRONG: list[tuple[Callable[[], Any], str]] = [
-    (lambda: d5.Piecewise(0.1, {}), "times and numbers"),
-    (lambda: d5.Piecewise(0.1, {0: 0.1}), "a time of values"),
-    (lambda: d5.Piecewise(0.1, {3: -1.0}), r"values\[3\]"), (lambda: d5.Cosine(0.1, 0), "length is 0"),
-    (lambda: d5.Cosine(0.1, 5, unit="week"), "unit is 'week'"),
-    (lambda: d5.Polynomial(0.1, 5, power=0), "power"),
-    (lambda: d5.OneCycle(0.1, 5, rise=1.0), "rise"), (lambda: d5.WarmUp(WORD, 3), "after is 'cosine'"),
-    (lambda: d5.WarmUp(d5.Cosine(0.1, 5), 3, unit="step"), "give both the same unit"),
-    (lambda: d5.Computed(WORD), "function is 'cosine'"),
-    (lambda: d5.Scheduled(d5.SGD(0.1)), "give one, as in"),
-    (lambda: d5.Scheduled(d5.SGD(0.1), momentum=d5.Cosine(0.1, 5)), "has no 'momentum' that could change"),
-    (lambda: d5.Scheduled(d5.SGD(0.1), learning_rate=WORD), "must be a Schedule"),
-    (lambda: d5.Scheduled(d5.Momentum(0.1), momentum=d5.Piecewise(1.5, {3: 0.1})), "momentum is 1.5"),
-    (lambda: d5.Scheduled(d5.SGD(0.1), learning_rate=d5.Cosine(0.1, 5)).at(1), "nobody said how many steps"),
+    (lambda: d5.schedules.Piecewise(0.1, {}), "times and numbers"),
+    (lambda: d5.schedules.Piecewise(0.1, {0: 0.1}), "a time of values"),
+    (lambda: d5.schedules.Piecewise(0.1, {3: -1.0}), r"values\[3\]"),
+    (lambda: d5.schedules.Cosine(0.1, 0), "length is 0"),
+    (lambda: d5.schedules.Cosine(0.1, 5, unit="week"), "unit is 'week'"),
+    (lambda: d5.schedules.Polynomial(0.1, 5, power=0), "power"),
+    (lambda: d5.schedules.OneCycle(0.1, 5, rise=1.0), "rise"),
+    (lambda: d5.schedules.WarmUp(WORD, 3), "after is 'cosine'"),
+    (lambda: d5.schedules.WarmUp(d5.schedules.Cosine(0.1, 5), 3, unit="step"), "give both the same unit"),
+    (lambda: d5.schedules.Computed(WORD), "function is 'cosine'"),
+    (lambda: d5.optimizers.Scheduled(d5.optimizers.SGD(0.1)), "give one, as in"),
+    (
+        lambda: d5.optimizers.Scheduled(d5.optimizers.SGD(0.1), momentum=d5.schedules.Cosine(0.1, 5)),
+        "has no 'momentum' that could change"
+    ),
+    (lambda: d5.optimizers.Scheduled(d5.optimizers.SGD(0.1), learning_rate=WORD), "must be a Schedule"),
+    (
+        lambda: d5.optimizers.Scheduled(
+            d5.optimizers.Momentum(0.1), momentum=d5.schedules.Piecewise(1.5, {3: 0.1})
+        ), "momentum is 1.5"
+    ),
+    (
+        lambda: d5.optimizers.Scheduled(d5.optimizers.SGD(0.1), learning_rate=d5.schedules.Cosine(0.1, 5)).at(
+            1
+        ), "nobody said how many steps"
+    ),
 ]  # fmt: skip
 
 
@@ -150,16 +186,20 @@ def test_a_wrong_schedule_is_an_error(make: Callable[[], Any], words: str) -> No
 
 def test_the_last_value_of_one_cycle_is_tiny() -> None:
     """peak / 25 / 10,000, the peak at 30 % of the way."""
-    schedule = d5.OneCycle(1.0, 101)
+    schedule = d5.schedules.OneCycle(1.0, 101)
     assert schedule.value(100) == pytest.approx(1 / 25 / 1e4, rel=1e-9)
     assert max(range(101), key=schedule.value) in (29, 30)
 
 
 @pytest.mark.parametrize("make", [lambda: np.ones(3, np.float32), lambda: torch.ones(3)])
-@pytest.mark.parametrize("rule", [d5.SGD(0.1), d5.Momentum(0.1, 0.9), d5.Adam(0.1)], ids=repr)
+@pytest.mark.parametrize(
+    "rule", [d5.optimizers.SGD(0.1), d5.optimizers.Momentum(0.1, 0.9), d5.optimizers.Adam(0.1)], ids=repr
+)
 def test_a_rate_that_begins_or_ends_with_zero_moves_nothing_then(rule: d5.Optimizer, make: Any) -> None:
     """As every warm-up from 0 does in its first step, and a cosine behind its end."""
-    scheduled = d5.Scheduled(rule, learning_rate=d5.WarmUp(d5.Cosine(0.1, 4), 2)).timed(1)
+    scheduled = d5.optimizers.Scheduled(
+        rule, learning_rate=d5.schedules.WarmUp(d5.schedules.Cosine(0.1, 4), 2)
+    ).timed(1)
     x = make()
     state = scheduled.state_for(x, (Slot("w", 0, (3,)),))
     seen = []

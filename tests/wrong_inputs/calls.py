@@ -39,7 +39,7 @@ NOT_CALLED = {
 def data() -> d5.Dataset:
     """Sixteen samples (1, 4, 4) of three classes."""
     rng = np.random.default_rng(3)
-    split = d5.Split(rng.normal(size=(16, 1, 4, 4)).astype(np.float32), np.arange(16) % 3)
+    split = d5.datasets.Split(rng.normal(size=(16, 1, 4, 4)).astype(np.float32), np.arange(16) % 3)
     return d5.Dataset("tiny", split, split, ("a", "b", "c"))
 
 
@@ -84,7 +84,7 @@ class Double:
 
 def experiment(**values: Any) -> d5.Experiment:
     given: dict[str, Any] = {
-        "model": "mlp", "dataset": data(), "optimizer": d5.SGD(0.1), "agents": 2, "batch_size": 4,
+        "model": "mlp", "dataset": data(), "optimizer": d5.optimizers.SGD(0.1), "agents": 2, "batch_size": 4,
         "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
     }  # fmt: skip
     return d5.Experiment(**{**given, **values})
@@ -93,10 +93,12 @@ def experiment(**values: Any) -> d5.Experiment:
 def example(kind: type, name: str, folder: Path) -> Any:
     """A value of this kind that a parameter of this name takes."""
     examples: dict[Any, Any] = {
-        int: 2, float: 0.5, str: "name", bool: True, Path: folder, d5.Optimizer: d5.SGD(0.1),
-        d5.Compressor: d5.TernGrad(), d5.Schedule: d5.Cosine(0.1, 10), d5.Network: network(),
-        d5.Dataset: data(), d5.Sampler: d5.ShuffleSampler(), d5.Samples: data().train,
-        d5.Experiment: experiment(), d5.UniformLinks: d5.UniformLinks(), d5.DefaultBoxes: d5.DefaultBoxes(),
+        int: 2, float: 0.5, str: "name", bool: True, Path: folder, d5.Optimizer: d5.optimizers.SGD(0.1),
+        d5.Compressor: d5.compression.TernGrad(), d5.Schedule: d5.schedules.Cosine(0.1, 10),
+        d5.Network: network(),
+        d5.Dataset: data(), d5.Sampler: d5.samplers.ShuffleSampler(), d5.datasets.Samples: data().train,
+        d5.Experiment: experiment(), d5.simulation.UniformLinks: d5.simulation.UniformLinks(),
+        d5.operators.DefaultBoxes: d5.operators.DefaultBoxes(),
     }  # fmt: skip
     if kind in examples:
         return examples[kind]
@@ -111,15 +113,15 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
     vector = d5.TensorDescriptor("float32", ("n",))
     cpp = {"name": "same", "source": SAME, "inputs": [vector], "outputs": [vector], "flags": ("-O0",)}
     return {
-        "Allreduce": {"compressor": d5.RandomK(0.5)},
-        "ChocoSGD": {"compressor": d5.TopK(0.5), "gamma": 0.5},
-        "Chain": {"sparsifier": d5.TopK(0.5), "quantizer": d5.Float16()},
-        "Scheduled": {"rule": d5.SGD(0.1), "learning_rate": d5.Cosine(0.1, 10)},
-        "SparseAllreduce": {"compressor": d5.TopK(0.5)},
-        "AllGather": {"compressor": d5.TernGrad()},
-        "ScatterReduce": {"compressor": d5.TernGrad()},
-        "ErrorFeedback": {"compression": d5.TopK(0.5)},
-        "CompressedSGD": {"compression": d5.TernGrad()},
+        "Allreduce": {"compressor": d5.compression.RandomK(0.5)},
+        "ChocoSGD": {"compressor": d5.compression.TopK(0.5), "gamma": 0.5},
+        "Chain": {"sparsifier": d5.compression.TopK(0.5), "quantizer": d5.compression.Float16()},
+        "Scheduled": {"rule": d5.optimizers.SGD(0.1), "learning_rate": d5.schedules.Cosine(0.1, 10)},
+        "SparseAllreduce": {"compressor": d5.compression.TopK(0.5)},
+        "AllGather": {"compressor": d5.compression.TernGrad()},
+        "ScatterReduce": {"compressor": d5.compression.TernGrad()},
+        "ErrorFeedback": {"compression": d5.compression.TopK(0.5)},
+        "CompressedSGD": {"compression": d5.compression.TernGrad()},
         "BucketSampler": {"lengths": [3, 1, 2] * 5 + [1]},
         "Computed": {"function": lambda step: 0.1},
         "Custom": {"links": networkx.cycle_graph(3)},
@@ -144,15 +146,18 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Cut": {"nodes": ("relu",)},
         "Dataset": {"name": "tiny", "train": data().train, "test": data().test, "classes": ("a", "b", "c")},
         "Experiment": {
-            "model": "mlp", "dataset": data(), "optimizer": d5.SGD(0.1), "agents": 2, "batch_size": 4,
+            "model": "mlp", "dataset": data(), "optimizer": d5.optimizers.SGD(0.1), "agents": 2,
+            "batch_size": 4,
             "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
         },
         "ExponentialSlowdown": {"mean": 1.0},
-        "GroupedLinks": {"size": 2, "within": d5.UniformLinks(), "between": d5.UniformLinks()},
+        "GroupedLinks": {
+            "size": 2, "within": d5.simulation.UniformLinks(), "between": d5.simulation.UniformLinks()
+        },
         "GrowingBatch": {"milestones": [3]},
         "HierarchicalAveraging": {"group_size": 2, "period": 1, "global_period": 2},
         "ImageFolder": {"path": images(folder)},
-        "InverseTo": {"start": 0.1, "other": d5.Cosine(0.1, 10)},
+        "InverseTo": {"start": 0.1, "other": d5.schedules.Cosine(0.1, 10)},
         "MeasuredTime": {"durations_seconds": (0.1, 0.2)},
         "Node": {"type": "Relu", "inputs": ("x",), "outputs": ("y",)},
         "Normalize": {"mean": 0.5, "std": 0.5},
@@ -162,38 +167,40 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Run": {"where": run(folder, "fuzz").folder},
         "Slowdown": {"agent": 1, "factor": 2.0},
         "Split": {"inputs": data().train.inputs, "labels": data().train.labels},
-        "Splitting": {"network": network(), "plan": {"product": d5.ByColumns()}, "parts": 2},
+        "Splitting": {"network": network(), "plan": {"product": d5.networks.ByColumns()}, "parts": 2},
         "Subset": {"whole": data().train, "indices": np.arange(3)},
         "Synthetic": {"shape": (1, 4, 4)},
         "TensorDescriptor": {"dtype": "float32", "shape": (2, 3)},
-        "TimeVarying": {"topologies": (d5.Ring(4), d5.Complete(4))},
+        "TimeVarying": {"topologies": (d5.topologies.Ring(4), d5.topologies.Complete(4))},
         "TorchOptimizer": {"rule": torch.optim.Adam},
         "WarmUp": {"after": 0.1, "length": 3},
         "check_forward": {"operator": np.tanh, "inputs": [square], "reference": np.tanh},
         "check_gradient": {"operator": torch.tanh, "inputs": [square]},
-        "check_optimizer": {"optimizer": d5.SGD(0.1), "reference": d5.SGD(0.1), "steps": 3},
+        "check_optimizer": {
+            "optimizer": d5.optimizers.SGD(0.1), "reference": d5.optimizers.SGD(0.1), "steps": 3
+        },
         "check_repeatability": {"operator": np.tanh, "inputs": [square], "runs": 2},
-        "check_sampler": {"sampler": d5.ShuffleSampler(), "samples": 16},
+        "check_sampler": {"sampler": d5.samplers.ShuffleSampler(), "samples": 16},
         "check_training": {"curve": [0.1, 0.2], "expected": [0.1, 0.2], "tolerance": 0.1},
         "compare_values": {"network": network(), "found": plain, "expected": plain},
         "convergence_curve": {"run": run(folder, "curve").tables()},
         "exchange_table": {"splitting": splitting, "sizes": {"batch": 4}},
         "parameter_table": {"splitting": splitting},
         "export": {"run": run(folder, "out"), "to": "csv", "out": folder / "exported"},
-        "label_bias": {"dataset": data(), "sampler": d5.ShuffleSampler()},
+        "label_bias": {"dataset": data(), "sampler": d5.samplers.ShuffleSampler()},
         "load_dataset": {"name": "digits"},
         "median_interval": {"values": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]},
         "median_log_ratio": {"a": [1.0] * 8, "b": [2.0] * 8},
         "microbatched": {"network": network(), "sizes": {"product": [2, 2]}},
-        "pieces": {"network": network(), "cut": d5.Cut(("relu",))},
+        "pieces": {"network": network(), "cut": d5.pipelines.Cut(("relu",))},
         "quantile_interval": {"values": [float(x) for x in range(40)], "q": 0.5},
         "register_operator": {"domain": "fuzz", "type": "Double", "operator": Double()},
         "replay": {"run": run(folder, "again")},
         "run_recipe": {"fixed": {}, "mutable": {}, "metrics": []},
         "simulate": {"experiment": experiment(), "root": folder / "simulated"},
-        "split": {"network": network(), "plan": {"product": d5.ByColumns()}, "index": 0, "parts": 2},
+        "split": {"network": network(), "plan": {"product": d5.networks.ByColumns()}, "index": 0, "parts": 2},
         "sql": {"run": run(folder, "asked"), "query": "select 1"},
-        "stage_table": {"pieces": d5.pieces(network(), d5.Cut(("relu",)))},
+        "stage_table": {"pieces": d5.pipelines.pieces(network(), d5.pipelines.Cut(("relu",)))},
         "structural_difference": {"first": network(), "second": network()},
         "tensordesc": {"first": "float32", "second": (2, 3)},
     }  # fmt: skip
@@ -207,7 +214,7 @@ def run(folder: Path, name: str) -> d5.Run:
 
 @cache
 def splitting_of_two() -> Any:
-    return d5.Splitting(network(), {"product": d5.ByColumns()}, 2)
+    return d5.networks.Splitting(network(), {"product": d5.networks.ByColumns()}, 2)
 
 
 def images(folder: Path) -> Path:

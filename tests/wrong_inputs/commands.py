@@ -20,8 +20,8 @@ from tests.wrong_inputs.values import MISSING, UNEXPECTED
 RECIPE = """
 import d5ray as d5
 FIXED = {}
-MUTABLE = {"model": "lenet", "dataset": "digits", "optimizer": d5.Momentum(0.1, 0.9)}
-METRICS = [d5.TestAccuracy() >= 0.5]
+MUTABLE = {"model": "lenet", "dataset": "digits", "optimizer": d5.optimizers.Momentum(0.1, 0.9)}
+METRICS = [d5.metrics.TestAccuracy() >= 0.5]
 """
 LONG = "x" * 100_000
 
@@ -121,7 +121,7 @@ def furnish(folder: Path) -> None:
     (folder / "home").mkdir()
     for seed in range(2):
         finished(folder / "home" / "runs", ("good", "other")[seed], seed=seed)
-    asynchronous = experiment(distributed=d5.ASGD, name="simulated")
+    asynchronous = experiment(distributed=d5.optimizers.ASGD, name="simulated")
     with d5.simulate(asynchronous, root=folder / "home" / "runs") as group:
         group.train(steps=3)
     (folder / "simulated").write_text(group.run_id)

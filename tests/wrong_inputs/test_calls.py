@@ -53,16 +53,18 @@ def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) ->
 
 
 WHERE_SAID: dict[str, Callable[[], object]] = {
-    "late": lambda: d5.Late(agent=-1, seconds=5),
-    "slow": lambda: d5.Slowdown(agent=-1, factor=2),
-    "slow, all by chance": lambda: d5.ExponentialSlowdown(1.0, agent=-1),
-    "failure": lambda: d5.Failure(agent=-1, seconds=5),
+    "late": lambda: d5.faults.Late(agent=-1, seconds=5),
+    "slow": lambda: d5.faults.Slowdown(agent=-1, factor=2),
+    "slow, all by chance": lambda: d5.faults.ExponentialSlowdown(1.0, agent=-1),
+    "failure": lambda: d5.faults.Failure(agent=-1, seconds=5),
     "device": lambda: d5.GPUDevice(-1),
-    "option of a data set": lambda: d5.Experiment("mlp", "digits", d5.SGD(0.1), dataset_kwargs={"nose": 1}),
+    "option of a data set": lambda: d5.Experiment(
+        "mlp", "digits", d5.optimizers.SGD(0.1), dataset_kwargs={"nose": 1}
+    ),
     "seed": lambda: experiment(seed=2**200),
     "threads": lambda: experiment(threads=10**9),
     "agents": lambda: experiment(agents=10**12),
-    "ring": lambda: d5.Ring(10**12),
+    "ring": lambda: d5.topologies.Ring(10**12),
     "mesh": lambda: d5.Mesh(10**9, 10**9),
     "micro-batches": lambda: d5.Mesh(1, 2, micro_batches=10**9),
 }
@@ -77,9 +79,12 @@ def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
 def test_numbers_of_numpy_mean_what_those_of_python_do() -> None:
     """In checks, in descriptions, and in hashes."""
     of_numpy = experiment(
-        seed=np.int64(3), batch_size=np.int32(4), agents=np.uint8(2), optimizer=d5.SGD(np.float64(0.1))
+        seed=np.int64(3),
+        batch_size=np.int32(4),
+        agents=np.uint8(2),
+        optimizer=d5.optimizers.SGD(np.float64(0.1)),
     )
-    assert of_numpy == experiment(seed=3, batch_size=4, agents=2, optimizer=d5.SGD(0.1))
+    assert of_numpy == experiment(seed=3, batch_size=4, agents=2, optimizer=d5.optimizers.SGD(0.1))
     assert canonical([np.float32(0.5), np.bool_(True), np.int8(-3)]) == [0.5, True, -3]
 
 

@@ -72,28 +72,34 @@ def _try(experiment: d5.Experiment, folder: Path) -> tuple[str, str]:
 
 def _experiment_with(made: Any, folder: Path) -> dict[str, Any] | None:
     """The values of an experiment that uses what was made; None where none does."""
-    if isinstance(made, (d5.DetectionQuality, d5.RankingQuality, d5.Play)):  # for other models
+    if isinstance(
+        made, (d5.events.DetectionQuality, d5.events.RankingQuality, d5.events.Play)
+    ):  # for other models
         return None
     for kind, name in (
         (d5.Optimizer, "optimizer"), (d5.Sampler, "train_sampler"), (d5.Transformation, "transformations"),
-        (d5.Event, "events"), (d5.Mesh, "mesh"), (d5.Late, "late"),
+        (d5.Event, "events"), (d5.Mesh, "mesh"), (d5.faults.Late, "late"),
         (d5.Dataset, "dataset"),
     ):  # fmt: skip
         if isinstance(made, kind):
-            more = {"distributed": d5.ASGD} if name == "late" else {}
+            more = {"distributed": d5.optimizers.ASGD} if name == "late" else {}
             return {name: made, **more, **({"agents": None} if name == "mesh" else {})}
     if isinstance(made, d5.Schedule):
-        return {"optimizer": d5.Scheduled(d5.SGD(0.1), learning_rate=made)}
+        return {"optimizer": d5.optimizers.Scheduled(d5.optimizers.SGD(0.1), learning_rate=made)}
     if isinstance(made, d5.DistributedOptimizer):
         return {"distributed": made}
     if isinstance(made, d5.Topology):
-        return {"distributed": d5.DPSGD, "topology": made, "agents": None}
-    if isinstance(made, (d5.Compressor, d5.Reduction)):
-        faithful = made.faithful if isinstance(made, d5.Reduction) else made.unbiased
-        return {"distributed": d5.CompressedSGD(made if faithful else d5.ErrorFeedback(made))}
+        return {"distributed": d5.optimizers.DPSGD, "topology": made, "agents": None}
+    if isinstance(made, (d5.Compressor, d5.compression.Reduction)):
+        faithful = made.faithful if isinstance(made, d5.compression.Reduction) else made.unbiased
+        return {
+            "distributed": d5.optimizers.CompressedSGD(
+                made if faithful else d5.compression.ErrorFeedback(made)
+            )
+        }
     if isinstance(made, d5.Servers):
-        return {"servers": made, "distributed": d5.ASGD}
-    if isinstance(made, (d5.Slowdown, d5.ExponentialSlowdown, d5.HeavyTailedSlowdown)):
+        return {"servers": made, "distributed": d5.optimizers.ASGD}
+    if isinstance(made, (d5.faults.Slowdown, d5.faults.ExponentialSlowdown, d5.faults.HeavyTailedSlowdown)):
         return {"slow": made}
     return None
 

@@ -36,7 +36,7 @@ def check_sampler(
     Raises `ConfigurationError` where the sampler does not take that many samples at all.
 
     >>> import d5ray as d5
-    >>> check_sampler(d5.ShuffleSampler(), 100)
+    >>> check_sampler(d5.samplers.ShuffleSampler(), 100)
     ()
     """
     _check_counts(samples=samples, agents=agents, batch_size=batch_size, epochs=epochs)
@@ -151,7 +151,7 @@ def label_bias(
     more than one dimension are counted one by one.
 
     >>> import d5ray as d5
-    >>> bias = label_bias(d5.load_dataset("digits"), d5.ShuffleSampler())
+    >>> bias = label_bias(d5.datasets.load_dataset("digits"), d5.samplers.ShuffleSampler())
     >>> int(bias.counts.sum()), bias.p_value
     (1438, 1.0)
     """

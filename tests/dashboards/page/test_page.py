@@ -146,14 +146,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with servers, one of gossip, and a long one."""
     root = tmp_path_factory.mktemp("runs")
     common: dict[str, Any] = {
-        "model": "mlp", "dataset": "digits", "executor": "numpy", "optimizer": d5.SGD(0.05), "seed": 1,
+        "model": "mlp", "dataset": "digits", "executor": "numpy", "optimizer": d5.optimizers.SGD(0.05),
+        "seed": 1,
     }  # fmt: skip
-    reached = (d5.TestAccuracy() >= 0.5, d5.StepTime() <= 1e-9)
+    reached = (d5.metrics.TestAccuracy() >= 0.5, d5.metrics.StepTime() <= 1e-9)
     criteria = json.dumps([criterion.described() for criterion in reached])
     kinds: list[dict[str, Any]] = [
-        {"agents": 4, "distributed": d5.ASGD(), "servers": d5.Servers(shards=2),
-         "slow": d5.Slowdown(agent=3, factor=3), "name": "servers"},
-        {"topology": d5.Ring(6), "distributed": d5.DPSGD(), "name": "gossip"},
+        {"agents": 4, "distributed": d5.optimizers.ASGD(), "servers": d5.Servers(shards=2),
+         "slow": d5.faults.Slowdown(agent=3, factor=3), "name": "servers"},
+        {"topology": d5.topologies.Ring(6), "distributed": d5.optimizers.DPSGD(), "name": "gossip"},
     ]  # fmt: skip
     for kind in kinds:
         with d5.simulate(
@@ -197,7 +198,7 @@ def page(runs: Path) -> Iterator[str]:
 @pytest.mark.full
 def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, look: Open) -> None:
     """Steps, loss and verdict change by themselves; the end is shown, and then nothing is asked any more."""
-    criteria = json.dumps([(d5.TestAccuracy() >= 0.5).described()])
+    criteria = json.dumps([(d5.metrics.TestAccuracy() >= 0.5).described()])
     run = Made(tmp_path, "growing", steps=1500, criteria=criteria)
     run.write(300)
     with serving(tmp_path, "last") as address:

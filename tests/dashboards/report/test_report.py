@@ -63,7 +63,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def made(root: Path, agents: int, seed: int) -> Run:
     """A simulated run that is judged as a recipe's."""
     experiment = d5.Experiment(
-        model="mlp", dataset="digits", optimizer=d5.Momentum(0.05, 0.9), agents=agents, batch_size=16,
+        model="mlp", dataset="digits", optimizer=d5.optimizers.Momentum(0.05, 0.9), agents=agents,
+        batch_size=16,
         epochs=4, seed=seed, monitor_seconds=0, name="study",
     )  # fmt: skip
     origin = RunOrigin(recipe="study", recipe_hash="0123456789abcdef")

@@ -16,7 +16,8 @@ from tests.conftest import d5ray
 
 def simulated() -> Run:
     experiment = d5.Experiment(
-        model="mlp", model_kwargs={"hidden": (4,)}, dataset="digits", optimizer=d5.SGD(0.1), agents=1,
+        model="mlp", model_kwargs={"hidden": (4,)}, dataset="digits", optimizer=d5.optimizers.SGD(0.1),
+        agents=1,
         batch_size=700, name="shown",
     )  # fmt: skip
     with d5.simulate(experiment) as group:

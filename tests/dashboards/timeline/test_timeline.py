@@ -24,16 +24,20 @@ from d5ray.training.stragglers import Slowdown
 
 Events = list[dict[str, Any]]
 BASE: dict[str, Any] = {
-    "model": "mlp", "dataset": "digits", "optimizer": d5.SGD(0.05), "epochs": 1, "batch_size": 64, "seed": 1,
+    "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.05), "epochs": 1, "batch_size": 64,
+    "seed": 1,
     "slow": (Slowdown(agent=1, factor=3),), "monitor_seconds": 0, "warmup_steps": 0,
 }  # fmt: skip
 KINDS: dict[str, dict[str, Any]] = {
-    "synchronous": {"agents": 3, "distributed": d5.AllreduceSGD},
-    "ring": {"topology": d5.Ring(5), "distributed": d5.DPSGD()},
-    "servers": {"agents": 3, "distributed": d5.ASGD(), "servers": d5.Servers(shards=2)},
-    "synchronous servers": {"agents": 3, "distributed": d5.ParameterServerSGD()},
-    "pairs": {"topology": d5.Ring(4), "distributed": d5.ADPSGD()},
-    "letters": {"topology": d5.Exponential(4), "distributed": d5.AsynchronousGradientPush()},
+    "synchronous": {"agents": 3, "distributed": d5.optimizers.AllreduceSGD},
+    "ring": {"topology": d5.topologies.Ring(5), "distributed": d5.optimizers.DPSGD()},
+    "servers": {"agents": 3, "distributed": d5.optimizers.ASGD(), "servers": d5.Servers(shards=2)},
+    "synchronous servers": {"agents": 3, "distributed": d5.optimizers.ParameterServerSGD()},
+    "pairs": {"topology": d5.topologies.Ring(4), "distributed": d5.optimizers.ADPSGD()},
+    "letters": {
+        "topology": d5.topologies.Exponential(4),
+        "distributed": d5.optimizers.AsynchronousGradientPush(),
+    },
 }
 
 
@@ -368,7 +372,14 @@ def test_clocks_of_a_node_keep_the_order_that_its_clock_gave() -> None:
 
 
 @pytest.mark.parametrize(
-    "topology", [d5.Ring(6), d5.Torus(2, 3), d5.Exponential(4), d5.OnePeerExponential(4), d5.Star(4)]
+    "topology",
+    [
+        d5.topologies.Ring(6),
+        d5.topologies.Torus(2, 3),
+        d5.topologies.Exponential(4),
+        d5.topologies.OnePeerExponential(4),
+        d5.topologies.Star(4),
+    ],
 )
 def test_a_topology_is_made_again_of_its_description(topology: d5.Topology) -> None:
     described = d5.Experiment(**{**BASE, "topology": topology, "slow": ()}).describe()["topology"]

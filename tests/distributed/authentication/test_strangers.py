@@ -56,9 +56,9 @@ SECONDS = 20.0  # the bound of waits that end much earlier
 # -- another user --------------------------------------------------------------------------------------------
 
 RUNS: dict[str, dict[str, Any]] = {
-    "allreduce": {"distributed": d5.AllreduceSGD},
-    "servers": {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(shards=2)},
-    "gossip": {"distributed": d5.ADPSGD()},
+    "allreduce": {"distributed": d5.optimizers.AllreduceSGD},
+    "servers": {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(shards=2)},
+    "gossip": {"distributed": d5.optimizers.ADPSGD()},
 }
 
 
@@ -67,7 +67,7 @@ def trained(values: dict[str, Any], attacked: bool) -> tuple[Array, list[str], i
     data = load_dataset("digits")
     train = Split(data.train.inputs[:400], data.train.labels[:400])
     wanted = Experiment(
-        model="lenet", dataset="digits", optimizer=d5.SGD(0.05), agents=2, batch_size=8, seed=3,
+        model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=2, batch_size=8, seed=3,
         evaluate=False, timeout_seconds=60.0, **values,
     )  # fmt: skip
     learnt: list[str] = []
@@ -181,7 +181,7 @@ def at_gossip(near: bool) -> Iterator[Target]:
     agents: list[RemotePeers] = []
     for group in groups[:2]:
         known = {0: agents[0].address} if agents else {}
-        agents.append(RemotePeers(np.arange(20.0), Absent(group, d5.Complete(3)), known))
+        agents.append(RemotePeers(np.arange(20.0), Absent(group, d5.topologies.Complete(3)), known))
     agents[0].admit(1, agents[1].address)
 
     def work() -> None:
@@ -481,8 +481,10 @@ def test_windows_and_letters_that_leave_the_machine_arrive(encrypted: bool) -> N
         Group("apart", 0, rank, 2, store, nodes=("a", "b"), timeout_seconds=SECONDS, encrypted=encrypted)
         for rank in range(2)
     ]
-    first = RemotePeers(np.arange(50.0), Absent(groups[0], d5.Complete(2)), {})
-    second = RemotePeers(-3 * np.arange(50.0), Absent(groups[1], d5.Complete(2)), {0: first.address})
+    first = RemotePeers(np.arange(50.0), Absent(groups[0], d5.topologies.Complete(2)), {})
+    second = RemotePeers(
+        -3 * np.arange(50.0), Absent(groups[1], d5.topologies.Complete(2)), {0: first.address}
+    )
     try:
         first.admit(1, second.address)
         first.average(1)

@@ -31,16 +31,20 @@ DATA = Dataset(
 RULES = {
     repr(rule): rule
     for rule in (
-        d5.SGD(0.1), d5.Momentum(0.05, 0.9), d5.Nesterov(0.05, 0.9), d5.AdaGrad(0.05), d5.RMSProp(0.01),
-        d5.Adam(0.01), d5.AdamW(0.01), d5.AMSGrad(0.01), d5.NAdam(0.01), d5.AdaMax(0.01), d5.Lion(0.003),
-        d5.Adafactor(0.01), d5.LARS(0.1), d5.LAMB(0.01), d5.Muon(0.02), d5.Shampoo(0.1), d5.LBFGS(0.1),
-        d5.AcceleGrad(0.1, 5.0), d5.ClipNorm(d5.WeightDecay(d5.Momentum(0.05, 0.9), 0.01), 1.0),
-        d5.Scheduled(d5.Momentum(0.05, 0.9), learning_rate=d5.Cosine(0.1, 4)),
+        d5.optimizers.SGD(0.1), d5.optimizers.Momentum(0.05, 0.9), d5.optimizers.Nesterov(0.05, 0.9),
+        d5.optimizers.AdaGrad(0.05), d5.optimizers.RMSProp(0.01),
+        d5.optimizers.Adam(0.01), d5.optimizers.AdamW(0.01), d5.optimizers.AMSGrad(0.01),
+        d5.optimizers.NAdam(0.01), d5.optimizers.AdaMax(0.01), d5.optimizers.Lion(0.003),
+        d5.optimizers.Adafactor(0.01), d5.optimizers.LARS(0.1), d5.optimizers.LAMB(0.01),
+        d5.optimizers.Muon(0.02), d5.optimizers.Shampoo(0.1), d5.optimizers.LBFGS(0.1),
+        d5.optimizers.AcceleGrad(0.1, 5.0),
+        d5.optimizers.ClipNorm(d5.optimizers.WeightDecay(d5.optimizers.Momentum(0.05, 0.9), 0.01), 1.0),
+        d5.optimizers.Scheduled(d5.optimizers.Momentum(0.05, 0.9), learning_rate=d5.schedules.Cosine(0.1, 4)),
     )
 }  # fmt: skip
 
 
-class HeavyBall(d5.UpdateRuleOptimizer):
+class HeavyBall(d5.optimizers.UpdateRuleOptimizer):
     """A rule of the user's own, that keeps a tensor by name."""
 
     def __init__(self, learning_rate: float) -> None:
@@ -56,7 +60,7 @@ class Noisy(d5.DistributedOptimizer):
     """An optimizer of the user's own with random numbers, an object and another optimizer within."""
 
     def start(self) -> None:
-        self.inner = d5.CompressedSGD(d5.ErrorFeedback(d5.TopK(0.2)))
+        self.inner = d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(0.2)))
         self.own = np.random.default_rng(self.communication.rank)
         self.inner.bind(
             executor=self._executor, base=self.base, communication=self.communication, rng=self.rng
@@ -72,7 +76,7 @@ class Noisy(d5.DistributedOptimizer):
 def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
         "model": "mlp", "model_kwargs": {"hidden": (8,)}, "dataset": DATA,
-        "optimizer": d5.Momentum(0.05, 0.9), "agents": 4, "batch_size": 4, "epochs": 4, "seed": 3,
+        "optimizer": d5.optimizers.Momentum(0.05, 0.9), "agents": 4, "batch_size": 4, "epochs": 4, "seed": 3,
         "warmup_steps": 0,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
@@ -91,7 +95,7 @@ def course(group: Any) -> list[Any]:
 
 def check_goes_on(wanted: d5.Experiment, tmp_path: Path, step: int, steps: int) -> None:
     """One run of `steps`, and one that is stopped after `step` and goes on elsewhere."""
-    event = d5.Checkpoint(tmp_path / "saved", every_steps=step, keep=0)
+    event = d5.events.Checkpoint(tmp_path / "saved", every_steps=step, keep=0)
     with d5.simulate(replace(wanted, events=(event,))) as group:
         group.train(steps, progress=False)
         whole = course(group)
@@ -112,17 +116,20 @@ def test_every_distributed_optimizer_goes_on(name: str, tmp_path: Path) -> None:
 
 
 SERVED: dict[str, dict[str, Any]] = {
-    "three shards": {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(shards=3)},
-    "compressed": {"distributed": d5.ParameterServerSGD(compressor=d5.TopK(0.3))},
-    "rounded": {"distributed": d5.ParameterServerSGD(compressor=d5.QSGD(bits=4))},
+    "three shards": {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(shards=3)},
+    "compressed": {"distributed": d5.optimizers.ParameterServerSGD(compressor=d5.compression.TopK(0.3))},
+    "rounded": {"distributed": d5.optimizers.ParameterServerSGD(compressor=d5.compression.QSGD(bits=4))},
     "whole rule": {
-        "distributed": d5.ParameterServerSGD(), "optimizer": d5.ClipNorm(d5.Momentum(0.05, 0.9), 1.0)
+        "distributed": d5.optimizers.ParameterServerSGD(),
+        "optimizer": d5.optimizers.ClipNorm(d5.optimizers.Momentum(0.05, 0.9), 1.0)
     },
     "schedule": {
-        "distributed": d5.ParameterServerSGD(),
-        "optimizer": d5.Scheduled(d5.Momentum(0.05, 0.9), learning_rate=d5.Cosine(0.1, 4)),
+        "distributed": d5.optimizers.ParameterServerSGD(),
+        "optimizer": d5.optimizers.Scheduled(
+            d5.optimizers.Momentum(0.05, 0.9), learning_rate=d5.schedules.Cosine(0.1, 4)
+        ),
     },
-    "averaging": {"distributed": SERVERED["synchronous EASGD"].rule, "optimizer": d5.SGD(0.05)},
+    "averaging": {"distributed": SERVERED["synchronous EASGD"].rule, "optimizer": d5.optimizers.SGD(0.05)},
 }  # fmt: skip
 
 
@@ -158,9 +165,12 @@ def test_statistics_and_random_numbers_of_a_network_go_on(tmp_path: Path) -> Non
 def test_at_the_end_of_an_epoch_it_goes_on_behind_the_evaluation(step: int, tmp_path: Path) -> None:
     """Push-sum evaluates other numbers than it trains with; 26 steps end the run."""
     wanted = experiment(
-        distributed=d5.StochasticGradientPush(), topology=d5.DirectedRing(4), agents=None, epochs=2
+        distributed=d5.optimizers.StochasticGradientPush(),
+        topology=d5.topologies.DirectedRing(4),
+        agents=None,
+        epochs=2,
     )
-    event = d5.Checkpoint(tmp_path, keep=0)
+    event = d5.events.Checkpoint(tmp_path, keep=0)
     with d5.simulate(replace(wanted, events=(event,))) as group:
         group.train(26, progress=False)
         group.train(9, progress=False)
@@ -175,7 +185,7 @@ def test_at_the_end_of_an_epoch_it_goes_on_behind_the_evaluation(step: int, tmp_
 def test_agents_that_exchange_through_shared_memory_go_on(tmp_path: Path) -> None:
     """The buffers are the communicator's own, and stay so."""
     wanted = experiment(
-        agents=2, communicator="shared_memory", events=(d5.Checkpoint(tmp_path, every_steps=9),)
+        agents=2, communicator="shared_memory", events=(d5.events.Checkpoint(tmp_path, every_steps=9),)
     )
     with agents_in_threads(wanted, DATA) as (agents, _):
         together(lambda rank: agents[rank].train(16), 2)
@@ -188,7 +198,7 @@ def test_agents_that_exchange_through_shared_memory_go_on(tmp_path: Path) -> Non
 
 
 def test_a_run_goes_on_to_the_end_of_its_epochs(tmp_path: Path) -> None:
-    wanted = experiment(events=(d5.Checkpoint(every_steps=10),))
+    wanted = experiment(events=(d5.events.Checkpoint(every_steps=10),))
     with d5.simulate(wanted, root=tmp_path) as group:
         group.train(12, progress=False)
         name = group.run_id
@@ -199,15 +209,15 @@ def test_a_run_goes_on_to_the_end_of_its_epochs(tmp_path: Path) -> None:
 
 
 def test_the_last_few_are_kept(tmp_path: Path) -> None:
-    with d5.simulate(experiment(events=(d5.Checkpoint(tmp_path, every_steps=5, keep=2),))) as group:
+    with d5.simulate(experiment(events=(d5.events.Checkpoint(tmp_path, every_steps=5, keep=2),))) as group:
         group.train(21, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000021"]
 
 
 def test_a_resumed_training_counts_the_time_before(tmp_path: Path) -> None:
     """StopAfterSeconds is a budget of the training, not of the process; a virtual step takes 1 ms or more."""
-    budget = d5.StopAfterSeconds(0.0205)
-    with d5.simulate(experiment(agents=1, events=(d5.Checkpoint(tmp_path, every_steps=15),))) as group:
+    budget = d5.events.StopAfterSeconds(0.0205)
+    with d5.simulate(experiment(agents=1, events=(d5.events.Checkpoint(tmp_path, every_steps=15),))) as group:
         group.train(15, progress=False)
         per_step = group.seconds / 15
     with d5.simulate(experiment(agents=1, events=(budget,)), resume=tmp_path) as group:
@@ -221,7 +231,7 @@ def test_a_resumed_training_counts_the_time_before(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved")
-    with d5.simulate(experiment(events=(d5.Checkpoint(path, every_steps=3),))) as group:
+    with d5.simulate(experiment(events=(d5.events.Checkpoint(path, every_steps=3),))) as group:
         group.train(3, progress=False)
     return path
 
@@ -231,7 +241,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({"model_kwargs": {"hidden": (9,)}}, "model_kwargs was"),
         ({"agents": 2}, "agents was 4, here it is 2"),
-        ({"optimizer": d5.SGD(0.1)}, "optimizer was"),
+        ({"optimizer": d5.optimizers.SGD(0.1)}, "optimizer was"),
         ({"batch_size": 8}, "batch_size was 4, here it is 8"),
         ({"seed": 4}, "seed was 3, here it is 4"),
     ],
@@ -257,7 +267,7 @@ class Growing(nn.Sequential):
 
 def test_another_model_is_refused_by_its_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = experiment(model=Growing, model_kwargs={})
-    with d5.simulate(replace(wanted, events=(d5.Checkpoint(tmp_path, every_steps=3),))) as group:
+    with d5.simulate(replace(wanted, events=(d5.events.Checkpoint(tmp_path, every_steps=3),))) as group:
         group.train(3, progress=False)
     monkeypatch.setattr(Growing, "width", 9)
     with pytest.raises(ConfigurationError, match=r"another model: it has 1\.weight \(8, 16\) where this one"):
@@ -293,17 +303,17 @@ def test_what_is_no_checkpoint_is_refused(name: str, saved: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"distributed": d5.ASGD()},
-        {"distributed": d5.ADPSGD(), "topology": d5.Ring(4), "agents": None},
-        {"distributed": d5.ParameterServerSGD(backups=1)},
-        {"distributed": d5.ParameterServerSGD(), "servers": d5.Servers(groups=2)},
-        {"distributed": d5.StaleSynchronousSGD(2)},
+        {"distributed": d5.optimizers.ASGD()},
+        {"distributed": d5.optimizers.ADPSGD(), "topology": d5.topologies.Ring(4), "agents": None},
+        {"distributed": d5.optimizers.ParameterServerSGD(backups=1)},
+        {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(groups=2)},
+        {"distributed": d5.optimizers.StaleSynchronousSGD(2)},
     ],
     ids=repr,
 )
 def test_agents_that_do_not_meet_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"Checkpoint saves agents that meet .* those of "):
-        experiment(**changes, events=(d5.Checkpoint(),))
+        experiment(**changes, events=(d5.events.Checkpoint(),))
 
 
 class Locked(d5.DistributedOptimizer):
@@ -317,7 +327,7 @@ class Locked(d5.DistributedOptimizer):
 
 
 def test_a_state_that_cannot_be_kept_ends_the_run_with_its_name(tmp_path: Path) -> None:
-    wanted = experiment(distributed=Locked, events=(d5.Checkpoint(tmp_path, every_steps=2),))
+    wanted = experiment(distributed=Locked, events=(d5.events.Checkpoint(tmp_path, every_steps=2),))
     with (
         pytest.raises(AgentError, match=r"optimizer\.file is a generator, which a checkpoint cannot keep"),
         d5.simulate(wanted) as group,
@@ -327,7 +337,7 @@ def test_a_state_that_cannot_be_kept_ends_the_run_with_its_name(tmp_path: Path) 
 
 def test_a_path_that_cannot_be_written_fails_on_all_agents(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    wanted = experiment(events=(d5.Checkpoint(tmp_path / "file" / "inside", every_steps=2),))
+    wanted = experiment(events=(d5.events.Checkpoint(tmp_path / "file" / "inside", every_steps=2),))
     with (
         pytest.raises(AgentError, match=r"cannot be written"),
         d5.simulate(wanted) as group,

@@ -22,7 +22,7 @@ from tests.distributed.mortal import DIGITS, Death, State, Survivor, gradient, k
 from tests.together import together
 
 AGENTS, MORE, BATCH, SEED = 4, 4, 16, 5
-MOMENTUM, ADAM = d5.Momentum(0.05, 0.9), d5.Adam(0.01)
+MOMENTUM, ADAM = d5.optimizers.Momentum(0.05, 0.9), d5.optimizers.Adam(0.01)
 
 
 def experiment(**values: Any) -> d5.Experiment:
@@ -61,7 +61,7 @@ def in_numpy(optimizer: d5.Optimizer, ranks: list[int], state: State, step: int,
             inputs = DIGITS.train.inputs[shares[rank]].reshape(len(shares[rank]), -1)
             weight = len(inputs) * AGENTS / len(union)
             g += weight * gradient(model.weights, x, inputs.mean(axis=0, dtype=np.float64)) / len(ranks)
-        if isinstance(optimizer, d5.Adam):
+        if isinstance(optimizer, d5.optimizers.Adam):
             t = base["t"] = base["t"] + 1
             m, v = (base[name] for name in sorted(base.keys() - {"t"}))
             m[...] = 0.9 * m + 0.1 * g
@@ -228,7 +228,7 @@ def test_the_furthest_is_the_source_and_of_several_the_first(trained: Any) -> No
     wanted = ahead.flat_parameters()
     fresh = group.made(2)
     members = [group.agents[0], ahead, fresh]
-    agreed = group.rejoin(members, d5.Complete(3))
+    agreed = group.rejoin(members, d5.topologies.Complete(3))
     assert [each.steps for each in agreed] == [(4, 5, -1)] * 3 and agreed[0].source == 1
     for agent in members:
         assert np.array_equal(agent.flat_parameters(), wanted)
@@ -238,24 +238,24 @@ def test_the_furthest_is_the_source_and_of_several_the_first(trained: Any) -> No
 
 def test_the_residual_of_error_feedback_stays_with_its_agent(trained: Any) -> None:
     """What an agent has not sent yet is its own; Q, by which all project, is everyone's."""
-    rule = d5.CompressedSGD(d5.ErrorFeedback(d5.TopK(16, bucket=512)))
-    group = trained(experiment(distributed=rule, agents=3, optimizer=d5.SGD(0.05)), 4)
+    rule = d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(16, bucket=512)))
+    group = trained(experiment(distributed=rule, agents=3, optimizer=d5.optimizers.SGD(0.05)), 4)
     left = group.agents[:2]
     residuals = [agent._optimizer.memory["residual"].copy() for agent in left]
     assert np.abs(residuals[0] - residuals[1]).max() > 1e-6
-    group.rejoin(left, d5.Complete(2))
+    group.rejoin(left, d5.topologies.Complete(2))
     for agent, expected in zip(left, residuals, strict=True):
         assert np.array_equal(agent._optimizer.memory["residual"], expected)
 
 
 def test_the_outer_momentum_survives(trained: Any) -> None:
     """DiLoCo's outer state, and the model its period began with."""
-    group = trained(experiment(distributed=d5.DiLoCo(2), agents=3), 5)
+    group = trained(experiment(distributed=d5.optimizers.DiLoCo(2), agents=3), 5)
     left = group.agents[:2]
     common = left[0]._optimizer.common.copy()
     outer = {name: np.array(value) for name, value in left[0]._optimizer.outer_state.items()}
     assert any(np.abs(value).max() > 0 for value in outer.values())
-    group.rejoin(left, d5.Complete(2))
+    group.rejoin(left, d5.topologies.Complete(2))
     for agent in left:
         assert np.array_equal(agent._optimizer.common, common)
         for name, value in outer.items():
@@ -264,8 +264,8 @@ def test_the_outer_momentum_survives(trained: Any) -> None:
 
 def test_a_share_of_the_base_optimizers_state_that_died_is_said_to_begin_anew(trained: Any) -> None:
     """ZeRO's: the dead agent had the only copy of its slice."""
-    group = trained(experiment(distributed=d5.ShardedAllreduceSGD(), agents=3), 4)
-    agreed = group.rejoin(group.agents[:2], d5.Complete(2))
+    group = trained(experiment(distributed=d5.optimizers.ShardedAllreduceSGD(), agents=3), 4)
+    agreed = group.rejoin(group.agents[:2], d5.topologies.Complete(2))
     assert [each.anew for each in agreed] == [("the base optimizer's state, a share of which died",)] * 2
 
 
@@ -297,7 +297,7 @@ def test_agents_that_differ_end_with_an_error_that_names_them(trained: Any) -> N
     with pytest.raises(
         AgentError, match=r"differ after their group .* step 3 \(rank 0: .*, rank 1: .*one_model"
     ):
-        group.rejoin(group.agents[:2], d5.Complete(2))
+        group.rejoin(group.agents[:2], d5.topologies.Complete(2))
 
 
 class Misspelt(NotAlike):
@@ -314,5 +314,5 @@ def test_nothing_is_kept_where_a_death_ends_the_run() -> None:
     make = partial(TrainingAgent, 0, run_id="run", node="node", sink=Rows())
     assert make(experiment=experiment())._committed is not None
     assert make(experiment=experiment(on_failure="stop"))._committed is None
-    asynchronous = experiment(distributed=d5.ASGD(), topology=d5.Complete(2), agents=2)
+    asynchronous = experiment(distributed=d5.optimizers.ASGD(), topology=d5.topologies.Complete(2), agents=2)
     assert make(experiment=asynchronous)._committed is None

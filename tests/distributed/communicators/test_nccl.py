@@ -52,11 +52,15 @@ def test_what_is_missing_is_said_before_anything_is_waited_for() -> None:
 def test_agents_without_a_gpu_that_name_nccl_end_with_that_error() -> None:
     """On the driver, as one of d5ray's errors; nobody is waited for."""
     experiment = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=d5.SGD(0.1), communicator="nccl", timeout_seconds=20.0
+        model="lenet",
+        dataset="digits",
+        optimizer=d5.optimizers.SGD(0.1),
+        communicator="nccl",
+        timeout_seconds=20.0,
     )
     with (
         pytest.raises(ConfigurationError, match="'nccl' needs"),
-        agents_in_threads(experiment, d5.load_dataset("digits")),
+        agents_in_threads(experiment, d5.datasets.load_dataset("digits")),
     ):
         pass
 

@@ -16,9 +16,12 @@ from d5ray.training.batches.batch import Batch
 from tests.distributed.shards import clients, settled, shards
 
 OWN = [
-    d5.Identity(), d5.Float16(), d5.BFloat16(), d5.QSGD(2, bucket=None), d5.TernGrad(7), d5.ScaledSign(3),
-    d5.OneBit(), d5.TopK(0.01), d5.TopK(16, bucket=512), d5.RandomK(5), d5.UnbiasedRandomK(0.5),
-    d5.Threshold(0.25), d5.NonZeroRows(4), d5.Chain(d5.TopK(16, bucket=512), d5.QSGD(bits=4)),
+    d5.compression.Identity(), d5.compression.Float16(), d5.compression.BFloat16(),
+    d5.compression.QSGD(2, bucket=None), d5.compression.TernGrad(7), d5.compression.ScaledSign(3),
+    d5.compression.OneBit(), d5.compression.TopK(0.01), d5.compression.TopK(16, bucket=512),
+    d5.compression.RandomK(5), d5.compression.UnbiasedRandomK(0.5),
+    d5.compression.Threshold(0.25), d5.compression.NonZeroRows(4),
+    d5.compression.Chain(d5.compression.TopK(16, bucket=512), d5.compression.QSGD(bits=4)),
 ]  # fmt: skip
 
 
@@ -67,7 +70,7 @@ def test_all_compressors_of_d5ray_are_among_them() -> None:
 
 def test_a_users_own_compressor_is_found_among_those_that_are_known() -> None:
     """By its class and its values; another value is another compressor."""
-    known = (d5.TopK(1), FirstOnly(2), FirstOnly(3))
+    known = (d5.compression.TopK(1), FirstOnly(2), FirstOnly(3))
     assert found(described(FirstOnly(3)), known) is known[2]
     with pytest.raises(ConfigurationError, match=r"do not know FirstOnly, .*attribute of the distributed"):
         found(described(FirstOnly(4)), known)
@@ -110,7 +113,7 @@ def test_servers_get_a_users_own_compressor_with_the_experiment() -> None:
     """Those that are attributes of the distributed optimizer's class or instance; the server decompresses by
     it, and an agent that compresses with another is told what to do."""
     how = d5.Servers()
-    resolved = type(settled()).of(how, Own(FirstOnly(5)), d5.SGD(0.1))
+    resolved = type(settled()).of(how, Own(FirstOnly(5)), d5.optimizers.SGD(0.1))
     assert set(resolved.compressors) == {FirstOnly(5), FirstOnly(7)}
     x = np.random.default_rng(3).standard_normal(50)
     g = np.random.default_rng(4).standard_normal(50)

@@ -136,7 +136,7 @@ def test_a_block_of_a_transformer_exchanges_what_megatron_says(groups: Former) -
     ]
     activations = BATCH * length * width * 8
     assert [each.bytes_sent for each in found] == [4 * depth * activations] * 2
-    table = d5.exchange_table(splitting, SIZES)
+    table = d5.networks.exchange_table(splitting, SIZES)
     assert table["payload_bytes"].to_pylist() == [activations] * 4 * depth
     assert set(table["formula"].to_pylist()) == {"2 (p − 1) / p · batch · 7 · 16 · 8"}
 
@@ -150,7 +150,7 @@ def test_the_bytes_that_are_sent_are_those_of_the_formula(groups: Former, name: 
     assert {"all_gather", "reduce_scatter", "allreduce"} >= {each.collective for each in listed}
     total = sum(each.sent_bytes(SIZES) for each in listed)
     assert [each.bytes_sent for each in found] == [total] * 2
-    assert total == sum(d5.exchange_table(splitting, SIZES)["sent_bytes"].to_pylist())
+    assert total == sum(d5.networks.exchange_table(splitting, SIZES)["sent_bytes"].to_pylist())
 
 
 def test_what_is_gathered_for_parts_has_its_gradients_summed_in_parts(groups: Former) -> None:
@@ -308,7 +308,7 @@ def test_the_listing_of_the_guide_gives_the_gradients_of_the_whole() -> None:
 
 def test_one_part_is_the_whole_network() -> None:
     network = case("mlp").network
-    assert d5.split(network, {"1": ByColumns()}, 0, 1).fingerprint == network.fingerprint
+    assert d5.networks.split(network, {"1": ByColumns()}, 0, 1).fingerprint == network.fingerprint
     assert exchanges(Splitting(network, {"1": ByColumns()}, 1)) == ()
 
 
@@ -333,7 +333,7 @@ def test_attention_of_samples_that_three_parts_do_not_divide(groups: Former, fra
 
 def test_an_executor_of_a_part_needs_the_group_of_the_parts(groups: Former) -> None:
     found = case("mlp")
-    part = d5.split(found.network, {"1": ByColumns(), "3": ByRows()}, 0, 2)
+    part = d5.networks.split(found.network, {"1": ByColumns(), "3": ByRows()}, 0, 2)
     for framework in ("numpy", "torch"):
         with pytest.raises(ConfigurationError, match=r"collectives=Collectives\(communicator\)"):
             run(framework, part, found.given)
@@ -352,7 +352,7 @@ def test_a_part_in_micro_batches(groups: Former) -> None:
 
     def one(member: Communicator) -> dict[str, Array]:
         inner = executor("numpy", splitting.part(member.rank), collectives=Collectives(member))
-        made = d5.MicroBatched(inner, 2)
+        made = d5.networks.MicroBatched(inner, 2)
         made.inference_and_backprop(found.given)
         return {name: made.network.fetch_tensors([slope])[0] for name, slope in made.network.gradient()}
 
@@ -360,6 +360,6 @@ def test_a_part_in_micro_batches(groups: Former) -> None:
     close(splitting.joined(parts), run("numpy", found.network.copy(), found.given).gradients, 1e-10)
     by_samples = Splitting(found.network, FullyConnectedSplit(BySamples()), 3).part(0)
     with pytest.raises(ConfigurationError, match="divides the samples between the parts"):
-        d5.MicroBatched(
+        d5.networks.MicroBatched(
             executor("numpy", by_samples, collectives=Collectives(groups.members("shared_memory", 3)[0])), 2
         ).inference_and_backprop(found.given)

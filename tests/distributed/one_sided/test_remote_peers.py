@@ -102,7 +102,7 @@ def all_windows(group: Sequence[RemotePeers]) -> Array:
 def test_two_windows_become_their_mean(nodes: str, dtype: str, caller: int) -> None:
     """Whichever of the two asks, ½ (a + b) is in both, to the last bit; nobody else's window changes."""
     x = windows(3, dtype=dtype)
-    with met(d5.Complete(3), nodes, x) as group:
+    with met(d5.topologies.Complete(3), nodes, x) as group:
         before = vars(group[caller].traffic).copy()
         group[caller].average(1 - caller)
         expected = (x[0] + x[1]) * x.dtype.type(0.5)
@@ -117,7 +117,7 @@ def test_two_windows_become_their_mean(nodes: str, dtype: str, caller: int) -> N
 
 def test_who_averages_with_itself_or_nobody_is_told() -> None:
     """With the ranks there are."""
-    with met(d5.Ring(3)) as group:
+    with met(d5.topologies.Ring(3)) as group:
         for peer in (1, 3, -1):
             with pytest.raises(
                 ConfigurationError, match="none of the other agents of 1: the ranks are 0 to 2"
@@ -195,10 +195,15 @@ def one_after_the_other(courses: Sequence[Course], x: Array) -> Array:
 
 def drawn_graph() -> Topology:
     """A connected random graph of five."""
-    return d5.Custom(networkx.connected_watts_strogatz_graph(5, 4, 0.5, seed=4))
+    return d5.topologies.Custom(networkx.connected_watts_strogatz_graph(5, 4, 0.5, seed=4))
 
 
-TOPOLOGIES = {"ring": d5.Ring(5), "complete": d5.Complete(4), "random": drawn_graph(), "star": d5.Star(5)}
+TOPOLOGIES = {
+    "ring": d5.topologies.Ring(5),
+    "complete": d5.topologies.Complete(4),
+    "random": drawn_graph(),
+    "star": d5.topologies.Star(5),
+}
 PLACES = pytest.mark.parametrize(
     "nodes", [TOGETHER, APART, MIXED], ids=["one node", "a node each", "two nodes"]
 )
@@ -244,7 +249,7 @@ def test_what_agents_do_at_once_is_done_one_after_the_other(name: str, nodes: st
 def test_a_window_that_is_held_is_not_averaged_meanwhile(nodes: str, caller: int) -> None:
     """The other one waits until it is let go, and averages with what was written then."""
     x = windows(3)
-    with met(d5.Complete(3), nodes, x) as group:
+    with met(d5.topologies.Complete(3), nodes, x) as group:
         own, began = np.zeros_like(x[1]), threading.Event()
         done = threading.Event()
 
@@ -270,7 +275,7 @@ def test_a_window_that_is_held_is_not_averaged_meanwhile(nodes: str, caller: int
 def test_an_error_while_a_window_is_held_leaves_it_as_it_was(nodes: str) -> None:
     """And lets it go."""
     x = windows(2)
-    with met(d5.Complete(2), nodes, x) as group:
+    with met(d5.topologies.Complete(2), nodes, x) as group:
         own = np.zeros_like(x[0])
         with pytest.raises(ZeroDivisionError), group[0].held(own):
             own[:] = 1 / 0
@@ -308,7 +313,7 @@ def test_letters_arrive_as_they_were_posted(nodes: str) -> None:
         [rng.standard_normal(500_000)],
         [np.full(3, number) for number in range(MOST_ARRAYS)],
     ]
-    with met(d5.Ring(3), nodes) as group:
+    with met(d5.topologies.Ring(3), nodes) as group:
         before = [Traffic(**vars(one.traffic)) for one in group]
         for arrays in posted:
             sent = [array.copy() for array in arrays]
@@ -330,7 +335,7 @@ def by_itself(rank: int, addresses: dict[int, Address]) -> RemotePeers:
     """One of two agents that did not meet, but are told the other's address."""
     store = Store("127.0.0.1", 1, Secret.parse("5e" * 32))  # where nobody listens
     group = Group("apart", 0, rank, 2, store, timeout_seconds=SECONDS, nodes=("a", "b"))
-    return RemotePeers(np.zeros(3), Absent(group, d5.Complete(2)), addresses)
+    return RemotePeers(np.zeros(3), Absent(group, d5.topologies.Complete(2)), addresses)
 
 
 def reads_a_half_float(pipe: Any) -> None:
@@ -361,7 +366,7 @@ def test_letters_of_bfloat16_arrive_where_nobody_knew_of_it() -> None:
 def test_letters_of_one_source_come_in_their_order(nodes: str) -> None:
     """Four agents, each to all others at once, more than may be under way: every letter once, in order."""
     count = OUTBOX_LETTERS + 30
-    with met(d5.Complete(4), nodes) as group:
+    with met(d5.topologies.Complete(4), nodes) as group:
 
         def live(rank: int) -> list[Letter]:
             for number in range(1, count + 1):
@@ -382,7 +387,7 @@ def test_letters_of_one_source_come_in_their_order(nodes: str) -> None:
 
 def test_letters_without_arrays_or_with_too_many_are_refused() -> None:
     """And those to oneself; what was refused has no number."""
-    with met(d5.Complete(2)) as group:
+    with met(d5.topologies.Complete(2)) as group:
         for arrays in ([], [np.zeros(1)] * (MOST_ARRAYS + 1)):
             with pytest.raises(
                 ConfigurationError, match=f"has {len(arrays)} arrays: give 1 to {MOST_ARRAYS}"
@@ -397,7 +402,7 @@ def test_letters_without_arrays_or_with_too_many_are_refused() -> None:
 @WHERE
 def test_who_waits_for_letters_gets_them_when_the_last_has_come(nodes: str) -> None:
     """Two of one agent and three of another, counted from the start; what has come besides is given too."""
-    with met(d5.Complete(3), nodes) as group:
+    with met(d5.topologies.Complete(3), nodes) as group:
         group[1].post(0, np.array([1.0]))
         assert [letter.source for letter in group[0].collect(wait_for={1: 1})] == [1]
         ready = threading.Event()
@@ -420,7 +425,7 @@ def test_who_waits_for_letters_gets_them_when_the_last_has_come(nodes: str) -> N
 @WHERE
 def test_letters_beyond_the_most_wait_for_another_time(nodes: str) -> None:
     """Those with higher numbers stay, in their order."""
-    with met(d5.Complete(3), nodes) as group:
+    with met(d5.topologies.Complete(3), nodes) as group:
         for source in (1, 2):
             for number in range(4):
                 group[source].post(0, np.array([number]))
@@ -438,7 +443,7 @@ def test_letters_beyond_the_most_wait_for_another_time(nodes: str) -> None:
 
 def test_a_letter_that_does_not_come_is_not_waited_for_for_ever() -> None:
     """`PeerLost` after the time-out, with the rank that is late."""
-    with met(d5.Complete(3), seconds=0.5) as group:
+    with met(d5.topologies.Complete(3), seconds=0.5) as group:
         group[1].post(0, np.zeros(1))
         begin = time.monotonic()
         with pytest.raises(PeerLost) as caught:
@@ -456,7 +461,7 @@ def test_a_letter_that_does_not_come_is_not_waited_for_for_ever() -> None:
 def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, leaver: int) -> None:
     """Of higher or lower rank: the average with it does nothing, the next one with another agent does."""
     x = windows(3)
-    with met(d5.Complete(3), nodes, x) as group:
+    with met(d5.topologies.Complete(3), nodes, x) as group:
         group[leaver].close()
         one, other = sorted({0, 1, 2} - {leaver})
         for rank in (one, other):
@@ -473,7 +478,7 @@ def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, l
 
 def test_in_the_place_of_who_is_gone_stand_its_neighbours() -> None:
     """On a ring of five: without 1, then without 2, then 3, agent 0 sends to the next ones that are there."""
-    with met(d5.Ring(5)) as group:
+    with met(d5.topologies.Ring(5)) as group:
         found = [group[0].neighbors()]
         for rank in (1, 2, 3):
             group[rank].close()
@@ -486,7 +491,7 @@ def test_in_the_place_of_who_is_gone_stand_its_neighbours() -> None:
 def test_letters_to_who_is_gone_come_back(nodes: str) -> None:
     """Marked, with their arrays and numbers, in order; nobody waits for it; letters to others arrive."""
     arrays = [np.random.default_rng(n).standard_normal(1000 * n) for n in range(6)]
-    with met(d5.Complete(3), nodes) as group:
+    with met(d5.topologies.Complete(3), nodes) as group:
         group[1].post(0, np.array([5.0]))
         group[1].drain()
         group[1].close()
@@ -507,7 +512,7 @@ def test_letters_to_who_is_gone_come_back(nodes: str) -> None:
 
 def test_who_waits_for_an_agent_that_is_lost_waits_no_longer() -> None:
     """As soon as it is told so; the letters of the others are there."""
-    with met(d5.Complete(3)) as group:
+    with met(d5.topologies.Complete(3)) as group:
         waiting = threading.Event()
         group[2].post(0, np.zeros(1))
         group[2].drain()
@@ -538,7 +543,7 @@ def test_averages_conserve_the_sum_while_one_of_them_leaves(nodes: str, turns: i
     those of the others have the sum of before, so that no average was half done."""
     for turn in range(turns):
         x = windows(4, 5000) + turn
-        with met(d5.Complete(4), nodes, x) as group:
+        with met(d5.topologies.Complete(4), nodes, x) as group:
 
             def live(rank: int, group: list[RemotePeers] = group) -> None:
                 rng = np.random.default_rng([rank, 1])
@@ -561,7 +566,7 @@ def test_letters_conserve_mass_while_an_agent_leaves(nodes: str, turns: int) -> 
     middle, again and again: what it kept and found in its mailbox, what the others have, and what came back
     to them add up to what there was: no letter is lost, and none is both delivered and given back."""
     for turn in range(turns):
-        with met(d5.Complete(4), nodes) as group:
+        with met(d5.topologies.Complete(4), nodes) as group:
 
             def take_in(peers: RemotePeers, own: Array) -> None:
                 for letter in peers.collect():
@@ -594,14 +599,14 @@ def test_who_comes_late_is_reached_like_the_others() -> None:
     """An agent is gone; another takes its rank, in a group of a later epoch, knowing the others' addresses;
     once they are told its own, both sides average and write letters, in numbers that begin anew."""
     x = windows(3)
-    with met(d5.Complete(3), "aab", x, name="before") as group:
+    with met(d5.topologies.Complete(3), "aab", x, name="before") as group:
         group[1].post(0, np.array([1.0]))
         group[1].drain()
         group[1].close()
         group[0].average(1)
         assert group[0].gone == {1}
         store = Store("127.0.0.1", 1, group[0]._caller.secret)
-        absent = Absent(Group("before", 1, 1, 3, store, nodes=("a", "a", "b")), d5.Complete(3))
+        absent = Absent(Group("before", 1, 1, 3, store, nodes=("a", "a", "b")), d5.topologies.Complete(3))
         addresses = {rank: group[rank].address for rank in (0, 2)}
         late = RemotePeers(np.full_like(x[0], 9.0), absent, addresses)
         try:
@@ -623,7 +628,7 @@ def test_who_comes_late_is_reached_like_the_others() -> None:
 def test_nobody_without_the_groups_name_reaches_a_window() -> None:
     """An agent of another group is turned away: for it the peer is gone, and the window is as it was."""
     x = windows(2)
-    with met(d5.Complete(2), "ab", x) as group, met(d5.Complete(2), "ab") as others:
+    with met(d5.topologies.Complete(2), "ab", x) as group, met(d5.topologies.Complete(2), "ab") as others:
         others[0].admit(1, group[1].address)
         others[0].average(1)
         assert others[0].gone == {1}
@@ -633,7 +638,7 @@ def test_nobody_without_the_groups_name_reaches_a_window() -> None:
 def test_threads_of_all_kinds_are_counted() -> None:
     """What `nothing_left` looks at is there while agents are: their services, letters and memory."""
     before = Counter(thread.name for thread in threading.enumerate())
-    with met(d5.Complete(2)) as group:
+    with met(d5.topologies.Complete(2)) as group:
         group[0].post(1, np.zeros(1))
         group[0].drain()
         now = Counter(thread.name for thread in threading.enumerate()) - before

@@ -71,7 +71,7 @@ def test_without_loss_it_is_allreduce_sgd(compression: Any, base: Optimizer, age
     """For any base optimizer."""
     problem = quadratics(agents, same_start=True)
     batches = batches_of(noise(agents, steps=20))
-    expected = course(d5ray.AllreduceSGD(), base, Complete(agents), problem, batches)
+    expected = course(d5ray.optimizers.AllreduceSGD(), base, Complete(agents), problem, batches)
     found = course(CompressedSGD(compression), base, Complete(agents), problem, batches)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
@@ -214,7 +214,7 @@ def linear_agents(rule: DistributedOptimizer) -> Array:
     executors = [
         from_model(
             nn.Linear, {"in_features": 12, "out_features": 10},
-            sample_shape=(12,), classes=10, loss=d5ray.SoftmaxCrossEntropyLoss(), seed=1, threads=1,
+            sample_shape=(12,), classes=10, loss=d5ray.operators.SoftmaxCrossEntropyLoss(), seed=1, threads=1,
         )
         for _ in range(2)
     ]  # fmt: skip
@@ -238,7 +238,7 @@ def linear_agents(rule: DistributedOptimizer) -> Array:
 
 def test_power_sgd_of_a_linear_layer_is_allreduce_sgd() -> None:
     """Two samples' gradients are of rank two: PowerSGD(2) loses nothing, PowerSGD(1) does; float32."""
-    exact = linear_agents(d5ray.AllreduceSGD())
+    exact = linear_agents(d5ray.optimizers.AllreduceSGD())
     found = linear_agents(CompressedSGD(ErrorFeedback(PowerSGD(2))))
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-6)
     assert np.abs(linear_agents(CompressedSGD(ErrorFeedback(PowerSGD(1)))) - exact).max() > 1e-3

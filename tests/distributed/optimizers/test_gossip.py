@@ -34,7 +34,7 @@ from tests.distributed.in_numpy import (
 )
 
 ETA = 0.1
-SLOW = (d5.Slowdown(agent=1, factor=7.0),)
+SLOW = (d5.faults.Slowdown(agent=1, factor=7.0),)
 
 
 def peers_of(agent: TrainingAgent) -> SimulatedPeers:
@@ -45,13 +45,22 @@ def peers_of(agent: TrainingAgent) -> SimulatedPeers:
 # -- AD-PSGD ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("topology", [d5.Ring(5), d5.Complete(4), d5.Star(5), d5.Torus(2, 3)], ids=str)
+@pytest.mark.parametrize(
+    "topology",
+    [d5.topologies.Ring(5), d5.topologies.Complete(4), d5.topologies.Star(5), d5.topologies.Torus(2, 3)],
+    ids=str,
+)
 def test_pair_averages_keep_the_mean_of_all_models(topology: d5.Topology) -> None:
     """x̄_T = x̄₀ − η/P Σ g, of all gradients that were computed, whatever the order: stragglers, slow links."""
     wanted = experiment(
-        d5.ADPSGD(), d5.SGD(ETA), agents=None, topology=topology, slow=SLOW, dataset=dataset(120)
+        d5.optimizers.ADPSGD(),
+        d5.optimizers.SGD(ETA),
+        agents=None,
+        topology=topology,
+        slow=SLOW,
+        dataset=dataset(120),
     )
-    with simulated_agents(wanted, d5.UniformLinks(2e-3, 1e5), UNEVEN) as (simulation, agents):
+    with simulated_agents(wanted, d5.simulation.UniformLinks(2e-3, 1e5), UNEVEN) as (simulation, agents):
         start = np.mean([peers_of(agent).window for agent in agents], axis=0)
         together(simulation, [partial(agent.train, 20) for agent in agents])
         gradients = np.sum([agent._executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
@@ -61,8 +70,13 @@ def test_pair_averages_keep_the_mean_of_all_models(topology: d5.Topology) -> Non
 
 def test_an_agent_alone_does_plain_sgd() -> None:
     """AD-PSGD, push-sum and random walks of one agent: x ← x − η g(x), step by step in float64."""
-    for rule in (d5.ADPSGD(), d5.AsynchronousGradientPush(), d5.OverlapSGP(1), d5.RandomWalkGossip()):
-        wanted = experiment(rule, d5.SGD(ETA), agents=1)
+    for rule in (
+        d5.optimizers.ADPSGD(),
+        d5.optimizers.AsynchronousGradientPush(),
+        d5.optimizers.OverlapSGP(1),
+        d5.optimizers.RandomWalkGossip(),
+    ):
+        wanted = experiment(rule, d5.optimizers.SGD(ETA), agents=1)
         x = start_of(wanted)
         for step in range(15):
             x = x - ETA * gradient_of(wanted, 0, step, x)
@@ -76,7 +90,7 @@ def test_the_gradient_of_ad_psgd_is_that_of_the_model_before_the_average() -> No
         uses_peers = asynchronous = True
 
         def start(self) -> None:
-            self.rule = d5.ADPSGD()
+            self.rule = d5.optimizers.ADPSGD()
             with self.peers.held(self.x):
                 self.x += self.communication.rank
 
@@ -89,7 +103,7 @@ def test_the_gradient_of_ad_psgd_is_that_of_the_model_before_the_average() -> No
     wanted = experiment(Apart(), agents=2)
     start = np.stack([start_of(wanted), start_of(wanted) + 1])
     g = [gradient_of(wanted, rank, 0, start[rank]) for rank in range(2)]
-    with simulated_agents(wanted, IDEAL, d5.ConstantTime(1e-3)) as (simulation, agents):
+    with simulated_agents(wanted, IDEAL, d5.simulation.ConstantTime(1e-3)) as (simulation, agents):
         together(simulation, [partial(agent.train, 1) for agent in agents])
         found = np.stack([peers_of(agent).window for agent in agents])
     middle = start.mean(axis=0)
@@ -114,13 +128,17 @@ def masses(simulation: Simulation, agents: list[TrainingAgent]) -> tuple[Array, 
 
 
 @pytest.mark.parametrize(
-    "topology", [d5.DirectedRing(4), d5.Exponential(5), d5.OnePeerExponential(4)], ids=str
+    "topology",
+    [d5.topologies.DirectedRing(4), d5.topologies.Exponential(5), d5.topologies.OnePeerExponential(4)],
+    ids=str,
 )
 def test_push_sum_loses_and_doubles_nothing(topology: d5.Topology) -> None:
     """Σ w = P and Σ u = P x₀ − η Σ g, agents and letters under way together; overlap SGP with SGD."""
-    rule = d5.OverlapSGP(2)
-    wanted = experiment(rule, d5.SGD(ETA), agents=None, topology=topology, slow=SLOW, dataset=dataset(120))
-    with simulated_agents(wanted, d5.UniformLinks(3e-3, 1e5), UNEVEN) as (simulation, agents):
+    rule = d5.optimizers.OverlapSGP(2)
+    wanted = experiment(
+        rule, d5.optimizers.SGD(ETA), agents=None, topology=topology, slow=SLOW, dataset=dataset(120)
+    )
+    with simulated_agents(wanted, d5.simulation.UniformLinks(3e-3, 1e5), UNEVEN) as (simulation, agents):
         together(simulation, [partial(agent.train, 12) for agent in agents])
         together(simulation, [lambda: simulation.clock.sleep(10.0)])  # letters under way arrive
         u, w = masses(simulation, agents)
@@ -132,8 +150,9 @@ def test_push_sum_loses_and_doubles_nothing(topology: d5.Topology) -> None:
 def test_the_weights_of_asynchronous_push_sum_add_up() -> None:
     """Σ w = P with a straggler of factor 50, whose mailbox fills while the others' weights fall."""
     wanted = experiment(
-        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
-        slow=(d5.Slowdown(2, 50.0),),
+        d5.optimizers.AsynchronousGradientPush(), d5.optimizers.SGD(ETA), agents=None,
+        topology=d5.topologies.DirectedRing(4),
+        slow=(d5.faults.Slowdown(2, 50.0),),
     )  # fmt: skip
     with simulated_agents(wanted, IDEAL, UNEVEN) as (simulation, agents):
         together(simulation, [partial(agent.train, 60) for agent in agents])
@@ -146,8 +165,9 @@ def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
     """A straggler of factor 20 takes most of its steps when the others have none left: all end where it does,
     no letter is left over, and Σ w = P on the agents alone."""
     wanted = experiment(
-        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
-        slow=(d5.Slowdown(1, 20.0),), dataset=dataset(120),
+        d5.optimizers.AsynchronousGradientPush(), d5.optimizers.SGD(ETA), agents=None,
+        topology=d5.topologies.DirectedRing(4),
+        slow=(d5.faults.Slowdown(1, 20.0),), dataset=dataset(120),
     )  # fmt: skip
     with d5.simulate(wanted, IDEAL, UNEVEN) as group:
         group.train(40, progress=False)
@@ -161,17 +181,19 @@ def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "topology", [d5.DirectedRing(4), d5.OnePeerExponential(4), d5.Exponential(6)], ids=str
+    "topology",
+    [d5.topologies.DirectedRing(4), d5.topologies.OnePeerExponential(4), d5.topologies.Exponential(6)],
+    ids=str,
 )
 @pytest.mark.parametrize("slow", [(), SLOW], ids=["even", "straggler"])
 def test_without_staleness_overlap_sgp_is_stochastic_gradient_push(topology: d5.Topology, slow: Any) -> None:
     """The same parameters on every agent after 20 steps, whoever is slow, to 1e-12."""
     found, expected = (
         trained(
-            experiment(rule, d5.Momentum(0.05, 0.9), agents=None, topology=topology, slow=slow),
-            d5.UniformLinks(1e-3, 1e6), UNEVEN, steps=20,
+            experiment(rule, d5.optimizers.Momentum(0.05, 0.9), agents=None, topology=topology, slow=slow),
+            d5.simulation.UniformLinks(1e-3, 1e6), UNEVEN, steps=20,
         )
-        for rule in (d5.OverlapSGP(0), d5.StochasticGradientPush())
+        for rule in (d5.optimizers.OverlapSGP(0), d5.optimizers.StochasticGradientPush())
     )  # fmt: skip
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
@@ -181,10 +203,11 @@ def test_overlap_sgp_waits_for_letters_that_are_too_late_and_for_no_others() -> 
     time of all becomes the straggler's, and without staleness it does at once."""
     for staleness in (0, 2):
         wanted = experiment(
-            d5.OverlapSGP(staleness), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(3),
-            slow=(d5.Slowdown(0, 10.0),),
+            d5.optimizers.OverlapSGP(staleness), d5.optimizers.SGD(ETA), agents=None,
+            topology=d5.topologies.DirectedRing(3),
+            slow=(d5.faults.Slowdown(0, 10.0),),
         )  # fmt: skip
-        with d5.simulate(wanted, IDEAL, d5.ConstantTime(1e-3)) as group:
+        with d5.simulate(wanted, IDEAL, d5.simulation.ConstantTime(1e-3)) as group:
             group.train(30, progress=False)
             rows = group.metrics().to_pandas()
         last = rows[(rows.metric == "step_time") & (rows.step >= 20)]
@@ -198,7 +221,9 @@ def test_overlap_sgp_waits_for_letters_that_are_too_late_and_for_no_others() -> 
 
 def test_a_walking_model_merges_by_age() -> None:
     """x ← (a x + b y) / (a + b), a ← max(a, b): against the formula, with letters of the test's own."""
-    wanted = experiment(d5.RandomWalkGossip(), d5.SGD(ETA), agents=None, topology=d5.Ring(3))
+    wanted = experiment(
+        d5.optimizers.RandomWalkGossip(), d5.optimizers.SGD(ETA), agents=None, topology=d5.topologies.Ring(3)
+    )
     with simulated_agents(wanted, IDEAL, UNEVEN) as (simulation, agents):
         y, b = np.arange(21.0), np.array([3.0])
 
@@ -254,20 +279,23 @@ def connected(world: World) -> d5.Topology:
     for _ in range(int(rng.integers(3))):
         a, b = rng.choice(world.agents, 2, replace=False)
         graph.add_edge(int(a), int(b))
-    return d5.Custom(graph)
+    return d5.topologies.Custom(graph)
 
 
 def check_gossip(make: Callable[[], d5.DistributedOptimizer], conserved: bool, world: World) -> None:
     """Every agent ends, and what must be conserved is."""
     wanted = experiment(
-        make(), d5.SGD(ETA), agents=None, topology=connected(world), seed=world.seed,
-        slow=(d5.Slowdown(world.agents - 1, world.factor),),
+        make(), d5.optimizers.SGD(ETA), agents=None, topology=connected(world), seed=world.seed,
+        slow=(d5.faults.Slowdown(world.agents - 1, world.factor),),
     )  # fmt: skip
-    with simulated_agents(wanted, d5.UniformLinks(world.latency, world.bandwidth), UNEVEN) as (sim, agents):
+    with simulated_agents(wanted, d5.simulation.UniformLinks(world.latency, world.bandwidth), UNEVEN) as (
+        sim,
+        agents,
+    ):
         outcomes = together(sim, [partial(agent.train, world.steps) for agent in agents])
         assert [outcome.completed for outcome in outcomes] == [True] * world.agents
         assert not any(window.waiting or window.taken for window in sim.meadow.windows.values())
-        if isinstance(wanted.rule, d5.ADPSGD):
+        if isinstance(wanted.rule, d5.optimizers.ADPSGD):
             gradients = np.sum([a._executor._inner.total for a in agents], axis=0)  # type: ignore[attr-defined]
             found = np.sum([peers_of(agent).window for agent in agents], axis=0)
             np.testing.assert_allclose(
@@ -290,10 +318,10 @@ def try_schedules(count: int, check: Callable[[World], None]) -> None:
 
 
 GOSSIPS = {
-    "AD-PSGD": (d5.ADPSGD, True),
-    "gradient push": (d5.AsynchronousGradientPush, True),
-    "overlap SGP": (lambda: d5.OverlapSGP(1), True),
-    "random walk": (d5.RandomWalkGossip, False),
+    "AD-PSGD": (d5.optimizers.ADPSGD, True),
+    "gradient push": (d5.optimizers.AsynchronousGradientPush, True),
+    "overlap SGP": (lambda: d5.optimizers.OverlapSGP(1), True),
+    "random walk": (d5.optimizers.RandomWalkGossip, False),
 }
 
 
@@ -318,21 +346,22 @@ def test_nobody_waits_for_ever_in_a_thousand_schedules(name: str) -> None:
 
 def test_the_graph_closes_over_a_gap() -> None:
     """Neighbours of one that is gone become each other's, however many are gone in a row."""
-    ring = d5.Ring(6)
+    ring = d5.topologies.Ring(6)
     assert reachable(ring, 1, 0, {2}) == (0, 3)
     assert reachable(ring, 1, 0, {2, 3}) == (0, 4)
-    assert reachable(d5.DirectedRing(5), 0, 0, {1, 2}) == (3,)
-    assert reachable(d5.Ring(2), 0, 0, {1}) == ()
+    assert reachable(d5.topologies.DirectedRing(5), 0, 0, {1, 2}) == (3,)
+    assert reachable(d5.topologies.Ring(2), 0, 0, {1}) == ()
 
 
 def test_the_mass_that_was_sent_to_a_dead_agent_comes_back() -> None:
     """Push-sum with an agent that dies: Σ w of the others falls by what it held, and by nothing more."""
     wanted = experiment(
-        d5.AsynchronousGradientPush(), d5.SGD(ETA), agents=None, topology=d5.DirectedRing(4),
+        d5.optimizers.AsynchronousGradientPush(), d5.optimizers.SGD(ETA), agents=None,
+        topology=d5.topologies.DirectedRing(4),
         on_failure="continue",
     )  # fmt: skip
-    network, compute = d5.UniformLinks(2e-3, 1e6), d5.ConstantTime(1e-3)
-    with d5.simulate(wanted, network, compute, failures=[d5.Failure(2, 0.0153)]) as group:
+    network, compute = d5.simulation.UniformLinks(2e-3, 1e6), d5.simulation.ConstantTime(1e-3)
+    with d5.simulate(wanted, network, compute, failures=[d5.faults.Failure(2, 0.0153)]) as group:
         dead: Any = group.agents[2]._optimizer
         assert group.train(40, progress=False).completed
         simulation = group._simulation
@@ -346,11 +375,11 @@ def test_the_mass_that_was_sent_to_a_dead_agent_comes_back() -> None:
 
 def test_windows_of_the_dead_are_free() -> None:
     """An agent that dies while it holds its window, on the way to another's, leaves no lock behind."""
-    simulation = Simulation.of(d5.UniformLinks(1e-3, 1e9), d5.ConstantTime(), 0)
+    simulation = Simulation.of(d5.simulation.UniformLinks(1e-3, 1e9), d5.simulation.ConstantTime(), 0)
     meadow: Meadow = simulation.meadow
     clock = simulation.clock
     peers = [
-        SimulatedPeers(meadow, rank, np.full(2, float(rank)), d5.Complete(3), Traffic(), 5.0)
+        SimulatedPeers(meadow, rank, np.full(2, float(rank)), d5.topologies.Complete(3), Traffic(), 5.0)
         for rank in range(3)
     ]
     first = clock.start(lambda: peers[0].average(1), "first")

@@ -35,10 +35,14 @@ from tests.distributed.in_numpy import (
 from tests.distributed.ledger import MU, Update, adaptively, aware, compensated, momentum, replayed
 
 ETA = 0.1
-BASES: list[d5.Optimizer] = [d5.SGD(ETA), d5.Momentum(ETA, MU), d5.Nesterov(ETA, MU)]
-WIRED = d5.UniformLinks(2e-4, 1e6)
-STRAGGLER = (d5.Slowdown(3, 4),)
-OUTER = d5.Nesterov(0.5, 0.5)
+BASES: list[d5.Optimizer] = [
+    d5.optimizers.SGD(ETA),
+    d5.optimizers.Momentum(ETA, MU),
+    d5.optimizers.Nesterov(ETA, MU),
+]
+WIRED = d5.simulation.UniformLinks(2e-4, 1e6)
+STRAGGLER = (d5.faults.Slowdown(3, 4),)
+OUTER = d5.optimizers.Nesterov(0.5, 0.5)
 
 
 def close(found: Array, expected: Array) -> None:
@@ -54,20 +58,22 @@ def close(found: Array, expected: Array) -> None:
 def test_the_synchronous_server_is_allreduce(base: d5.Optimizer, agents: int, count: int) -> None:
     """Also where a remainder gives agents shares of different size, and with a straggler."""
     wanted = experiment(
-        d5.ParameterServerSGD(),
+        d5.optimizers.ParameterServerSGD(),
         base,
         agents=agents,
         dataset=dataset(count),
-        slow=(d5.Slowdown(agents - 1, 3),),
+        slow=(d5.faults.Slowdown(agents - 1, 3),),
     )
-    theirs = trained(wanted.with_values(distributed=d5.AllreduceSGD(), servers=None))
+    theirs = trained(wanted.with_values(distributed=d5.optimizers.AllreduceSGD(), servers=None))
     assert np.abs(theirs - start_of(wanted)).max() > 0.1
     close(trained(wanted, WIRED), theirs)
 
 
 ALONE = [
-    d5.ASGD(), d5.ParameterServerSGD(), d5.StaleSynchronousSGD(2), d5.StalenessAwareSGD(),
-    d5.DelayCompensatedASGD(0.5), d5.DelayCompensatedASGD(0.5, 0.9), d5.Downpour(),
+    d5.optimizers.ASGD(), d5.optimizers.ParameterServerSGD(), d5.optimizers.StaleSynchronousSGD(2),
+    d5.optimizers.StalenessAwareSGD(),
+    d5.optimizers.DelayCompensatedASGD(0.5), d5.optimizers.DelayCompensatedASGD(0.5, 0.9),
+    d5.optimizers.Downpour(),
 ]  # fmt: skip
 
 
@@ -86,9 +92,12 @@ def test_one_agent_is_the_base_optimizer(rule: d5.DistributedOptimizer, base: d5
 @pytest.mark.parametrize("base", BASES, ids=repr)
 def test_a_bound_of_zero_is_synchronous_with_sgd_alone(base: d5.Optimizer) -> None:
     """Momentum takes in P pushes one by one, so that it is another rule: the equality is SGD's."""
-    wanted = experiment(d5.StaleSynchronousSGD(0), base, slow=STRAGGLER)
-    ours, theirs = trained(wanted), trained(wanted.with_values(distributed=d5.ParameterServerSGD()))
-    if base == d5.SGD(ETA):
+    wanted = experiment(d5.optimizers.StaleSynchronousSGD(0), base, slow=STRAGGLER)
+    ours, theirs = (
+        trained(wanted),
+        trained(wanted.with_values(distributed=d5.optimizers.ParameterServerSGD())),
+    )
+    if base == d5.optimizers.SGD(ETA):
         close(ours, theirs)
     else:
         assert np.abs(ours - theirs).max() > 1e-3
@@ -96,8 +105,8 @@ def test_a_bound_of_zero_is_synchronous_with_sgd_alone(base: d5.Optimizer) -> No
 
 def test_a_bound_without_end_is_asynchronous() -> None:
     """A bound that is never met: ASGD with 1/P of the learning rate."""
-    wanted = experiment(d5.StaleSynchronousSGD(10**6), slow=STRAGGLER)
-    theirs = wanted.with_values(distributed=d5.ASGD(), optimizer=d5.SGD(ETA / 4))
+    wanted = experiment(d5.optimizers.StaleSynchronousSGD(10**6), slow=STRAGGLER)
+    theirs = wanted.with_values(distributed=d5.optimizers.ASGD(), optimizer=d5.optimizers.SGD(ETA / 4))
     close(trained(wanted), trained(theirs))
 
 
@@ -106,15 +115,17 @@ def test_a_bound_without_end_is_asynchronous() -> None:
 @pytest.mark.parametrize("shards", [1, 3])
 def test_downpour_with_periods_of_one_is_asgd(base: d5.Optimizer, shards: int) -> None:
     """On a network that costs nothing, so that the schedule is the same: to the last bit."""
-    wanted = experiment(d5.Downpour(1, 1), base, servers=d5.Servers(shards=shards), slow=STRAGGLER)
-    np.testing.assert_array_equal(trained(wanted), trained(wanted.with_values(distributed=d5.ASGD())))
+    wanted = experiment(d5.optimizers.Downpour(1, 1), base, servers=d5.Servers(shards=shards), slow=STRAGGLER)
+    np.testing.assert_array_equal(
+        trained(wanted), trained(wanted.with_values(distributed=d5.optimizers.ASGD()))
+    )
 
 
 @pytest.mark.parametrize(("push", "fetch"), [(1, 3), (2, 3), (3, 2), (4, 1)])
 def test_downpour_is_its_recursion(push: int, fetch: int) -> None:
     """One agent: x_i ← x_i − η g, a ← a + g; every n_push steps x ← U(a, x), a ← 0; every n_fetch x_i ← x."""
-    base = d5.Momentum(0.05, MU)
-    wanted = experiment(d5.Downpour(push, fetch), base, agents=1)
+    base = d5.optimizers.Momentum(0.05, MU)
+    wanted = experiment(d5.optimizers.Downpour(push, fetch), base, agents=1)
     x, accrued = start_of(wanted), np.zeros(SIZE)
     own, state = x.copy(), base.state(x)
     for step in range(14):
@@ -131,10 +142,10 @@ def test_downpour_is_its_recursion(push: int, fetch: int) -> None:
         close(explored(group.agents[0]), own)
 
 
-@pytest.mark.parametrize("rule", [d5.EASGD(0.0, 2), d5.SynchronousEASGD(0.0)], ids=repr)
+@pytest.mark.parametrize("rule", [d5.optimizers.EASGD(0.0, 2), d5.optimizers.SynchronousEASGD(0.0)], ids=repr)
 def test_without_elasticity_agents_are_alone(rule: d5.DistributedOptimizer) -> None:
     """α = 0: every agent trains by itself, and the centre, which is evaluated, stays at x₀."""
-    base = d5.Nesterov(ETA, MU)
+    base = d5.optimizers.Nesterov(ETA, MU)
     wanted = experiment(rule, base, slow=STRAGGLER)
     with d5.simulate(wanted, WIRED, UNEVEN) as group:
         group.train(12, progress=False)
@@ -150,7 +161,7 @@ def test_without_elasticity_agents_are_alone(rule: d5.DistributedOptimizer) -> N
 def test_synchronous_easgd_is_its_recursion() -> None:
     """x_i ← x_i − η g_i − α (x_i − c), with the g_i of before; c ← (1 − β) c + β x̄, β = P α; all at once."""
     alpha, agents, steps = 0.15, 4, 12
-    wanted = experiment(d5.SynchronousEASGD(alpha), slow=STRAGGLER)
+    wanted = experiment(d5.optimizers.SynchronousEASGD(alpha), slow=STRAGGLER)
     x, c = np.tile(start_of(wanted), (agents, 1)), start_of(wanted)
     for step in range(steps):
         g = np.stack([gradient_of(wanted, rank, step, x[rank]) for rank in range(agents)])
@@ -163,11 +174,11 @@ def test_synchronous_easgd_is_its_recursion() -> None:
             close(explored(agent), x[rank])
 
 
-@pytest.mark.parametrize("outer", [d5.SGD(1.0), d5.SGD(0.5), OUTER], ids=repr)
+@pytest.mark.parametrize("outer", [d5.optimizers.SGD(1.0), d5.optimizers.SGD(0.5), OUTER], ids=repr)
 def test_one_agent_with_local_periods_is_the_outer_optimizer(outer: d5.Optimizer) -> None:
     """H local steps with the agent's own momentum, then x ← outer(x, x − x_i)."""
-    base, period = d5.Momentum(ETA, MU), 3
-    wanted = experiment(d5.AsynchronousLocalSGD(period, outer), base, agents=1)
+    base, period = d5.optimizers.Momentum(ETA, MU), 3
+    wanted = experiment(d5.optimizers.AsynchronousLocalSGD(period, outer), base, agents=1)
     x = start_of(wanted)
     inner_state, outer_state = base.state(x), outer.state(x)
     for step in range(12):
@@ -182,7 +193,7 @@ def test_one_agent_with_local_periods_is_the_outer_optimizer(outer: d5.Optimizer
 def test_each_agent_has_a_period_of_its_own() -> None:
     """With one number an agent, agent i brings its steps every H_i of them."""
     periods = (1, 2, 3, 6)
-    with d5.simulate(experiment(d5.AsynchronousLocalSGD(periods)), WIRED, UNEVEN) as group:
+    with d5.simulate(experiment(d5.optimizers.AsynchronousLocalSGD(periods)), WIRED, UNEVEN) as group:
         group.train(12, progress=False)
         pushes = [row for row in schedule(group) if row["name"] == "push_pull"]
     for rank, period in enumerate(periods):
@@ -192,18 +203,18 @@ def test_each_agent_has_a_period_of_its_own() -> None:
 # -- shards and groups ---------------------------------------------------------------------------------------
 
 RULES: list[tuple[d5.DistributedOptimizer, d5.Optimizer]] = [
-    (d5.ParameterServerSGD(), d5.Momentum(ETA, MU)),
-    (d5.ASGD(), d5.Momentum(0.02, MU)),
-    (d5.StaleSynchronousSGD(2), d5.Momentum(0.02, MU)),
-    (d5.StalenessAwareSGD(), d5.Nesterov(0.02, MU)),
-    (d5.DelayCompensatedASGD(0.3), d5.Momentum(0.02, MU)),
-    (d5.DelayCompensatedASGD(0.3, 0.9), d5.SGD(ETA)),
-    (d5.Downpour(2, 3), d5.SGD(ETA)),
-    (d5.EASGD(0.2, 2), d5.Nesterov(ETA, MU)),
-    (d5.SynchronousEASGD(0.2, 2), d5.Nesterov(ETA, MU)),
-    (d5.AsynchronousLocalSGD((1, 2, 3, 4)), d5.Momentum(ETA, MU)),
-    (d5.AsynchronousDiLoCo(3, OUTER), d5.Momentum(ETA, MU)),
-    (d5.AsynchronousDiLoCo(2, OUTER, delay=3), d5.Momentum(ETA, MU)),
+    (d5.optimizers.ParameterServerSGD(), d5.optimizers.Momentum(ETA, MU)),
+    (d5.optimizers.ASGD(), d5.optimizers.Momentum(0.02, MU)),
+    (d5.optimizers.StaleSynchronousSGD(2), d5.optimizers.Momentum(0.02, MU)),
+    (d5.optimizers.StalenessAwareSGD(), d5.optimizers.Nesterov(0.02, MU)),
+    (d5.optimizers.DelayCompensatedASGD(0.3), d5.optimizers.Momentum(0.02, MU)),
+    (d5.optimizers.DelayCompensatedASGD(0.3, 0.9), d5.optimizers.SGD(ETA)),
+    (d5.optimizers.Downpour(2, 3), d5.optimizers.SGD(ETA)),
+    (d5.optimizers.EASGD(0.2, 2), d5.optimizers.Nesterov(ETA, MU)),
+    (d5.optimizers.SynchronousEASGD(0.2, 2), d5.optimizers.Nesterov(ETA, MU)),
+    (d5.optimizers.AsynchronousLocalSGD((1, 2, 3, 4)), d5.optimizers.Momentum(ETA, MU)),
+    (d5.optimizers.AsynchronousDiLoCo(3, OUTER), d5.optimizers.Momentum(ETA, MU)),
+    (d5.optimizers.AsynchronousDiLoCo(2, OUTER, delay=3), d5.optimizers.Momentum(ETA, MU)),
 ]
 
 
@@ -226,20 +237,22 @@ def test_two_floors_of_synchronous_servers_are_one(
     base: d5.Optimizer, agents: int, groups: int, shards: int
 ) -> None:
     """Groups of different sizes too: the root's mean weighs them by their agents."""
-    wanted = experiment(d5.ParameterServerSGD(), base, agents=agents, slow=(d5.Slowdown(0, 3),))
+    wanted = experiment(
+        d5.optimizers.ParameterServerSGD(), base, agents=agents, slow=(d5.faults.Slowdown(0, 3),)
+    )
     two = wanted.with_values(servers=d5.Servers(shards=shards, groups=groups))
     close(trained(two, WIRED), trained(wanted, WIRED))
 
 
-@pytest.mark.parametrize("consistency", [d5.Asynchronous(), d5.StaleSynchronous(1)], ids=repr)
-def test_groups_that_do_not_wait_for_each_other_lose_nothing(consistency: d5.Consistency) -> None:
+@pytest.mark.parametrize("consistency", [d5.servers.Asynchronous(), d5.servers.StaleSynchronous(1)], ids=repr)
+def test_groups_that_do_not_wait_for_each_other_lose_nothing(consistency: d5.servers.Consistency) -> None:
     """At the root x_T = x₀ − η Σ of the groups' mean gradients, each counted once, or as 1/groups."""
     servers = d5.Servers(shards=2, groups=2, consistency=consistency)
-    wanted = experiment(d5.ASGD(), agents=4, servers=servers, slow=STRAGGLER)
+    wanted = experiment(d5.optimizers.ASGD(), agents=4, servers=servers, slow=STRAGGLER)
     with d5.simulate(wanted, WIRED, UNEVEN) as group:
         group.train(12, progress=False)
         sums = np.stack([executor(group, rank).total for rank in range(4)])
-        share = 1 if consistency == d5.Asynchronous() else 1 / 2
+        share = 1 if consistency == d5.servers.Asynchronous() else 1 / 2
         root = np.concatenate([place.shard.x for place in group._simulation.servers.root])  # type: ignore[union-attr]
     close(root, start_of(wanted) - ETA * share * sums.sum(axis=0) / 2)
 
@@ -247,7 +260,7 @@ def test_groups_that_do_not_wait_for_each_other_lose_nothing(consistency: d5.Con
 @pytest.mark.parametrize("groups", [1, 2])
 def test_nobody_waits_for_agents_that_left(groups: int) -> None:
     """Agents 2 and 3, with groups a whole one, leave after three steps: the mean is then the others'."""
-    wanted = experiment(d5.ParameterServerSGD(), servers=d5.Servers(shards=2, groups=groups))
+    wanted = experiment(d5.optimizers.ParameterServerSGD(), servers=d5.Servers(shards=2, groups=groups))
     x = start_of(wanted)
     for step in range(10):
         there = range(4) if step < 3 else range(2)
@@ -280,10 +293,10 @@ def explored(agent: Any) -> Array:
 
 
 LEDGERS = [
-    (d5.ASGD(), d5.Momentum(0.03, MU), momentum(0.03)),
-    (d5.StalenessAwareSGD(), d5.SGD(ETA), aware(ETA)),
-    (d5.DelayCompensatedASGD(0.4), d5.SGD(ETA), compensated(ETA, 0.4)),
-    (d5.DelayCompensatedASGD(0.4, 0.9), d5.SGD(ETA), adaptively(ETA, 0.4, 0.9)),
+    (d5.optimizers.ASGD(), d5.optimizers.Momentum(0.03, MU), momentum(0.03)),
+    (d5.optimizers.StalenessAwareSGD(), d5.optimizers.SGD(ETA), aware(ETA)),
+    (d5.optimizers.DelayCompensatedASGD(0.4), d5.optimizers.SGD(ETA), compensated(ETA, 0.4)),
+    (d5.optimizers.DelayCompensatedASGD(0.4, 0.9), d5.optimizers.SGD(ETA), adaptively(ETA, 0.4, 0.9)),
 ]
 
 
@@ -314,9 +327,12 @@ def test_nobody_computes_further_ahead_than_the_bound(bound: int, agents: int) -
     A straggler makes the others go to the bound, and wait there.
     """
     wanted = experiment(
-        d5.StaleSynchronousSGD(bound), agents=agents, dataset=dataset(400), slow=(d5.Slowdown(agents - 1, 4),)
+        d5.optimizers.StaleSynchronousSGD(bound),
+        agents=agents,
+        dataset=dataset(400),
+        slow=(d5.faults.Slowdown(agents - 1, 4),),
     )
-    with d5.simulate(wanted, IDEAL, d5.LogNormalTime(1e-3, 0.3)) as group:
+    with d5.simulate(wanted, IDEAL, d5.simulation.LogNormalTime(1e-3, 0.3)) as group:
         group.train(20, progress=False)
         rows = [row for row in schedule(group) if row["name"] == "push_pull"]
     begins = {
@@ -360,16 +376,16 @@ class Overlapped(d5.DistributedOptimizer):
 def test_what_is_started_goes_on_while_the_agent_computes() -> None:
     """Of T for a gradient and R for both ways, a step takes max(T, R), not T + R; x is one step late."""
     steps, taken, latency = 12, 1e-3, 3e-4
-    network, compute = d5.UniformLinks(latency, 1e15), d5.ConstantTime(taken)
+    network, compute = d5.simulation.UniformLinks(latency, 1e15), d5.simulation.ConstantTime(taken)
     seconds = {}
-    for rule in (d5.ASGD(), Overlapped()):
+    for rule in (d5.optimizers.ASGD(), Overlapped()):
         wanted = experiment(rule, agents=1)
         with d5.simulate(wanted, network, compute) as group:
             begin = group.seconds
             group.train(steps, progress=False)
             seconds[type(rule)], found = group.seconds - begin, flat(group)
     both = 2 * latency
-    assert seconds[d5.ASGD] == pytest.approx(steps * (taken + both) + both, rel=1e-6)
+    assert seconds[d5.optimizers.ASGD] == pytest.approx(steps * (taken + both) + both, rel=1e-6)
     assert seconds[Overlapped] == pytest.approx(steps * taken + both + both, rel=1e-6)
     x = read = start_of(wanted)
     for step in range(steps):
@@ -408,8 +424,8 @@ def test_backups_spare_the_wait_for_the_straggler() -> None:
     """With a backup of four agents an epoch takes the time of the three that are fast."""
     seconds = {}
     for backups in (0, 1):
-        wanted = experiment(d5.ParameterServerSGD(backups), slow=(d5.Slowdown(3, 8),))
-        with d5.simulate(wanted, IDEAL, d5.ConstantTime(1e-3)) as group:
+        wanted = experiment(d5.optimizers.ParameterServerSGD(backups), slow=(d5.faults.Slowdown(3, 8),))
+        with d5.simulate(wanted, IDEAL, d5.simulation.ConstantTime(1e-3)) as group:
             group.train(12, progress=False)
             rows = [r for r in schedule(group) if r["name"] == "push_pull" and r["rank"] == 0]
         seconds[backups] = rows[-1]["t_mono"] * 1e-9
@@ -420,16 +436,19 @@ def test_backups_spare_the_wait_for_the_straggler() -> None:
 def test_groups_that_are_backups_spare_the_wait() -> None:
     """Of three groups the first two make an update: an epoch takes the time of the fast ones."""
     servers = d5.Servers(groups=3)
-    wanted = experiment(d5.ParameterServerSGD(1), agents=6, servers=servers, slow=(d5.Slowdown(5, 8),))
-    with d5.simulate(wanted, IDEAL, d5.ConstantTime(1e-3)) as group:
+    wanted = experiment(
+        d5.optimizers.ParameterServerSGD(1), agents=6, servers=servers, slow=(d5.faults.Slowdown(5, 8),)
+    )
+    with d5.simulate(wanted, IDEAL, d5.simulation.ConstantTime(1e-3)) as group:
         group.train(8, progress=False)
         rows = [row for row in schedule(group) if row["name"] == "push_pull" and row["rank"] == 0]
     assert rows[-1]["t_mono"] * 1e-9 == pytest.approx(8 * 1e-3)
 
 
 PARTS = [
-    (d5.ParameterServerSGD(), 1 / 4), (d5.StaleSynchronousSGD(0), 1 / 4), (d5.StaleSynchronousSGD(2), 1 / 4),
-    (d5.ASGD(), 1),
+    (d5.optimizers.ParameterServerSGD(), 1 / 4), (d5.optimizers.StaleSynchronousSGD(0), 1 / 4),
+    (d5.optimizers.StaleSynchronousSGD(2), 1 / 4),
+    (d5.optimizers.ASGD(), 1),
 ]  # fmt: skip
 
 
@@ -452,7 +471,9 @@ def test_a_training_in_parts_loses_nothing(rule: d5.DistributedOptimizer, share:
 def test_what_top_k_drops_is_pushed_later(shards: int) -> None:
     """p = g + e, x ← x − η top(p), e ← p − top(p), each shard's slice by itself, as in NumPy."""
     k, steps = 2, 15
-    wanted = experiment(d5.ASGD(d5.TopK(k)), agents=1, servers=d5.Servers(shards=shards))
+    wanted = experiment(
+        d5.optimizers.ASGD(d5.compression.TopK(k)), agents=1, servers=d5.Servers(shards=shards)
+    )
     x, e = start_of(wanted), np.zeros(SIZE)
     edges = [SIZE * shard // shards for shard in range(shards + 1)]
     for step in range(steps):
@@ -467,19 +488,19 @@ def test_what_top_k_drops_is_pushed_later(shards: int) -> None:
 
 
 CONTRACTIONS = [
-    d5.TopK(2),
-    d5.TopK(0.3, bucket=5),
-    d5.ScaledSign(),
-    d5.OneBit(),
-    d5.QSGD(8),
-    d5.Threshold(0.2),
+    d5.compression.TopK(2),
+    d5.compression.TopK(0.3, bucket=5),
+    d5.compression.ScaledSign(),
+    d5.compression.OneBit(),
+    d5.compression.QSGD(8),
+    d5.compression.Threshold(0.2),
 ]
 
 
 @pytest.mark.parametrize("compressor", CONTRACTIONS, ids=repr)
 def test_pushes_and_residuals_are_the_gradients(compressor: Compressor) -> None:
     """Σ sent + Σ e_i = Σ g of all agents, in whatever order they come, as exactly as the model's float64."""
-    wanted = experiment(d5.ASGD(compressor), servers=d5.Servers(shards=2), slow=STRAGGLER)
+    wanted = experiment(d5.optimizers.ASGD(compressor), servers=d5.Servers(shards=2), slow=STRAGGLER)
     with d5.simulate(wanted, WIRED, UNEVEN) as group:
         group.train(12, progress=False)
         total = sum(executor(group, rank).total for rank in range(4))
@@ -495,9 +516,9 @@ def test_an_unbiased_compressor_needs_no_residual() -> None:
     Within four standard deviations, by its bound E‖Q(v) − v‖² ≤ √d ‖v‖².
     """
     steps, rate = 1000, 1e-6  # x stays where it is, but for rounding
-    compressor = d5.QSGD(2, bucket=None)
+    compressor = d5.compression.QSGD(2, bucket=None)
     assert compressor.contraction(SIZE) is None
-    wanted = experiment(d5.ASGD(compressor), d5.SGD(rate), agents=1, batch_size=96)
+    wanted = experiment(d5.optimizers.ASGD(compressor), d5.optimizers.SGD(rate), agents=1, batch_size=96)
     x = start_of(wanted)
     with d5.simulate(wanted, IDEAL, UNEVEN) as group:
         group.train(steps, progress=False)
@@ -532,7 +553,9 @@ class Halving(Compressor):
 # -- evaluation ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [d5.EASGD(0.2, 3), d5.SynchronousEASGD(0.2, 3)], ids=repr)
+@pytest.mark.parametrize(
+    "rule", [d5.optimizers.EASGD(0.2, 3), d5.optimizers.SynchronousEASGD(0.2, 3)], ids=repr
+)
 def test_what_is_evaluated_is_the_centre(rule: d5.DistributedOptimizer) -> None:
     """Every agent's last loss is that of the centre, where Σ x_i + c = Σ x_i⁰ + c⁰ − η Σ g."""
     wanted = experiment(rule, evaluate=True, slow=STRAGGLER)
@@ -552,8 +575,9 @@ def test_what_is_evaluated_is_the_centre(rule: d5.DistributedOptimizer) -> None:
 
 
 LOCAL = [
-    d5.EASGD(0.2, 3), d5.SynchronousEASGD(0.2, 3), d5.AsynchronousLocalSGD(5),
-    d5.AsynchronousDiLoCo(7, OUTER, delay=2), d5.Downpour(3, 5),
+    d5.optimizers.EASGD(0.2, 3), d5.optimizers.SynchronousEASGD(0.2, 3),
+    d5.optimizers.AsynchronousLocalSGD(5),
+    d5.optimizers.AsynchronousDiLoCo(7, OUTER, delay=2), d5.optimizers.Downpour(3, 5),
 ]  # fmt: skip
 
 
@@ -563,7 +587,7 @@ def test_an_evaluation_does_not_disturb_the_training(rule: d5.DistributedOptimiz
     """Evaluated after each of three epochs, or never: centre and agents are the same to the last bit."""
     found = []
     for evaluate in (True, False):
-        wanted = experiment(rule, d5.Momentum(0.05, MU), evaluate=evaluate, slow=STRAGGLER)
+        wanted = experiment(rule, d5.optimizers.Momentum(0.05, MU), evaluate=evaluate, slow=STRAGGLER)
         with d5.simulate(wanted, IDEAL, UNEVEN) as group:
             group.train(epochs=3, progress=False)
             own = [explored(agent) for agent in group.agents]
@@ -580,77 +604,97 @@ def with_servers(distributed: d5.DistributedOptimizer, **servers: Any) -> Experi
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "a negative bound": (lambda: d5.StaleSynchronousSGD(-1), "bound is -1: .* whole number of at least 0"),
-    "a broken bound": (lambda: d5.StaleSynchronous(1.5), "bound is 1.5: .* whole number"),  # type: ignore[arg-type]
-    "negative backups": (lambda: d5.ParameterServerSGD(-1), "backups is -1: .* whole number of at least 0"),
-    "true backups": (lambda: d5.Synchronous(True), "backups is True: .* whole number"),
-    "all agents backups": (lambda: experiment(d5.ParameterServerSGD(4)), "4 agents .*: take 3 at most"),
+    "a negative bound": (
+        lambda: d5.optimizers.StaleSynchronousSGD(-1), "bound is -1: .* whole number of at least 0"
+    ),
+    "a broken bound": (lambda: d5.servers.StaleSynchronous(1.5), "bound is 1.5: .* whole number"),  # type: ignore[arg-type]
+    "negative backups": (
+        lambda: d5.optimizers.ParameterServerSGD(-1), "backups is -1: .* whole number of at least 0"
+    ),
+    "true backups": (lambda: d5.servers.Synchronous(True), "backups is True: .* whole number"),
+    "all agents backups": (
+        lambda: experiment(d5.optimizers.ParameterServerSGD(4)), "4 agents .*: take 3 at most"
+    ),
     "all groups backups": (
-        lambda: with_servers(d5.ParameterServerSGD(2), groups=2), "backups=2.* among 2 .*: take 1 at most"
+        lambda: with_servers(d5.optimizers.ParameterServerSGD(2), groups=2),
+        "backups=2.* among 2 .*: take 1 at most"
     ),
     "more groups than agents": (
-        lambda: with_servers(d5.ASGD(), groups=5), "5 groups .* 4 agents .*: take at most 4"
+        lambda: with_servers(d5.optimizers.ASGD(), groups=5), "5 groups .* 4 agents .*: take at most 4"
     ),
     "no groups": (lambda: d5.Servers(groups=0), "groups is 0: .* at least 1"),
     "no shards": (lambda: d5.Servers(shards=0), "shards is 0: .* at least 1"),
     "a share of a shard": (lambda: d5.Servers(shards=1.5), "shards is 1.5"),  # type: ignore[arg-type]
     "no snapshots": (lambda: d5.Servers(snapshot_seconds=0), "snapshot_seconds is 0: .* greater than 0"),
     "servers that nobody uses": (
-        lambda: with_servers(d5.AllreduceSGD()), "uses no parameter server: leave servers out"
+        lambda: with_servers(d5.optimizers.AllreduceSGD()), "uses no parameter server: leave servers out"
     ),
     "no Servers": (
-        lambda: experiment(d5.ASGD(), servers=2), r"servers is 2 \(int\): .* Servers\(shards=2\)"
+        lambda: experiment(d5.optimizers.ASGD(), servers=2), r"servers is 2 \(int\): .* Servers\(shards=2\)"
     ),
-    "elastic groups": (lambda: with_servers(d5.EASGD(0.1), groups=2), "Elastic.*: take groups=1"),
+    "elastic groups": (lambda: with_servers(d5.optimizers.EASGD(0.1), groups=2), "Elastic.*: take groups=1"),
     "compensated groups": (
-        lambda: with_servers(d5.DelayCompensatedASGD(0.1), groups=2), "DelayCompensated.*: take groups=1"
+        lambda: with_servers(d5.optimizers.DelayCompensatedASGD(0.1), groups=2),
+        "DelayCompensated.*: take groups=1"
     ),
     "late elastic pushes": (
-        lambda: with_servers(d5.EASGD(0.1), consistency=d5.Synchronous(1)), "Elastic.*: take backups=0"
+        lambda: with_servers(d5.optimizers.EASGD(0.1), consistency=d5.servers.Synchronous(1)),
+        "Elastic.*: take backups=0"
     ),
     "a rule as consistency": (
-        lambda: with_servers(d5.ASGD(), consistency=d5.Descend()), r"a Consistency such as Asynchronous\(\)"
+        lambda: with_servers(d5.optimizers.ASGD(), consistency=d5.servers.Descend()),
+        r"a Consistency such as Asynchronous\(\)"
     ),
-    "a name as rule": (lambda: with_servers(d5.ASGD(), rule="elastic"), "must be a ServerRule such as"),
+    "a name as rule": (
+        lambda: with_servers(d5.optimizers.ASGD(), rule="elastic"), "must be a ServerRule such as"
+    ),
     "a number as optimizer": (
-        lambda: with_servers(d5.ASGD(), optimizer=0.1), r"an? Optimizer such as SGD\(0.1\)"
+        lambda: with_servers(d5.optimizers.ASGD(), optimizer=0.1), r"an? Optimizer such as SGD\(0.1\)"
     ),
     "delay without Nesterov": (
-        lambda: d5.AsynchronousDiLoCo(4, d5.SGD(0.5), delay=2), r"goes with Nesterov\(0.7, 0.9\)"
+        lambda: d5.optimizers.AsynchronousDiLoCo(4, d5.optimizers.SGD(0.5), delay=2),
+        r"goes with Nesterov\(0.7, 0.9\)"
     ),
     "delay at the servers without Nesterov": (
-        lambda: with_servers(d5.ASGD(), rule=d5.DelayedNesterov(2)), r"goes with Nesterov\(0.7, 0.9\)"
+        lambda: with_servers(d5.optimizers.ASGD(), rule=d5.servers.DelayedNesterov(2)),
+        r"goes with Nesterov\(0.7, 0.9\)"
     ),
-    "no delay": (lambda: d5.AsynchronousDiLoCo(4, OUTER, delay=0), "period is 0: .* at least 1"),
-    "a negative λ": (lambda: d5.DelayCompensatedASGD(-0.1), "lam is -0.1: .* at least 0"),
-    "an infinite λ": (lambda: d5.DelayCompensated(np.inf), "lam is inf: .* finite"),
-    "a decay of 1": (lambda: d5.DelayCompensatedASGD(0.1, 1.0), "decay is 1.0: .* below 1"),
-    "α above 1": (lambda: d5.EASGD(1.1), "alpha is 1.1: .* at most 1"),
-    "no period": (lambda: d5.EASGD(0.1, 0), "period is 0: .* at least 1"),
-    "no push period": (lambda: d5.Downpour(0, 1), "push_period is 0: .* at least 1"),
-    "no fetch period": (lambda: d5.Downpour(1, 0), "fetch_period is 0: .* at least 1"),
-    "one agent's period is 0": (lambda: d5.AsynchronousLocalSGD((2, 0)), "period is 0: .* at least 1"),
+    "no delay": (lambda: d5.optimizers.AsynchronousDiLoCo(4, OUTER, delay=0), "period is 0: .* at least 1"),
+    "a negative λ": (lambda: d5.optimizers.DelayCompensatedASGD(-0.1), "lam is -0.1: .* at least 0"),
+    "an infinite λ": (lambda: d5.servers.DelayCompensated(np.inf), "lam is inf: .* finite"),
+    "a decay of 1": (lambda: d5.optimizers.DelayCompensatedASGD(0.1, 1.0), "decay is 1.0: .* below 1"),
+    "α above 1": (lambda: d5.optimizers.EASGD(1.1), "alpha is 1.1: .* at most 1"),
+    "no period": (lambda: d5.optimizers.EASGD(0.1, 0), "period is 0: .* at least 1"),
+    "no push period": (lambda: d5.optimizers.Downpour(0, 1), "push_period is 0: .* at least 1"),
+    "no fetch period": (lambda: d5.optimizers.Downpour(1, 0), "fetch_period is 0: .* at least 1"),
+    "one agent's period is 0": (
+        lambda: d5.optimizers.AsynchronousLocalSGD((2, 0)), "period is 0: .* at least 1"
+    ),
     "a number as outer": (
-        lambda: d5.AsynchronousLocalSGD(2, 0.5), "outer is 0.5: .* Optimizer such as"  # type: ignore[arg-type]
+        lambda: d5.optimizers.AsynchronousLocalSGD(2, 0.5), "outer is 0.5: .* Optimizer such as"  # type: ignore[arg-type]
     ),
     "a number as compressor": (
-        lambda: d5.ASGD(0.01), r"compressor is 0.01: .* TopK\(0.01\)"  # type: ignore[arg-type]
+        lambda: d5.optimizers.ASGD(0.01), r"compressor is 0.01: .* TopK\(0.01\)"  # type: ignore[arg-type]
     ),
     "a name as network": (
-        lambda: trained(experiment(d5.ASGD()), "fast"), "network is 'fast': .* UniformLinks"  # type: ignore[arg-type]
+        lambda: trained(experiment(d5.optimizers.ASGD()), "fast"), "network is 'fast': .* UniformLinks"  # type: ignore[arg-type]
     ),
     "a number as time": (
-        lambda: trained(experiment(d5.ASGD()), IDEAL, 0.1), "compute is 0.1: .* ConstantTime"  # type: ignore[arg-type]
+        lambda: trained(experiment(d5.optimizers.ASGD()), IDEAL, 0.1), "compute is 0.1: .* ConstantTime"  # type: ignore[arg-type]
     ),
     "more shards than parameters": (
-        lambda: trained(with_servers(d5.ASGD(), shards=22)), "22 shards .* 21 .*: take at most 21"
+        lambda: trained(with_servers(d5.optimizers.ASGD(), shards=22)), "22 shards .* 21 .*: take at most 21"
     ),
     "periods of other agents": (
-        lambda: trained(experiment(d5.AsynchronousLocalSGD((1, 2)))), "2 numbers for 4 agents: give one for"
+        lambda: trained(experiment(d5.optimizers.AsynchronousLocalSGD((1, 2)))),
+        "2 numbers for 4 agents: give one for"
     ),
-    "a top-k beyond the shard": (lambda: trained(with_servers(d5.ASGD(d5.TopK(5)), shards=7)), "k is 5"),
+    "a top-k beyond the shard": (
+        lambda: trained(with_servers(d5.optimizers.ASGD(d5.compression.TopK(5)), shards=7)), "k is 5"
+    ),
     "a biased compressor": (
-        lambda: trained(experiment(d5.ASGD(Halving()))), r"Halving.* no contraction: .*TopK\(0.01\)"
+        lambda: trained(experiment(d5.optimizers.ASGD(Halving()))),
+        r"Halving.* no contraction: .*TopK\(0.01\)"
     ),
 }  # fmt: skip
 

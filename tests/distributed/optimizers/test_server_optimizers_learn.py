@@ -7,14 +7,14 @@ import pytest
 import d5ray as d5
 from tests.distributed.every_optimizer import SERVERED
 
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 AGENTS, BATCH = 4, 16
 LOOK_EPOCHS = 5  # between two looks; agents do not wait for each other meanwhile
 OFTEN = ("parameter server", "EASGD")  # the others learn in `make test-slow`
 LEARNING = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in SERVERED]
 
 
-def learns(name: str, slow: tuple[d5.Slowdown, ...]) -> None:
+def learns(name: str, slow: tuple[d5.faults.Slowdown, ...]) -> None:
     """What all agents made together has a test accuracy of 0.95 within the epochs that the table allows."""
     entry = SERVERED[name]
     wanted = d5.Experiment(
@@ -42,7 +42,7 @@ def test_lenet_learns_the_digits(name: str) -> None:
 @pytest.mark.parametrize("name", SERVERED)
 def test_lenet_learns_the_digits_with_a_straggler(name: str) -> None:
     """One of four agents takes four times as long."""
-    learns(name, (d5.Slowdown(3, 4),))
+    learns(name, (d5.faults.Slowdown(3, 4),))
 
 
 QUICK = [("mlp", agents, 3, 1) for agents in (2, 4)]
@@ -57,8 +57,9 @@ CASES = [
 def test_asynchronous_diloco_learns_by_default(model: str, agents: int, slowness: int, seed: int) -> None:
     """Every agent has a test accuracy of 0.9 after 20 epochs, 0.1 being a guess; one may be slower."""
     wanted = d5.Experiment(
-        model=model, dataset=DIGITS, optimizer=d5.Momentum(0.05, 0.9), distributed=d5.AsynchronousDiLoCo(8),
-        agents=agents, batch_size=BATCH, seed=seed, slow=d5.Slowdown(agents - 1, slowness),
+        model=model, dataset=DIGITS, optimizer=d5.optimizers.Momentum(0.05, 0.9),
+        distributed=d5.optimizers.AsynchronousDiLoCo(8),
+        agents=agents, batch_size=BATCH, seed=seed, slow=d5.faults.Slowdown(agents - 1, slowness),
     )  # fmt: skip
     with d5.simulate(wanted) as group:
         group.train(epochs=20, progress=False)

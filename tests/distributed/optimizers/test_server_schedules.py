@@ -31,7 +31,7 @@ NODES = 32
 
 @final
 @dataclass(frozen=True)
-class DrawnLinks(d5.Links):
+class DrawnLinks(d5.simulation.Links):
     """Every pair of nodes has a latency from 1 µs to 10 ms and 1 kB/s to 1 GB/s, each way its own."""
 
     seed: int
@@ -56,8 +56,8 @@ class World:
     steps: int
     shards: int
     groups: int
-    links: d5.Links
-    compute: d5.ComputeTime
+    links: d5.simulation.Links
+    compute: d5.simulation.ComputeTime
     slow: tuple[Any, ...]
 
 
@@ -66,9 +66,9 @@ def worlds(draw: st.DrawFn) -> World:
     agents = draw(st.integers(1, 5))
     rank = st.integers(0, agents - 1)
     slowness = st.one_of(
-        st.builds(d5.Slowdown, rank, st.sampled_from((1.5, 4.0, 50.0))),
-        st.builds(d5.ExponentialSlowdown, st.sampled_from((0.5, 5.0)), st.none() | rank),
-        st.builds(d5.HeavyTailedSlowdown, st.sampled_from((1.1, 2.0)), st.none() | rank),
+        st.builds(d5.faults.Slowdown, rank, st.sampled_from((1.5, 4.0, 50.0))),
+        st.builds(d5.faults.ExponentialSlowdown, st.sampled_from((0.5, 5.0)), st.none() | rank),
+        st.builds(d5.faults.HeavyTailedSlowdown, st.sampled_from((1.1, 2.0)), st.none() | rank),
     )
     return World(
         agents,
@@ -77,10 +77,11 @@ def worlds(draw: st.DrawFn) -> World:
         groups=draw(st.integers(1, agents)),
         links=draw(
             st.builds(DrawnLinks, st.integers(0, 10**6))
-            | st.sampled_from((d5.UniformLinks(), d5.UniformLinks(0.0, 1e30)))
+            | st.sampled_from((d5.simulation.UniformLinks(), d5.simulation.UniformLinks(0.0, 1e30)))
         ),
         compute=draw(
-            st.builds(d5.LogNormalTime, st.just(1e-3), st.floats(0, 2)) | st.just(d5.ConstantTime())
+            st.builds(d5.simulation.LogNormalTime, st.just(1e-3), st.floats(0, 2))
+            | st.just(d5.simulation.ConstantTime())
         ),
         slow=tuple(draw(st.lists(slowness, max_size=3))),
     )
@@ -190,38 +191,46 @@ class Case:
     updates: Callable[[int, int], int] = lambda agents, steps: agents * steps
 
 
-SGD = d5.SGD(ETA)
-NESTEROV = d5.Nesterov(ALPHA, BETA)
+SGD = d5.optimizers.SGD(ETA)
+NESTEROV = d5.optimizers.Nesterov(ALPHA, BETA)
 CASES = {
-    "parameter server": Case(d5.ParameterServerSGD(), mean, lambda agents, steps: steps),
-    "ASGD": Case(d5.ASGD(), every),
-    "stale-synchronous 0": Case(d5.StaleSynchronousSGD(0), mean),
-    "stale-synchronous 2": Case(d5.StaleSynchronousSGD(2), mean),
-    "staleness-aware": Case(d5.StalenessAwareSGD(), by_the_ledger(aware(ETA))),
-    "DC-ASGD": Case(d5.DelayCompensatedASGD(0.4), by_the_ledger(compensated(ETA, 0.4))),
-    "adaptive DC-ASGD": Case(d5.DelayCompensatedASGD(0.4, 0.9), by_the_ledger(adaptively(ETA, 0.4, 0.9))),
-    "Downpour": Case(d5.Downpour(2, 3), accrued, lambda agents, steps: agents * (steps // 2)),
-    "EASGD": Case(d5.EASGD(0.15, 2), elastic, lambda agents, steps: agents * (-(-steps // 2))),
-    "synchronous EASGD": Case(d5.SynchronousEASGD(0.15, 2), elastic, lambda agents, steps: -(-steps // 2)),
+    "parameter server": Case(d5.optimizers.ParameterServerSGD(), mean, lambda agents, steps: steps),
+    "ASGD": Case(d5.optimizers.ASGD(), every),
+    "stale-synchronous 0": Case(d5.optimizers.StaleSynchronousSGD(0), mean),
+    "stale-synchronous 2": Case(d5.optimizers.StaleSynchronousSGD(2), mean),
+    "staleness-aware": Case(d5.optimizers.StalenessAwareSGD(), by_the_ledger(aware(ETA))),
+    "DC-ASGD": Case(d5.optimizers.DelayCompensatedASGD(0.4), by_the_ledger(compensated(ETA, 0.4))),
+    "adaptive DC-ASGD": Case(
+        d5.optimizers.DelayCompensatedASGD(0.4, 0.9), by_the_ledger(adaptively(ETA, 0.4, 0.9))
+    ),
+    "Downpour": Case(d5.optimizers.Downpour(2, 3), accrued, lambda agents, steps: agents * (steps // 2)),
+    "EASGD": Case(d5.optimizers.EASGD(0.15, 2), elastic, lambda agents, steps: agents * (-(-steps // 2))),
+    "synchronous EASGD": Case(
+        d5.optimizers.SynchronousEASGD(0.15, 2), elastic, lambda agents, steps: -(-steps // 2)
+    ),
     "asynchronous local SGD": Case(
-        d5.AsynchronousLocalSGD(2, d5.SGD(ALPHA)), outer, lambda agents, steps: agents * (steps // 2)
+        d5.optimizers.AsynchronousLocalSGD(2, d5.optimizers.SGD(ALPHA)), outer, lambda agents,
+        steps: agents * (steps // 2)
     ),
     "asynchronous DiLoCo": Case(
-        d5.AsynchronousDiLoCo(2, NESTEROV), delayed_by_all, lambda agents, steps: agents * (steps // 2)
+        d5.optimizers.AsynchronousDiLoCo(2, NESTEROV), delayed_by_all, lambda agents,
+        steps: agents * (steps // 2)
     ),
     "undelayed DiLoCo": Case(
-        d5.AsynchronousDiLoCo(2, NESTEROV, delay=1), delayed(1), lambda agents, steps: agents * (steps // 2)
+        d5.optimizers.AsynchronousDiLoCo(2, NESTEROV, delay=1), delayed(1), lambda agents,
+        steps: agents * (steps // 2)
     ),
     "DiLoCo at a plain server": Case(
-        d5.AsynchronousLocalSGD(2, NESTEROV), outer_nesterov, lambda agents, steps: agents * (steps // 2)
+        d5.optimizers.AsynchronousLocalSGD(2, NESTEROV), outer_nesterov, lambda agents,
+        steps: agents * (steps // 2)
     ),
-    "delayed DiLoCo": Case(d5.AsynchronousDiLoCo(1, NESTEROV, delay=3), delayed(3)),
+    "delayed DiLoCo": Case(d5.optimizers.AsynchronousDiLoCo(1, NESTEROV, delay=3), delayed(3)),
 }  # fmt: skip
 
 
 def check(case: Case, world: World) -> None:
     """Train there: all agents come to the end, and the servers hold what the books say."""
-    grouped = isinstance(case.rule, d5.ParameterServerSGD)
+    grouped = isinstance(case.rule, d5.optimizers.ParameterServerSGD)
     wanted = experiment(
         case.rule, SGD, agents=world.agents, slow=world.slow,
         dataset=dataset(world.agents * 2 * world.steps), timeout_seconds=1e6,

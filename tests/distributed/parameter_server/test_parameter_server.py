@@ -238,8 +238,9 @@ def test_an_error_in_the_background_is_raised_by_who_waits() -> None:
 # -- compressed ----------------------------------------------------------------------------------------------
 
 COMPRESSORS: dict[str, Compressor] = {
-    "top-k": d5.TopK(0.05), "random-k": d5.RandomK(0.2), "QSGD": d5.QSGD(bits=4), "TernGrad": d5.TernGrad(),
-    "float16": d5.Float16(), "1-bit": d5.OneBit(),
+    "top-k": d5.compression.TopK(0.05), "random-k": d5.compression.RandomK(0.2),
+    "QSGD": d5.compression.QSGD(bits=4), "TernGrad": d5.compression.TernGrad(),
+    "float16": d5.compression.Float16(), "1-bit": d5.compression.OneBit(),
 }  # fmt: skip
 
 

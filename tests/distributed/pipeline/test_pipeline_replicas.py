@@ -58,7 +58,11 @@ def _oracle(whole: Network) -> dict[str, Any]:
 @pytest.mark.parametrize("backend", ["shared_memory", "simulated"])
 @pytest.mark.parametrize(
     "rule",
-    [d5.AllreduceSGD(), d5.OverlappedAllreduceSGD(bucket_bytes=200), d5.ShardedAllreduceSGD()],
+    [
+        d5.optimizers.AllreduceSGD(),
+        d5.optimizers.OverlappedAllreduceSGD(bucket_bytes=200),
+        d5.optimizers.ShardedAllreduceSGD(),
+    ],
     ids=repr,
 )
 def test_two_replicas_of_two_stages_train_as_two_places(
@@ -75,7 +79,10 @@ def test_two_replicas_of_two_stages_train_as_two_places(
             executor.draw_from(SEED, replica)
             optimizer = copy.copy(rule)
             optimizer.bind(
-                executor=executor, base=d5.SGD(RATE), communication=replicas, rng=np.random.default_rng(0)
+                executor=executor,
+                base=d5.optimizers.SGD(RATE),
+                communication=replicas,
+                rng=np.random.default_rng(0),
             )
             for each in _batches(replica):
                 optimizer.step(each)

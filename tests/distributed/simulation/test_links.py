@@ -22,9 +22,9 @@ from tests.agents import Rows
 
 ALPHA, RATE = 0.25, 64.0  # s and bytes/s: sums of such costs are exact in float64
 BETA = 1 / RATE
-SLOW = d5.UniformLinks(ALPHA, RATE)
-FAST = d5.UniformLinks(1 / 32, 1024.0)
-PLAIN: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": d5.SGD(0.1)}
+SLOW = d5.simulation.UniformLinks(ALPHA, RATE)
+FAST = d5.simulation.UniformLinks(1 / 32, 1024.0)
+PLAIN: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1)}
 NO_COSTS: list[Any] = [-1.0, math.nan, math.inf, -math.inf, True, "1e-3", None, [1.0]]
 
 
@@ -37,13 +37,16 @@ def test_uniform_links_cost_the_same_everywhere() -> None:
         assert SLOW.latency(source, target) == ALPHA
         assert SLOW.seconds_per_byte(source, target) == BETA
     assert SLOW.slowest(range(9)) == (ALPHA, BETA)
-    assert (d5.UniformLinks().latency(0, 1), 1 / d5.UniformLinks().seconds_per_byte(0, 1)) == (50e-6, 1.25e9)
-    assert d5.UniformLinks(latency_seconds=0).latency(0, 1) == 0.0
+    assert (
+        d5.simulation.UniformLinks().latency(0, 1),
+        1 / d5.simulation.UniformLinks().seconds_per_byte(0, 1),
+    ) == (50e-6, 1.25e9)
+    assert d5.simulation.UniformLinks(latency_seconds=0).latency(0, 1) == 0.0
 
 
 def test_grouped_links_cost_by_who_is_in_whose_group() -> None:
     """Racks of three: every pair of eight nodes against rank // 3, both ways."""
-    links = d5.GroupedLinks(size=3, within=FAST, between=SLOW)
+    links = d5.simulation.GroupedLinks(size=3, within=FAST, between=SLOW)
     racks = [[0, 1, 2], [3, 4, 5], [6, 7]]
     for source in range(8):
         for target in range(8):
@@ -55,7 +58,7 @@ def test_grouped_links_cost_by_who_is_in_whose_group() -> None:
 @pytest.mark.parametrize("nodes", [[0, 1, 2], [4, 3], range(8), [0, 2, 7], [5, 1, 4], [1]], ids=str)
 def test_the_slowest_of_grouped_links_is_the_largest_of_all_pairs(nodes: list[int]) -> None:
     """Where the links between racks are the slow ones, as they are; one node alone costs nothing."""
-    links = d5.GroupedLinks(size=3, within=FAST, between=SLOW)
+    links = d5.simulation.GroupedLinks(size=3, within=FAST, between=SLOW)
     pairs = [(i, j) for i in nodes for j in nodes if i != j]
     alpha = max((links.latency(*pair) for pair in pairs), default=0.0)
     beta = max((links.seconds_per_byte(*pair) for pair in pairs), default=0.0)
@@ -66,28 +69,30 @@ def test_the_slowest_of_grouped_links_is_the_largest_of_all_pairs(nodes: list[in
 def test_wrong_costs_of_links_are_refused(wrong: Any) -> None:
     """What is no finite number of at least 0 (a bandwidth: greater than 0) is named, with the argument."""
     with pytest.raises(ConfigurationError, match=r"^latency_seconds is .* finite number, at least 0"):
-        d5.UniformLinks(latency_seconds=wrong)
+        d5.simulation.UniformLinks(latency_seconds=wrong)
     with pytest.raises(ConfigurationError, match=r"^bytes_per_second is .* finite number, greater than 0"):
-        d5.UniformLinks(bytes_per_second=wrong)
+        d5.simulation.UniformLinks(bytes_per_second=wrong)
     with pytest.raises(ConfigurationError, match="bytes_per_second is 0"):
-        d5.UniformLinks(bytes_per_second=0)
+        d5.simulation.UniformLinks(bytes_per_second=0)
 
 
 @pytest.mark.parametrize("wrong", [0, -2, 2.0, True, "2", None], ids=repr)
 def test_wrong_groups_of_links_are_refused(wrong: Any) -> None:
     """A size that is no whole number of at least 1, and links that are none."""
     with pytest.raises(ConfigurationError, match=r"^size is .* whole number of at least 1"):
-        d5.GroupedLinks(size=wrong, within=FAST, between=SLOW)
+        d5.simulation.GroupedLinks(size=wrong, within=FAST, between=SLOW)
     with pytest.raises(ConfigurationError, match=r"^within is .* UniformLinks"):
-        d5.GroupedLinks(size=2, within=wrong, between=SLOW)
+        d5.simulation.GroupedLinks(size=2, within=wrong, between=SLOW)
     with pytest.raises(ConfigurationError, match=r"^between is .* UniformLinks"):
-        d5.GroupedLinks(size=2, within=FAST, between=wrong)
+        d5.simulation.GroupedLinks(size=2, within=FAST, between=wrong)
 
 
 def test_links_are_data() -> None:
     """Equal where their values are, hashable, and frozen."""
-    assert d5.UniformLinks(ALPHA, RATE) == SLOW != FAST
-    assert len({SLOW, d5.UniformLinks(ALPHA, RATE), d5.GroupedLinks(2, FAST, SLOW)}) == 2
+    assert d5.simulation.UniformLinks(ALPHA, RATE) == SLOW != FAST
+    assert (
+        len({SLOW, d5.simulation.UniformLinks(ALPHA, RATE), d5.simulation.GroupedLinks(2, FAST, SLOW)}) == 2
+    )
     with pytest.raises(FrozenInstanceError):
         SLOW.latency_seconds = 1.0  # type: ignore[misc]
 
@@ -184,7 +189,7 @@ def test_wires_cost_by_the_links_they_are_on() -> None:
 
     A message from afar does not hold up one from nearby that was given later and is there first.
     """
-    links = d5.GroupedLinks(size=2, within=FAST, between=SLOW)
+    links = d5.simulation.GroupedLinks(size=2, within=FAST, between=SLOW)
     assert arrivals(links, (0, 1, 64, 0.0)) == [1 / 32 + 1 / 16]
     assert arrivals(links, (2, 4, 64, 0.0)) == [1 / 4 + 1]
     assert arrivals(links, (2, 0, 64, 0.0), (1, 0, 64, 1 / 8)) == [1 / 4 + 1, 1 / 8 + 1 / 32 + 1 / 16]
@@ -204,13 +209,13 @@ def draws(time: ComputeTime, count: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 def test_a_constant_time_is_constant() -> None:
     """Whatever the generator."""
-    assert set(draws(d5.ConstantTime(0.02), 10)) == {0.02}
-    assert d5.ConstantTime() == d5.ConstantTime(1e-3)
+    assert set(draws(d5.simulation.ConstantTime(0.02), 10)) == {0.02}
+    assert d5.simulation.ConstantTime() == d5.simulation.ConstantTime(1e-3)
 
 
 def test_log_normal_times_have_the_median_and_the_spread_that_they_name() -> None:
     """Of 20,000 draws: the median within 1 %, σ of the logarithms too, the mean median · exp(σ²/2)."""
-    found = draws(d5.LogNormalTime(median_seconds=0.02, sigma=0.5), 20_000)
+    found = draws(d5.simulation.LogNormalTime(median_seconds=0.02, sigma=0.5), 20_000)
     assert np.median(found) == pytest.approx(0.02, rel=0.02)
     assert np.log(found).std() == pytest.approx(0.5, rel=0.02)
     assert found.mean() == pytest.approx(0.02 * math.exp(0.125), rel=0.02)
@@ -219,11 +224,11 @@ def test_log_normal_times_have_the_median_and_the_spread_that_they_name() -> Non
 
 def test_log_normal_times_are_the_formula_on_the_agents_own_generator() -> None:
     """median · exp(σ z) with z of the generator: equal seeds give equal times, others others."""
-    time = d5.LogNormalTime(0.01, 0.3)
+    time = d5.simulation.LogNormalTime(0.01, 0.3)
     assert draws(time, 50, seed=4).tolist() == draws(time, 50, seed=4).tolist()
     assert draws(time, 50, seed=4).tolist() != draws(time, 50, seed=5).tolist()
     np.testing.assert_allclose(draws(time, 50, 4), 0.01 * np.exp(0.3 * rng(4).standard_normal(50)))
-    assert set(draws(d5.LogNormalTime(0.01, sigma=0.0), 5)) == {0.01}
+    assert set(draws(d5.simulation.LogNormalTime(0.01, sigma=0.0), 5)) == {0.01}
 
 
 def run_tables(steps: list[tuple[str, float, float]]) -> dict[str, Any]:
@@ -246,8 +251,8 @@ def test_measured_times_are_those_of_a_runs_steps_after_the_warm_up() -> None:
     """Forward plus backward of each step, but those without samples; drawn from them alike, nothing else."""
     steps = [("warmup", 9.0, 9.0), ("train", 1.0, 2.0), ("train", 2.0, 4.5), ("train", 0.0, 0.0)]
     tables = run_tables([*steps, ("train", 1.0, 1.0)])
-    time = d5.MeasuredTime.of(tables)
-    assert time == d5.MeasuredTime((3.0, 6.5, 2.0))
+    time = d5.simulation.MeasuredTime.of(tables)
+    assert time == d5.simulation.MeasuredTime((3.0, 6.5, 2.0))
     found = draws(time, 3000)
     values, counts = np.unique(found, return_counts=True)
     assert values.tolist() == [2.0, 3.0, 6.5]
@@ -259,13 +264,13 @@ def test_a_run_without_times_after_its_warm_up_gives_none() -> None:
     """Steps of the warm-up alone, or none."""
     for steps in ([("warmup", 1.0, 2.0)], []):
         with pytest.raises(ConfigurationError, match="no forward and backward times after its warm-up"):
-            d5.MeasuredTime.of(run_tables(steps))
+            d5.simulation.MeasuredTime.of(run_tables(steps))
 
 
 WRONG_TIMES: list[tuple[Callable[[Any], Any], str]] = [
-    (d5.ConstantTime, "duration_seconds"),
-    (d5.LogNormalTime, "median_seconds"),
-    (lambda wrong: d5.MeasuredTime((1.0, wrong)), "durations_seconds"),
+    (d5.simulation.ConstantTime, "duration_seconds"),
+    (d5.simulation.LogNormalTime, "median_seconds"),
+    (lambda wrong: d5.simulation.MeasuredTime((1.0, wrong)), "durations_seconds"),
 ]
 
 
@@ -281,9 +286,9 @@ def test_wrong_times_are_refused(make: Callable[[Any], Any], name: str, wrong: A
 def test_a_wrong_spread_is_refused(wrong: Any) -> None:
     """0 is fine, and constant; no measured time at all is not."""
     with pytest.raises(ConfigurationError, match=r"^sigma is .* finite number, at least 0"):
-        d5.LogNormalTime(sigma=wrong)
+        d5.simulation.LogNormalTime(sigma=wrong)
     with pytest.raises(ConfigurationError, match="durations_seconds is empty"):
-        d5.MeasuredTime(())
+        d5.simulation.MeasuredTime(())
 
 
 # -- stragglers ------------------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ def factors(slow: Slowness, rank: int = 0, seed: int = 0, count: int = 20_000) -
 
 def test_a_slowdown_is_its_factor_for_its_agent_alone() -> None:
     """Agent 3 takes 4 times as long, the others are not touched, and are known not to be."""
-    slow = d5.Slowdown(agent=3, factor=4)
+    slow = d5.faults.Slowdown(agent=3, factor=4)
     assert set(factors(slow, rank=3, count=5)) == {4.0}
     assert set(factors(slow, rank=2, count=5)) == {1.0}
     assert bool(Pace([slow], 3, 0)) and not Pace([slow], 2, 0) and not Pace([], 3, 0)
@@ -304,14 +309,14 @@ def test_a_slowdown_is_its_factor_for_its_agent_alone() -> None:
 
 def test_slownesses_of_one_agent_multiply() -> None:
     """2 · 3 for agent 1, 2 for agent 0 that has one of them."""
-    slow = [d5.Slowdown(0, 2), d5.Slowdown(1, 2), d5.Slowdown(1, 3)]
+    slow = [d5.faults.Slowdown(0, 2), d5.faults.Slowdown(1, 2), d5.faults.Slowdown(1, 3)]
     assert [Pace(slow, rank, 0).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
 
 
 @pytest.mark.parametrize("mean", [0.5, 3.0])
 def test_exponential_slowdowns_are_one_plus_an_exponential_variable(mean: float) -> None:
     """P(X > x) = exp(−x / mean) at five places, and the mean and deviation, of 20,000 draws."""
-    found = factors(d5.ExponentialSlowdown(mean)) - 1
+    found = factors(d5.faults.ExponentialSlowdown(mean)) - 1
     assert found.min() >= 0
     for x in np.array([0.2, 0.5, 1.0, 2.0, 3.0]) * mean:
         assert (found > x).mean() == pytest.approx(math.exp(-x / mean), abs=0.015)
@@ -321,14 +326,16 @@ def test_exponential_slowdowns_are_one_plus_an_exponential_variable(mean: float)
 @pytest.mark.parametrize("shape", [2.0, 3.5])
 def test_heavy_tailed_slowdowns_follow_paretos_law(shape: float) -> None:
     """P(X > x) = x^−shape for x ≥ 1 at five places; the mean is shape / (shape − 1)."""
-    found = factors(d5.HeavyTailedSlowdown(shape), count=40_000)
+    found = factors(d5.faults.HeavyTailedSlowdown(shape), count=40_000)
     assert found.min() >= 1
     for x in (1.1, 1.5, 2.0, 4.0, 8.0):
         assert (found > x).mean() == pytest.approx(x**-shape, abs=0.01)
     assert found.mean() == pytest.approx(shape / (shape - 1), rel=0.05)
 
 
-@pytest.mark.parametrize("slow", [d5.ExponentialSlowdown(1.0), d5.HeavyTailedSlowdown()], ids=repr)
+@pytest.mark.parametrize(
+    "slow", [d5.faults.ExponentialSlowdown(1.0), d5.faults.HeavyTailedSlowdown()], ids=repr
+)
 def test_random_slowdowns_are_an_agents_own_and_repeat_with_the_seed(slow: Slowness) -> None:
     """Equal seed and rank give equal draws; another rank, or another seed, gives others."""
     first = factors(slow, rank=1, seed=5, count=100)
@@ -341,22 +348,22 @@ def test_random_slowdowns_are_an_agents_own_and_repeat_with_the_seed(slow: Slown
 
 def test_a_random_slowdown_of_one_agent_leaves_the_others_alone() -> None:
     """agent=2 draws for agent 2, and for nobody else."""
-    for slow in (d5.ExponentialSlowdown(1.0, agent=2), d5.HeavyTailedSlowdown(agent=2)):
+    for slow in (d5.faults.ExponentialSlowdown(1.0, agent=2), d5.faults.HeavyTailedSlowdown(agent=2)):
         assert set(factors(slow, rank=1, count=5)) == {1.0}
         assert factors(slow, rank=2, count=5).min() > 1.0
 
 
 WRONG_SLOWNESSES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: d5.Slowdown(0, 0.5), "factor is 0.5: it must be from 1 to 1,000,000"),
-    (lambda: d5.Slowdown(0, math.nan), "factor is nan"),
-    (lambda: d5.Slowdown(0, math.inf), "factor is inf"),
-    (lambda: d5.Slowdown(0, True), "factor is True"),
-    (lambda: d5.Slowdown(0, "4"), "factor is '4'"),  # type: ignore[arg-type]
-    (lambda: d5.ExponentialSlowdown(-0.1), "mean is -0.1: it must be from 0 to 1,000,000"),
-    (lambda: d5.ExponentialSlowdown(math.nan), "mean is nan"),
-    (lambda: d5.HeavyTailedSlowdown(1.0), "shape is 1.0: it must be a number greater than 1"),
-    (lambda: d5.HeavyTailedSlowdown(math.nan), "shape is nan"),
-    (lambda: d5.HeavyTailedSlowdown("2"), "shape is '2'"),  # type: ignore[arg-type]
+    (lambda: d5.faults.Slowdown(0, 0.5), "factor is 0.5: it must be from 1 to 1,000,000"),
+    (lambda: d5.faults.Slowdown(0, math.nan), "factor is nan"),
+    (lambda: d5.faults.Slowdown(0, math.inf), "factor is inf"),
+    (lambda: d5.faults.Slowdown(0, True), "factor is True"),
+    (lambda: d5.faults.Slowdown(0, "4"), "factor is '4'"),  # type: ignore[arg-type]
+    (lambda: d5.faults.ExponentialSlowdown(-0.1), "mean is -0.1: it must be from 0 to 1,000,000"),
+    (lambda: d5.faults.ExponentialSlowdown(math.nan), "mean is nan"),
+    (lambda: d5.faults.HeavyTailedSlowdown(1.0), "shape is 1.0: it must be a number greater than 1"),
+    (lambda: d5.faults.HeavyTailedSlowdown(math.nan), "shape is nan"),
+    (lambda: d5.faults.HeavyTailedSlowdown("2"), "shape is '2'"),  # type: ignore[arg-type]
 ]
 
 
@@ -370,9 +377,9 @@ def test_wrong_slownesses_are_refused(make: Callable[[], Any], words: str) -> No
 @pytest.mark.parametrize(
     ("slow", "words"),
     [
-        (d5.Slowdown(4, 2), r"names the agent 4: the experiment's agents are 0 to 3"),
-        ((d5.Slowdown(0, 2), d5.Slowdown(9, 2)), r"names the agent 9"),
-        ((d5.ExponentialSlowdown(1.0, agent=9),), r"names the agent 9"),
+        (d5.faults.Slowdown(4, 2), r"names the agent 4: the experiment's agents are 0 to 3"),
+        ((d5.faults.Slowdown(0, 2), d5.faults.Slowdown(9, 2)), r"names the agent 9"),
+        ((d5.faults.ExponentialSlowdown(1.0, agent=9),), r"names the agent 9"),
         ((2.0,), r"slow has 2\.0: it must be a Slowdown"),
         ("slow", r"slow is 'slow': it must be a tuple"),
         (None, r"slow is None: it must be a tuple"),
@@ -387,10 +394,11 @@ def test_an_experiment_refuses_slownesses_that_do_not_fit(slow: Any, words: str)
 
 def test_slownesses_are_part_of_the_experiment() -> None:
     """One alone is a tuple of one; others give another hash; every agent gets its own pace."""
-    one = d5.Experiment(**PLAIN, agents=4, slow=d5.Slowdown(3, 2))
-    assert one == d5.Experiment(**PLAIN, agents=4, slow=(d5.Slowdown(3, 2),))
+    one = d5.Experiment(**PLAIN, agents=4, slow=d5.faults.Slowdown(3, 2))
+    assert one == d5.Experiment(**PLAIN, agents=4, slow=(d5.faults.Slowdown(3, 2),))
     assert (
-        len({e.hash for e in (one, one.with_values(slow=()), one.with_values(slow=d5.Slowdown(3, 3)))}) == 3
+        len({e.hash for e in (one, one.with_values(slow=()), one.with_values(slow=d5.faults.Slowdown(3, 3)))})
+        == 3
     )
     assert [one.pace(rank).factor() for rank in range(4)] == [1.0, 1.0, 1.0, 2.0]
 

@@ -23,7 +23,7 @@ from tests.distributed.forming import on_all
 
 Array = np.ndarray[Any, Any]
 ALPHA, BETA = 1 / 4, 1 / 4096  # s and s/byte
-LINKS = d5.UniformLinks(ALPHA, 1 / BETA)
+LINKS = d5.simulation.UniformLinks(ALPHA, 1 / BETA)
 SIZES = [1, 2, 3, 4, 5, 7, 8]
 ELEMENTS = 840  # float64; a multiple of every size
 PAYLOAD = 8 * ELEMENTS
@@ -246,7 +246,9 @@ def test_traffic_of_a_broadcast_is_what_the_root_sends_and_the_others_receive(fo
 
 def test_a_collective_costs_by_the_slowest_link_among_its_members(form: Form) -> None:
     """In racks of two: a barrier of one rack takes its own latency, of both racks that between them."""
-    links = d5.GroupedLinks(2, within=d5.UniformLinks(1 / 64, 1e9), between=d5.UniformLinks(1.0, 1e9))
+    links = d5.simulation.GroupedLinks(
+        2, within=d5.simulation.UniformLinks(1 / 64, 1e9), between=d5.simulation.UniformLinks(1.0, 1e9)
+    )
 
     def work(member: Communicator) -> tuple[float, float, float]:
         begin = seconds(member)

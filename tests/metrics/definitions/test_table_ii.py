@@ -129,7 +129,7 @@ def test_the_curve_has_every_evaluation_with_the_training_time_until_then() -> N
         {"run_id": "r", "step": 9, "epoch": 1, "seconds": 30.0, "value": 0.7},
         {"run_id": "r", "step": 14, "epoch": 2, "seconds": 45.0, "value": 0.9},
     ]
-    assert d5.convergence_curve(tables([])).num_rows == 0
+    assert d5.metrics.convergence_curve(tables([])).num_rows == 0
 
 
 def test_the_curve_of_the_loss_has_every_step() -> None:

@@ -33,7 +33,8 @@ ODD = (1.0, math.nan, math.inf, -math.inf, None, 0.1, 0.1)
 def run() -> Run:
     """Two simulated agents, three epochs of LeNet's smaller brother, five steps of warm-up."""
     experiment = d5.Experiment(
-        model="mlp", model_kwargs={"hidden": (8,)}, dataset="digits", optimizer=d5.Momentum(0.1, 0.9),
+        model="mlp", model_kwargs={"hidden": (8,)}, dataset="digits",
+        optimizer=d5.optimizers.Momentum(0.1, 0.9),
         agents=2, batch_size=100, epochs=3, seed=3, warmup_steps=5, name="exported",
     )  # fmt: skip
     with d5.simulate(experiment) as group:

@@ -22,7 +22,7 @@ from tests.conftest import d5ray
 from tests.recipes.test_seeds import Simulated, only_series
 
 FIXED: dict[str, Any] = {"model": "mlp", "epochs": 1, "batch_size": 512}
-DIGITS = d5.load_dataset("digits")
+DIGITS = d5.datasets.load_dataset("digits")
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ran(**data: Any) -> Run:
     """A run of a recipe that leaves the data open."""
-    recipe = Recipe.of(FIXED, {"optimizer": d5.SGD(0.1)} | data, [], name="open")
+    recipe = Recipe.of(FIXED, {"optimizer": d5.optimizers.SGD(0.1)} | data, [], name="open")
     with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described())) as group:
         group.train(1, progress=False)
     return Run(group.folder)
@@ -82,12 +82,14 @@ def test_the_page_says_the_same() -> None:
 def noisy() -> d5.Dataset:
     inputs = DIGITS.train.inputs.copy()
     inputs[0, 0, 0, 0] += np.float32(1e-6)
-    return d5.Dataset("digits", d5.Split(inputs, DIGITS.train.labels), DIGITS.test, DIGITS.classes)
+    return d5.Dataset("digits", d5.datasets.Split(inputs, DIGITS.train.labels), DIGITS.test, DIGITS.classes)
 
 
 def test_a_series_on_other_data_breaks_a_rule(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of it, whose data are said to be others."""
-    recipe = Recipe.of({"job": Simulated, "hidden": 8}, {}, [d5.TestAccuracy() >= 0.01], name="simulated")
+    recipe = Recipe.of(
+        {"job": Simulated, "hidden": 8}, {}, [d5.metrics.TestAccuracy() >= 0.01], name="simulated"
+    )
     seeds.run(recipe, 2, address=None, quiet=True)
     series = only_series()
     assert violations(series) == []

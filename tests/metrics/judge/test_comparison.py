@@ -200,11 +200,14 @@ def test_a_pair_counts_where_both_runs_have_the_metric() -> None:
 def made(seed: int, origin: RunOrigin = ORIGIN, **changes: Any) -> Run:
     """A run of two simulated agents, two steps long; its step takes 1 ms."""
     values: dict[str, Any] = {
-        "model": "mlp", "dataset": "digits", "optimizer": d5.SGD(0.1), "distributed": d5.AllreduceSGD(),
+        "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1),
+        "distributed": d5.optimizers.AllreduceSGD(),
         "agents": 2, "batch_size": 32, "seed": seed, "evaluate": False, "warmup_steps": 0,
     }  # fmt: skip
     latency = changes.pop("latency", 5e-5)
-    with d5.simulate(d5.Experiment(**(values | changes)), d5.UniformLinks(latency), origin=origin) as group:
+    with d5.simulate(
+        d5.Experiment(**(values | changes)), d5.simulation.UniformLinks(latency), origin=origin
+    ) as group:
         group.train(2, progress=False)
     return Run(group.folder)
 

@@ -77,7 +77,7 @@ def fed(tmp_path: Path) -> Iterator[Callable[..., Fed]]:
 
 
 SMALL: dict[str, Any] = {
-    "model": "mlp", "dataset": "digits", "executor": "numpy", "optimizer": d5.SGD(0.05), "seed": 1,
+    "model": "mlp", "dataset": "digits", "executor": "numpy", "optimizer": d5.optimizers.SGD(0.05), "seed": 1,
 }  # fmt: skip
 
 
@@ -87,12 +87,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("runs")
     kinds: dict[str, dict[str, Any]] = {
         "allreduce": {"agents": 4},
-        "gossip": {"topology": d5.Ring(6), "distributed": d5.DPSGD()},
+        "gossip": {"topology": d5.topologies.Ring(6), "distributed": d5.optimizers.DPSGD()},
         "servers": {
-            "agents": 3, "distributed": d5.ASGD(), "servers": d5.Servers(shards=2),
-            "slow": d5.Slowdown(agent=2, factor=3),
+            "agents": 3, "distributed": d5.optimizers.ASGD(), "servers": d5.Servers(shards=2),
+            "slow": d5.faults.Slowdown(agent=2, factor=3),
         },
-        "pairs": {"topology": d5.Ring(4), "distributed": d5.ADPSGD()},
+        "pairs": {"topology": d5.topologies.Ring(4), "distributed": d5.optimizers.ADPSGD()},
     }  # fmt: skip
     criteria = [metric_named("test_accuracy") >= 0.1, metric_named("step_time") <= 1e-9]
     found = {}
@@ -431,7 +431,12 @@ def test_failures_stand_out_among_events(fed: Callable[..., Fed]) -> None:
 
 def test_a_topology_as_data_has_its_edges() -> None:
     """Those of `adjacency`, of all rounds, each once; more than anyone can see are left out."""
-    for topology in (d5.Ring(5), d5.Star(4), d5.DirectedRing(4), d5.OnePeerExponential(8)):
+    for topology in (
+        d5.topologies.Ring(5),
+        d5.topologies.Star(4),
+        d5.topologies.DirectedRing(4),
+        d5.topologies.OnePeerExponential(8),
+    ):
         found = json.loads(drawn(topology))
         expected = set()
         for round in range(topology.period):
@@ -440,7 +445,7 @@ def test_a_topology_as_data_has_its_edges() -> None:
                 expected.add(ends if topology.directed else (min(ends), max(ends)))
         assert {tuple(edge) for edge in found["edges"]} == expected
         assert len(found["edges"]) == len(expected) and len(found["positions"]) == topology.agents
-    assert MOST_EDGES < 300 * 299 // 2 and json.loads(drawn(d5.Complete(300)))["edges"] is None
+    assert MOST_EDGES < 300 * 299 // 2 and json.loads(drawn(d5.topologies.Complete(300)))["edges"] is None
 
 
 def test_runs_that_cannot_be_read_say_why(tmp_path: Path) -> None:

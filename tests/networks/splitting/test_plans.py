@@ -63,7 +63,7 @@ def test_queries_keys_and_values_are_blocks() -> None:
     assert splitting.parameters["2.body.1.out.bias"] == splitting.parameters["0.weight"] == WHOLE
     shapes = dict(
         zip(
-            *(d5.parameter_table(splitting)[each].to_pylist() for each in ("parameter", "layout")),
+            *(d5.networks.parameter_table(splitting)[each].to_pylist() for each in ("parameter", "layout")),
             strict=True,
         )
     )
@@ -239,4 +239,4 @@ def test_a_part_that_is_not_there_and_values_that_are_not_those_of_all_parts() -
     ):
         splitting.divided({"1.weights": np.ones(2)}, 0)
     with pytest.raises(ConfigurationError, match="give its open sizes, such as"):
-        d5.exchange_table(splitting, {})
+        d5.networks.exchange_table(splitting, {})

@@ -51,7 +51,9 @@ def moved(names: Iterable[str], piece: Piece, costs: NetworkCosts) -> int:
     return sum(costs.tensor_bytes[name] * (1 + (name in piece.differentiated)) for name in names)
 
 
-def judged(network: Network, cut: d5.Cut, costs: NetworkCosts, balanced: Balanced) -> tuple[float, int, int]:
+def judged(
+    network: Network, cut: d5.pipelines.Cut, costs: NetworkCosts, balanced: Balanced
+) -> tuple[float, int, int]:
     """Seconds of the slowest piece, all bytes that are received, bytes of the largest: from the pieces."""
     slowest, received, largest = 0.0, 0, 0
     own = pieces(network, cut)
@@ -67,10 +69,10 @@ def judged(network: Network, cut: d5.Cut, costs: NetworkCosts, balanced: Balance
     return slowest, received, largest
 
 
-def all_cuts(network: Network, stages: int) -> Iterator[d5.Cut]:
+def all_cuts(network: Network, stages: int) -> Iterator[d5.pipelines.Cut]:
     names = [group[0].name for group in groups(network)]
     for begins in combinations(names[1:], stages - 1):
-        yield d5.Cut(begins)
+        yield d5.pipelines.Cut(begins)
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,7 +127,9 @@ def test_equal_layers_are_divided_equally() -> None:
     network = perceptron((64,) * 13)
     own = pieces(network, Balanced(3))
     assert [len(piece.network.nodes) for piece in own] == [4, 4, 5]
-    assert Balanced(3).cut(network) == d5.Cut(("m4", "m8"))  # what everyone is given who is to cut alike
+    assert Balanced(3).cut(network) == d5.pipelines.Cut(
+        ("m4", "m8")
+    )  # what everyone is given who is to cut alike
 
 
 def test_a_limit_of_memory_moves_the_cut() -> None:

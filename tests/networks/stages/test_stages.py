@@ -170,7 +170,9 @@ def test_pieces_travel_to_other_processes() -> None:
 
 def test_the_table_of_stages_adds_up() -> None:
     """Closed forms of a product: 2·B·I·O operations forwards, twice that backwards; and the bytes between."""
-    rows = d5.stage_table(d5.pieces(line(), d5.Cut(("second", "third"))), batch=5).to_pylist()
+    rows = d5.pipelines.stage_table(
+        d5.pipelines.pieces(line(), d5.pipelines.Cut(("second", "third"))), batch=5
+    ).to_pylist()
     assert [row["operators"] for row in rows] == [1, 2, 1]
     assert [row["parameters"] for row in rows] == [0, 24, 18]
     assert [row["parameter_bytes"] for row in rows] == [0, 96, 72]

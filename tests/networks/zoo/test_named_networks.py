@@ -94,7 +94,13 @@ def test_a_network_trains_under_pytorch(
 
     assert chain_shape(network(name, shape, 10, **options), shape) == output
     executor = from_model(
-        name, options, sample_shape=shape, classes=10, loss=d5.SoftmaxCrossEntropyLoss(), seed=1, threads=1
+        name,
+        options,
+        sample_shape=shape,
+        classes=10,
+        loss=d5.operators.SoftmaxCrossEntropyLoss(),
+        seed=1,
+        threads=1,
     )
     inputs: Any = RNG.standard_normal((4, *shape)).astype(np.float32)
     if "tokens" in options:
@@ -156,7 +162,8 @@ def test_rows_of_an_image_are_a_sequence() -> None:
 @pytest.mark.full
 def test_lstm_learns_the_digits_row_by_row() -> None:
     wanted = d5.Experiment(
-        model="lstm", model_kwargs={"features": 32}, dataset="digits", optimizer=d5.Adam(0.01), agents=1,
+        model="lstm", model_kwargs={"features": 32}, dataset="digits", optimizer=d5.optimizers.Adam(0.01),
+        agents=1,
         batch_size=64, epochs=20, seed=1,
     )  # fmt: skip
     with d5.simulate(wanted) as group:

@@ -230,7 +230,7 @@ def test_agents_of_an_experiment_draw_by_their_rank(tmp_path: Path, dropout: flo
     data = Dataset("tokens", Split(inputs, inputs), Split(inputs, inputs), tuple(map(str, range(11))))
     experiment = d5.Experiment(
         model="transformer", model_kwargs={"dropout": dropout, "width": 8}, dataset=data,
-        optimizer=d5.SGD(0.1), agents=2, batch_size=4,
+        optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=4,
     )  # fmt: skip
     with d5.simulate(experiment, root=tmp_path) as group:
         executors = [inner_of(agent._executor) for agent in group.agents]

@@ -57,14 +57,14 @@ def test_gradients_pass_the_check_against_central_differences() -> None:
     """And one that is wrong by a hundredth does not."""
     x = np.linspace(0.5, 2, 6).reshape(2, 3)
     for op, inputs in ((IPowOp(3), [x]), (BothOp("float64"), [x, x + 1])):
-        assert d5.check_gradient(d5fw.custom_op(op), inputs).passed
+        assert d5.operators.check_gradient(d5fw.custom_op(op), inputs).passed
 
     class Wrong(IPowOp):  # type: ignore[misc]
         def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
             return 1.01 * super().backward(grads, fwd_inputs, fwd_outputs)
 
     with pytest.raises(d5.ValidationError):
-        d5.check_gradient(d5fw.custom_op(Wrong(3)), [x])
+        d5.operators.check_gradient(d5fw.custom_op(Wrong(3)), [x])
 
 
 def test_the_name_of_the_only_parameter_says_whether_it_is_the_list() -> None:

@@ -76,9 +76,9 @@ def test_an_operator_of_ones_own_is_a_reference() -> None:
             return a - b
 
     a, b = matrices(3, 4)[0], matrices(3, 4)[0] + 1
-    assert d5.check_forward(lambda a, b: a - b, [a, b], Difference()).passed
+    assert d5.operators.check_forward(lambda a, b: a - b, [a, b], Difference()).passed
     with pytest.raises(ValidationError, match="output 0"):
-        d5.check_forward(lambda a, b: b - a, [a, b], Difference())
+        d5.operators.check_forward(lambda a, b: b - a, [a, b], Difference())
 
 
 # -- gradients -----------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_an_operator_of_ones_own_is_a_reference() -> None:
 @pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["elements", "directions"])
 def test_a_right_gradient_passes(sizes: tuple[int, ...]) -> None:
     """The whole Jacobian of a small product, random directions of a large one."""
-    report = d5.check_gradient(Product(), matrices(*sizes))
+    report = d5.operators.check_gradient(Product(), matrices(*sizes))
     assert report.passed
     assert ("whole Jacobian" in str(report)) == (sizes == SMALL)
 
@@ -124,7 +124,7 @@ def not_a_number(gradients: list[Array]) -> None:
 def test_a_planted_error_is_found(wrong: Wrong, which: int, sizes: tuple[int, ...]) -> None:
     """Of whatever kind; the report names the input that has it."""
     with pytest.raises(ValidationError, match="Product: FAILED") as caught:
-        d5.check_gradient(Product(wrong), matrices(*sizes))
+        d5.operators.check_gradient(Product(wrong), matrices(*sizes))
     assert re.search(rf"input {which}.*is WRONG", str(caught.value))
 
 
@@ -132,7 +132,7 @@ def test_a_planted_error_is_found(wrong: Wrong, which: int, sizes: tuple[int, ..
 def test_the_one_wrong_element_is_named(sizes: tuple[int, ...]) -> None:
     """By its index in its input, in a Jacobian and by halving a direction."""
     with pytest.raises(ValidationError) as caught:
-        d5.check_gradient(Product(one_element), matrices(*sizes))
+        d5.operators.check_gradient(Product(one_element), matrices(*sizes))
     *_, line = (line for line in str(caught.value).splitlines() if re.search(r"input 1.*is WRONG", line))
     assert f"({sizes[1] - 1}, {sizes[2] - 2})" in line
 
@@ -152,9 +152,9 @@ def test_an_input_of_little_weight_is_checked_as_strictly(size: int) -> None:
             return 1e6 * np.cos(inputs[0]) * gradients[0], self.slope * gradients[0]
 
     inputs = [np.zeros(size), np.ones(size)]
-    assert d5.check_gradient(Weighted(1e-3), inputs).passed
+    assert d5.operators.check_gradient(Weighted(1e-3), inputs).passed
     with pytest.raises(ValidationError, match=r"input 1.*is WRONG"):
-        d5.check_gradient(Weighted(1.005e-3), inputs)
+        d5.operators.check_gradient(Weighted(1.005e-3), inputs)
 
 
 @pytest.mark.full
@@ -167,7 +167,7 @@ def test_no_single_element_hides_from_random_directions(at: int, factor: float, 
         gradients[1].flat[at] *= factor
 
     with pytest.raises(ValidationError, match="is WRONG"):
-        d5.check_gradient(Product(wrong), matrices(*LARGE), seed=seed)
+        d5.operators.check_gradient(Product(wrong), matrices(*LARGE), seed=seed)
 
 
 CURVES: list[tuple[Callable[[Array], Array], Callable[[Array], Array], list[float]]] = [
@@ -189,9 +189,9 @@ def test_derivatives_over_wide_ranges_pass_and_one_percent_off_does_not(number: 
     """Steep ones, flat ones, large offsets; at a kink any slope between those to both sides is right."""
     function, slope, places = CURVES[number]
     x = np.array(places)
-    assert d5.check_gradient(Elementwise(function, slope), [x]).passed
+    assert d5.operators.check_gradient(Elementwise(function, slope), [x]).passed
     with pytest.raises(ValidationError, match="WRONG"):
-        d5.check_gradient(Elementwise(function, lambda x: 1.01 * slope(x)), [x])
+        d5.operators.check_gradient(Elementwise(function, lambda x: 1.01 * slope(x)), [x])
 
 
 def _relu_slope(x: Array, at_zero: float) -> Array:
@@ -204,32 +204,36 @@ def test_a_slope_outside_the_kink_is_wrong() -> None:
         relu = Elementwise(lambda x: np.maximum(x, 0), partial(_relu_slope, at_zero=slope))
         x = [np.array([0.0, -1.0, 1.0])]
         if right:
-            assert "1 at a kink" in str(d5.check_gradient(relu, x))
+            assert "1 at a kink" in str(d5.operators.check_gradient(relu, x))
         else:
             with pytest.raises(ValidationError, match=r"\(0,\) / d input 0 \(0,\)"):
-                d5.check_gradient(relu, x)
+                d5.operators.check_gradient(relu, x)
 
 
 def test_where_nothing_is_defined_nothing_is_compared() -> None:
     """At a jump of sign(x), at the edge of arcosh, where an input or output is infinite; elsewhere it is."""
     x = np.array([0.0, -2.0, 3.0])
-    assert d5.check_gradient(Elementwise(np.sign, np.zeros_like), [x]).passed
+    assert d5.operators.check_gradient(Elementwise(np.sign, np.zeros_like), [x]).passed
     with pytest.raises(ValidationError, match=r"d input 0 \(1,\)|d input 0 \(2,\)"):
-        d5.check_gradient(Elementwise(np.sign, lambda x: 0.01 * np.ones_like(x)), [x])
+        d5.operators.check_gradient(Elementwise(np.sign, lambda x: 0.01 * np.ones_like(x)), [x])
     with np.errstate(all="ignore"):
         edge = Elementwise(np.arccosh, lambda x: 1 / np.sqrt(x**2 - 1))
-        assert "not defined" in str(d5.check_gradient(edge, [np.array([1.0, 2.0])]))
+        assert "not defined" in str(d5.operators.check_gradient(edge, [np.array([1.0, 2.0])]))
         with pytest.raises(ValidationError, match=r"d input 0 \(1,\)"):
-            d5.check_gradient(Elementwise(np.arccosh, lambda x: 1 / x), [np.array([1.0, 2.0])])
+            d5.operators.check_gradient(Elementwise(np.arccosh, lambda x: 1 / x), [np.array([1.0, 2.0])])
         infinite = [np.array([math.inf, 1.0, -math.inf])]
-        assert d5.check_gradient(Elementwise(lambda x: 2 * x, lambda x: 2 + 0 * np.sign(x)), infinite).passed
+        assert d5.operators.check_gradient(
+            Elementwise(lambda x: 2 * x, lambda x: 2 + 0 * np.sign(x)), infinite
+        ).passed
         with pytest.raises(ValidationError, match=r"d input 0 \(1,\)"):
-            d5.check_gradient(Elementwise(lambda x: 2 * x, lambda x: 3 + 0 * np.sign(x)), infinite)
+            d5.operators.check_gradient(Elementwise(lambda x: 2 * x, lambda x: 3 + 0 * np.sign(x)), infinite)
 
 
 def test_an_operator_without_a_slope_has_nothing_to_compare() -> None:
     """Its outputs are integers, whatever its gradient says."""
-    found = d5.check_gradient(Elementwise(lambda x: np.sign(x).astype(int), np.zeros_like), [np.ones(3)])
+    found = d5.operators.check_gradient(
+        Elementwise(lambda x: np.sign(x).astype(int), np.zeros_like), [np.ones(3)]
+    )
     assert found.passed
     assert found.deviations == ()
 
@@ -246,10 +250,10 @@ def test_inputs_that_set_shapes_or_have_no_gradient_by_convention_are_left_out()
 
     repeat, inputs = Repeat(np.exp, np.exp), [np.array([1.0, 2.0]), np.array(3.0)]
     with pytest.raises(ValidationError, match=r"change their shapes with input 1: .*with_respect_to"):
-        d5.check_gradient(repeat, inputs)
-    assert d5.check_gradient(repeat, inputs, with_respect_to=[0]).passed
+        d5.operators.check_gradient(repeat, inputs)
+    assert d5.operators.check_gradient(repeat, inputs, with_respect_to=[0]).passed
     with pytest.raises(ConfigurationError, match=r"with_respect_to is \(2,\)"):
-        d5.check_gradient(repeat, inputs, with_respect_to=[2])
+        d5.operators.check_gradient(repeat, inputs, with_respect_to=[2])
 
 
 def test_an_output_in_single_precision_is_held_to_that() -> None:
@@ -259,10 +263,10 @@ def test_an_output_in_single_precision_is_held_to_that() -> None:
         return np.sin(x).astype(np.float32)
 
     x = np.array([0.3, 1.0, 2.0])
-    report = d5.check_gradient(Elementwise(rounded, np.cos), [x])
+    report = d5.operators.check_gradient(Elementwise(rounded, np.cos), [x])
     assert report.tolerance == 1e-2
     with pytest.raises(ValidationError):
-        d5.check_gradient(Elementwise(rounded, lambda x: 1.1 * np.cos(x)), [x])
+        d5.operators.check_gradient(Elementwise(rounded, lambda x: 1.1 * np.cos(x)), [x])
 
 
 def test_small_outputs_of_large_terms_are_not_held_to_less_than_rounding() -> None:
@@ -281,18 +285,18 @@ def test_small_outputs_of_large_terms_are_not_held_to_less_than_rounding() -> No
             return self.factor * 1e-9 * weights * gradients[0][0] + gradients[0][1:]
 
     x = [np.linspace(-1.0, 1.0, 20)]
-    assert d5.check_gradient(Saturated(), x).passed
+    assert d5.operators.check_gradient(Saturated(), x).passed
     with pytest.raises(ValidationError):
-        d5.check_gradient(Saturated(1.5), x)
+        d5.operators.check_gradient(Saturated(1.5), x)
 
 
 def test_many_kinks_do_not_hide_the_slope_along_a_direction() -> None:
     """A Relu of 20,000 elements, some of which lie within a step of 0."""
     x = np.random.default_rng(1).standard_normal(20_000)
     relu = Elementwise(lambda x: np.maximum(x, 0), lambda x: (x > 0).astype(x.dtype))
-    assert d5.check_gradient(relu, [x]).passed
+    assert d5.operators.check_gradient(relu, [x]).passed
     with pytest.raises(ValidationError, match="WRONG"):
-        d5.check_gradient(Elementwise(relu.function, lambda x: (x > 0.001).astype(x.dtype)), [x])
+        d5.operators.check_gradient(Elementwise(relu.function, lambda x: (x > 0.001).astype(x.dtype)), [x])
 
 
 class Scale(ArrayOperator):
@@ -320,23 +324,23 @@ def test_an_operator_of_the_catalogue_is_checked_at_its_site() -> None:
         def backward(self, *arguments: Any) -> tuple[Any, ...]:
             return (*Scale().backward(*arguments), None)
 
-    report = d5.check_gradient(OperatorAtSite(With(), site), [x, None, factor, np.array([1, 2])])
+    report = d5.operators.check_gradient(OperatorAtSite(With(), site), [x, None, factor, np.array([1, 2])])
     assert report.skipped == (3,)
     assert "scale1 (Scale): passed" in str(report)
-    assert d5.check_forward(operator, [x, None, factor], [x * factor]).passed
+    assert d5.operators.check_forward(operator, [x, None, factor], [x * factor]).passed
 
 
 def test_a_gradient_of_the_wrong_number_or_shape_is_an_error() -> None:
     """Each names what came and what must."""
     x = [np.ones(3)]
     with pytest.raises(ValidationError, match=r"gradient of input 0 has the shape \(1,\).*\(3,\)"):
-        d5.check_gradient(_Shaped(), x)
+        d5.operators.check_gradient(_Shaped(), x)
     with pytest.raises(ValidationError, match="gave 2 arrays"):
-        d5.check_gradient(_TooMany(), x)
+        d5.operators.check_gradient(_TooMany(), x)
     with pytest.raises(ConfigurationError, match="has no gradient: give an object with forward"):
-        d5.check_gradient(np.exp, x)
+        d5.operators.check_gradient(np.exp, x)
     with pytest.raises(ConfigurationError, match="no floating-point input"):
-        d5.check_gradient(Product(), [np.ones((2, 2), int)] * 2)
+        d5.operators.check_gradient(Product(), [np.ones((2, 2), int)] * 2)
 
 
 class _Shaped(Elementwise):
@@ -359,7 +363,7 @@ def test_an_operator_that_draws_at_random_must_be_fixed_first() -> None:
     rng = np.random.default_rng(0)
     dropout = Elementwise(lambda x: x * (rng.random(x.shape) < 0.5), np.ones_like)
     with pytest.raises(ValidationError, match=r"other outputs at the second call.*fix its random numbers"):
-        d5.check_gradient(dropout, [np.ones(50)])
+        d5.operators.check_gradient(dropout, [np.ones(50)])
 
 
 def test_single_precision_can_be_asked_for() -> None:
@@ -372,10 +376,10 @@ def test_single_precision_can_be_asked_for() -> None:
         return inputs[0] @ inputs[1]
 
     product.forward = forward  # type: ignore[method-assign]
-    assert d5.check_gradient(product, matrices(*SMALL), dtype="float32").passed
+    assert d5.operators.check_gradient(product, matrices(*SMALL), dtype="float32").passed
     assert seen == {"float32"}
     with pytest.raises(ValidationError):
-        d5.check_gradient(Product(negated), matrices(*SMALL), dtype="float32")
+        d5.operators.check_gradient(Product(negated), matrices(*SMALL), dtype="float32")
 
 
 # -- outputs -------------------------------------------------------------------------------------------------
@@ -401,7 +405,7 @@ def test_norms_are_those_of_numpy_linalg(values: list[float], seed: int) -> None
 def test_a_forward_pass_is_compared_output_by_output(tmp_path: Path) -> None:
     """With arrays or a function; a wrong element is named with its values, its picture written."""
     x = matrices(*SMALL)
-    assert d5.check_forward(Product(), x, [x[0] @ x[1]]).passed
+    assert d5.operators.check_forward(Product(), x, [x[0] @ x[1]]).passed
 
     def reference(a: Array, b: Array) -> tuple[Array, ...]:
         c = a @ b
@@ -409,7 +413,7 @@ def test_a_forward_pass_is_compared_output_by_output(tmp_path: Path) -> None:
         return (c,)
 
     with pytest.raises(ValidationError, match=r"output 0 \(3, 5\): differs.*largest 0\.5 .* at \(2, 1\)"):
-        d5.check_forward(Product(), x, reference, picture=tmp_path / "wrong.png")
+        d5.operators.check_forward(Product(), x, reference, picture=tmp_path / "wrong.png")
     with Image.open(tmp_path / "wrong.png") as image:
         assert image.format == "PNG"
 
@@ -456,13 +460,13 @@ def test_an_operator_that_changes_its_input_is_wrong() -> None:
         return x
 
     with pytest.raises(ValidationError, match="spoils changed its input 0"):
-        d5.check_forward(spoils, [np.ones(2)], [np.ones(2)])
+        d5.operators.check_forward(spoils, [np.ones(2)], [np.ones(2)])
 
 
 @pytest.mark.parametrize("inputs", [[], [None], [1.0], [np.ones(1), "x"]])
 def test_inputs_must_be_arrays_of_one_framework(inputs: list[Any]) -> None:
     with pytest.raises(ConfigurationError, match="give arrays of one of numpy, torch, tensorflow, cupy"):
-        d5.check_forward(np.exp, inputs, [np.ones(1)])
+        d5.operators.check_forward(np.exp, inputs, [np.ones(1)])
 
 
 # -- run against run -----------------------------------------------------------------------------------------
@@ -478,8 +482,8 @@ def test_repeatability_says_which_elements_vary_and_how_much() -> None:
         return y
 
     with pytest.raises(ValidationError, match=r"2 of 6 elements vary over 10 runs, variance 8\.25 at"):
-        d5.check_repeatability(counts, [np.ones((2, 3))])
-    report = d5.check_repeatability(counts, [np.ones((2, 3))], tolerance=1.0)
+        d5.operators.check_repeatability(counts, [np.ones((2, 3))])
+    report = d5.operators.check_repeatability(counts, [np.ones((2, 3))], tolerance=1.0)
     assert not report.bitwise
     assert report.outputs[0].varies.tolist() == [[False] * 3, [True, False, True]]
     assert report.outputs[0].largest_variance == 8.25
@@ -489,12 +493,12 @@ def test_repeatability_says_which_elements_vary_and_how_much() -> None:
 def test_equal_bits_are_repeatable_whatever_they_are() -> None:
     """NaN too; a negative zero is not a positive one."""
     x = np.array([math.nan, math.inf, -0.0])
-    assert d5.check_repeatability(lambda x: x * 1, [x], runs=3).bitwise
+    assert d5.operators.check_repeatability(lambda x: x * 1, [x], runs=3).bitwise
     signs = iter([0.0, -0.0])
     with pytest.raises(ValidationError, match="1 of 1 elements vary"):
-        d5.check_repeatability(lambda x: x * next(signs), [np.ones(1)], runs=2)
+        d5.operators.check_repeatability(lambda x: x * next(signs), [np.ones(1)], runs=2)
     with pytest.raises(ConfigurationError, match="runs is 1"):
-        d5.check_repeatability(lambda x: x, [x], runs=1)
+        d5.operators.check_repeatability(lambda x: x, [x], runs=1)
 
 
 # -- pictures ------------------------------------------------------------------------------------------------

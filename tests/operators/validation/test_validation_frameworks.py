@@ -37,10 +37,10 @@ def test_autograd_is_compared_with_differences(size: int, monkeypatch: pytest.Mo
     """A right function passes in float64 though it is given float32; one wrong element is found."""
     x = torch.randn(size, generator=torch.Generator().manual_seed(0))
     x[-1] = 1.0
-    assert d5.check_gradient(Cubed.apply, [x]).passed
+    assert d5.operators.check_gradient(Cubed.apply, [x]).passed
     monkeypatch.setattr(Cubed, "factor", 1.01)
     with pytest.raises(ValidationError, match=rf"\({size - 1},\)"):
-        d5.check_gradient(Cubed.apply, [x])
+        d5.operators.check_gradient(Cubed.apply, [x])
 
 
 def test_a_layer_with_several_inputs_and_outputs() -> None:
@@ -51,7 +51,7 @@ def test_a_layer_with_several_inputs_and_outputs() -> None:
         return torch.nn.functional.cross_entropy(scores, labels, reduction="none"), scores, labels
 
     x, w = torch.randn(3, 4), torch.randn(4, 5)
-    report = d5.check_gradient(function, [x, w, torch.tensor([0, 4, 2])])
+    report = d5.operators.check_gradient(function, [x, w, torch.tensor([0, 4, 2])])
     assert [each.what for each in report.deviations] == ["input 0", "input 1"]
     assert report.skipped == (2,)
 
@@ -60,19 +60,21 @@ def test_a_detached_input_is_a_missing_gradient() -> None:
     """Where autograd gives none though the output changes, that is an error; elsewhere it is right."""
     x, w = torch.randn(2, 3), torch.randn(2, 3)
     with pytest.raises(ValidationError, match=r"input 1 is WRONG: 0, differences give"):
-        d5.check_gradient(lambda x, w: x * w.detach(), [x, w])
-    assert d5.check_gradient(lambda x, w: x * 2, [x, w]).passed
+        d5.operators.check_gradient(lambda x, w: x * w.detach(), [x, w])
+    assert d5.operators.check_gradient(lambda x, w: x * 2, [x, w]).passed
 
 
 def test_types_of_16_bits_are_compared_as_they_are() -> None:
     """bfloat16 and float16 against float64, to their own tolerance."""
     x = torch.randn(50, 50)
     for dtype in (torch.bfloat16, torch.float16):
-        assert d5.check_forward(
+        assert d5.operators.check_forward(
             lambda a: a * 3, [x.to(dtype)], lambda a: np.asarray(a, np.float64) * 3
         ).passed
         with pytest.raises(ValidationError):
-            d5.check_forward(lambda a: a * 4, [x.to(dtype)], lambda a: np.asarray(a, np.float64) * 3)
+            d5.operators.check_forward(
+                lambda a: a * 4, [x.to(dtype)], lambda a: np.asarray(a, np.float64) * 3
+            )
 
 
 def test_one_framework_is_checked_against_another() -> None:
@@ -86,26 +88,26 @@ def test_one_framework_is_checked_against_another() -> None:
         return correlate2d(x[0, 0], w[0, 0], mode="valid")[None, None]
 
     given = [torch.tensor(x), torch.tensor(w)]
-    assert d5.check_forward(torch.conv2d, given, reference).passed
+    assert d5.operators.check_forward(torch.conv2d, given, reference).passed
     with pytest.raises(ValidationError, match="conv2d: FAILED"):
-        d5.check_forward(torch.conv2d, given, lambda x, w: reference(x, w[..., ::-1, :]))
+        d5.operators.check_forward(torch.conv2d, given, lambda x, w: reference(x, w[..., ::-1, :]))
 
 
 def test_tensorflow_is_differentiated_by_a_tape() -> None:
     """Passes, and a planted error in one element is found; of a gather, whose gradient is slices, too."""
     tf = pytest.importorskip("tensorflow")
     x = tf.random.stateless_normal((3, 4), seed=(1, 2))
-    assert d5.check_gradient(lambda x: tf.nn.softmax(x) * 2, [x]).passed
-    assert d5.check_gradient(lambda x: tf.gather(x, [2, 0, 2]), [x]).passed
+    assert d5.operators.check_gradient(lambda x: tf.nn.softmax(x) * 2, [x]).passed
+    assert d5.operators.check_gradient(lambda x: tf.gather(x, [2, 0, 2]), [x]).passed
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def wrong(x: Any) -> Any:
         return x**2, lambda upstream: upstream * 2 * x * tf.constant([1.0, 1, 1, 1.01], x.dtype)
 
     with pytest.raises(ValidationError, match="is WRONG"):
-        d5.check_gradient(wrong, [x])
-    assert d5.check_forward(tf.nn.relu, [x], lambda x: np.maximum(x, 0)).passed
-    assert d5.check_repeatability(tf.nn.relu, [x], runs=3).bitwise
+        d5.operators.check_gradient(wrong, [x])
+    assert d5.operators.check_forward(tf.nn.relu, [x], lambda x: np.maximum(x, 0)).passed
+    assert d5.operators.check_repeatability(tf.nn.relu, [x], runs=3).bitwise
 
 
 def test_cupy_is_checked_on_its_gpu() -> None:
@@ -114,7 +116,7 @@ def test_cupy_is_checked_on_its_gpu() -> None:
         class_named("cupy").on("cuda")
     except ConfigurationError as error:
         pytest.skip(str(error))
-    assert d5.check_forward(cupy.exp, [cupy.ones(3)], np.exp).passed
+    assert d5.operators.check_forward(cupy.exp, [cupy.ones(3)], np.exp).passed
 
 
 def test_the_framework_is_that_of_the_arrays() -> None:

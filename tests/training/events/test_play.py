@@ -99,15 +99,16 @@ def test_test_episodes_are_played_to_their_end_by_the_likeliest_action() -> None
 def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
         "model": ActorCritic, "model_kwargs": {"observations": 4, "actions": 2, "hidden": 16},
-        "dataset": "environment", "dataset_kwargs": {"steps": 512}, "loss": d5.ActorCriticLoss(),
-        "optimizer": d5.Adam(0.003), "distributed": d5.ASGD(), "agents": 2, "epochs": 2, "batch_size": 32,
-        "events": d5.Play(worlds=8, episodes=3), "seed": 1,
+        "dataset": "environment", "dataset_kwargs": {"steps": 512}, "loss": d5.operators.ActorCriticLoss(),
+        "optimizer": d5.optimizers.Adam(0.003), "distributed": d5.optimizers.ASGD(), "agents": 2, "epochs": 2,
+        "batch_size": 32,
+        "events": d5.events.Play(worlds=8, episodes=3), "seed": 1,
     }  # fmt: skip
     return d5.Experiment(**values | changes)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("distributed", [d5.ASGD(), d5.AllreduceSGD()], ids=repr)
+@pytest.mark.parametrize("distributed", [d5.optimizers.ASGD(), d5.optimizers.AllreduceSGD()], ids=repr)
 def test_actors_learn_by_any_optimizer_and_the_same_every_time(distributed: Any, tmp_path: Path) -> None:
     """Agents play other episodes than each other, the same in every run; a step of the world is a sample."""
     values = []
@@ -116,28 +117,30 @@ def test_actors_learn_by_any_optimizer_and_the_same_every_time(distributed: Any,
             group.train(progress=False)
             tables = group.tables()
             parameters = group.agents[0].parameters_sha256()
-        rows = d5.Rows(tables, "test_return", "test")
-        losses = d5.Rows(tables, "loss")
+        rows = d5.metrics.Rows(tables, "test_return", "test")
+        losses = d5.metrics.Rows(tables, "loss")
         values.append((parameters, rows.value.tolist(), losses.value.tolist()))
-        assert d5.SamplesSeen().estimate(tables).value == 1024
+        assert d5.metrics.SamplesSeen().estimate(tables).value == 1024
         assert set(rows.epoch.tolist()) == {0, 1} and (rows.value >= 8).all() and (rows.value <= 500).all()
         own, other = (losses.value[losses.rank == rank] for rank in range(2))
         assert len(own) == len(other) == 16 and not np.intersect1d(own, other).size
-        assert len(d5.Rows(tables, "episode_return", "train"))
-        assert d5.TestReturn().estimate(tables).exact
+        assert len(d5.metrics.Rows(tables, "episode_return", "train"))
+        assert d5.metrics.TestReturn().estimate(tables).exact
     assert values[0] == values[1]
 
 
 def test_a_batch_is_cut_to_its_size(tmp_path: Path) -> None:
     """40 samples an epoch and two agents of 32: the last step has 4 each, of 8 worlds."""
-    made = experiment(dataset_kwargs={"steps": 72}, distributed=d5.AllreduceSGD(), epochs=1)
+    made = experiment(dataset_kwargs={"steps": 72}, distributed=d5.optimizers.AllreduceSGD(), epochs=1)
     with d5.simulate(made, root=tmp_path) as group:
         group.train(progress=False)
-        assert d5.Rows(group.tables(), "samples").value.tolist() == [32.0, 4.0, 32.0, 4.0]
+        assert d5.metrics.Rows(group.tables(), "samples").value.tolist() == [32.0, 4.0, 32.0, 4.0]
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_new_episodes(tmp_path: Path) -> None:
-    made = experiment(distributed=d5.AllreduceSGD(), events=(d5.Play(episodes=2), d5.Checkpoint()))
+    made = experiment(
+        distributed=d5.optimizers.AllreduceSGD(), events=(d5.events.Play(episodes=2), d5.events.Checkpoint())
+    )
     with d5.simulate(made, root=tmp_path) as group:
         group.train(epochs=1, progress=False)
         before = group.parameters()
@@ -145,16 +148,16 @@ def test_a_run_goes_on_from_its_checkpoint_with_new_episodes(tmp_path: Path) -> 
         for name, value in resumed.parameters().items():
             np.testing.assert_array_equal(value, before[name])
         assert resumed.train(progress=False).step == 16
-        assert d5.Rows(resumed.tables(), "test_return").epoch.tolist() == [1, 1] * 2
+        assert d5.metrics.Rows(resumed.tables(), "test_return").epoch.tolist() == [1, 1] * 2
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: experiment(batch_size=30), r"do not divide the batch size 30: take 24, or as many worlds"),
-        (lambda: experiment(loss=d5.SoftmaxCrossEntropyLoss()), r"set loss=ActorCriticLoss\(\)"),
-        (lambda: d5.Play(worlds=0), "worlds is 0"),
-        (lambda: d5.Play(discount=1.5), "discount is 1.5"),
+        (lambda: experiment(loss=d5.operators.SoftmaxCrossEntropyLoss()), r"set loss=ActorCriticLoss\(\)"),
+        (lambda: d5.events.Play(worlds=0), "worlds is 0"),
+        (lambda: d5.events.Play(discount=1.5), "discount is 1.5"),
         (
             lambda: load_dataset("environment", environment="CartPool-v1"),
             "cannot make the environment 'CartPool-v1'",

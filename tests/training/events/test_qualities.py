@@ -29,7 +29,7 @@ class SquaredError(d5.Loss):
         return ((scores - labels) ** 2).mean()
 
 
-class WorstError(d5.Quality):
+class WorstError(d5.events.Quality):
     """The largest deviation, and how many samples there were."""
 
     records = ("worst_error", "tested")
@@ -39,7 +39,7 @@ class WorstError(d5.Quality):
         return {"worst_error": float(max(map(np.max, found))), "tested": float(sum(map(len, found)))}
 
 
-class LastWorstError(d5.LastEvaluation):
+class LastWorstError(d5.metrics.LastEvaluation):
     name = "worst_error"
     direction = "min"
     description = "the largest deviation on the test set"
@@ -52,7 +52,7 @@ def regression(count: int = 600, test: int = 300) -> d5.Dataset:
     parts = []
     for size in (count, test):
         x = rng.standard_normal((size, 3))
-        parts.append(d5.Split(x.astype(np.float32), np.ascontiguousarray(x @ mix, dtype=np.float32)))
+        parts.append(d5.datasets.Split(x.astype(np.float32), np.ascontiguousarray(x @ mix, dtype=np.float32)))
     return d5.Dataset("line", parts[0], parts[1], ())
 
 
@@ -62,7 +62,7 @@ def linear() -> nn.Module:
 
 def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
-        "model": linear, "dataset": regression(), "optimizer": d5.SGD(0.1), "loss": SquaredError(),
+        "model": linear, "dataset": regression(), "optimizer": d5.optimizers.SGD(0.1), "loss": SquaredError(),
         "agents": 2, "epochs": 3, "batch_size": 10, "events": (WorstError(),), "seed": 1,
     }  # fmt: skip
     return d5.Experiment(**values | changes)
@@ -76,13 +76,13 @@ def test_a_workload_of_ones_own_has_its_loss_its_targets_and_its_quality(tmp_pat
         test = agent._dataset.test
         worst = float(np.abs(agent._executor.inference(test.inputs) - test.labels).max())
         tables = group.tables()
-    rows = d5.Rows(tables, "worst_error", "test")
+    rows = d5.metrics.Rows(tables, "worst_error", "test")
     assert rows.epoch.tolist() == [0, 1, 2] * 2 and rows.value[2] == worst < rows.value[0]
-    assert set(d5.Rows(tables, "tested").value) == {300.0}
-    assert rows.step.tolist() == d5.Rows(tables, "test_loss").step.tolist()
+    assert set(d5.metrics.Rows(tables, "tested").value) == {300.0}
+    assert rows.step.tolist() == d5.metrics.Rows(tables, "test_loss").step.tolist()
     assert (LastWorstError() <= 1.1 * worst).judge(tables).verdict == "PASS"
-    assert d5.TestLoss().estimate(tables).value == pytest.approx(worst**2, rel=1.0)
-    assert "null" in str(d5.TestAccuracy().estimate(tables).reason)
+    assert d5.metrics.TestLoss().estimate(tables).value == pytest.approx(worst**2, rel=1.0)
+    assert "null" in str(d5.metrics.TestAccuracy().estimate(tables).reason)
 
 
 def test_a_criterion_that_nothing_could_decide_is_refused() -> None:
@@ -90,17 +90,21 @@ def test_a_criterion_that_nothing_could_decide_is_refused() -> None:
     made = experiment()
     check_measured([LastWorstError() <= 1.0], made)
     for criterion, words in (
-        (d5.TestAccuracy() >= 0.5, r"records no test_accuracy: SquaredError\(\) has no accuracy"),
-        (d5.AreaUnderCurve() >= 0.5, r"records no area_under_curve: add RankingQuality\(\) to the events"),
-        (d5.MeanAveragePrecision() >= 0.5, "add DetectionQuality"),
-        (d5.TestReturn() >= 0.5, "add Play"),
+        (d5.metrics.TestAccuracy() >= 0.5, r"records no test_accuracy: SquaredError\(\) has no accuracy"),
+        (
+            d5.metrics.AreaUnderCurve() >= 0.5,
+            r"records no area_under_curve: add RankingQuality\(\) to the events",
+        ),
+        (d5.metrics.MeanAveragePrecision() >= 0.5, "add DetectionQuality"),
+        (d5.metrics.TestReturn() >= 0.5, "add Play"),
     ):
         with pytest.raises(ConfigurationError, match=words):
             check_measured([criterion], made)
 
 
 @pytest.mark.parametrize(
-    "event", [d5.StopAtAccuracy(0.5), d5.SaveWrongSamples(), d5.StopAtPlateau("test_accuracy")]
+    "event",
+    [d5.events.StopAtAccuracy(0.5), d5.events.SaveWrongSamples(), d5.events.StopAtPlateau("test_accuracy")],
 )
 def test_events_about_accuracy_are_refused_without_one(event: d5.Event) -> None:
     with pytest.raises(ConfigurationError, match=r"is about accuracy, which SquaredError\(\) does not have"):
@@ -108,10 +112,10 @@ def test_events_about_accuracy_are_refused_without_one(event: d5.Event) -> None:
 
 
 def test_curves_are_drawn_of_the_loss_alone(tmp_path: Path) -> None:
-    with d5.simulate(experiment(events=d5.LearningCurves(50)), root=tmp_path) as group:
+    with d5.simulate(experiment(events=d5.events.LearningCurves(50)), root=tmp_path) as group:
         group.train(progress=False)
     assert "loss" in (group.folder / "learning_curves.svg").read_text()
-    assert not len(d5.Rows(group.tables(), "training_accuracy"))
+    assert not len(d5.metrics.Rows(group.tables(), "training_accuracy"))
 
 
 def test_a_quality_needs_evaluations() -> None:
@@ -120,7 +124,7 @@ def test_a_quality_needs_evaluations() -> None:
 
 
 def test_a_loss_for_pytorch_alone_says_so(tmp_path: Path) -> None:
-    data = d5.load_dataset("digits")
+    data = d5.datasets.load_dataset("digits")
     with (
         pytest.raises(
             Exception, match=r"SquaredError\(\) has no form for this framework: train under PyTorch"
@@ -139,23 +143,23 @@ def test_squares_are_learned_alike_under_numpy_and_pytorch(tmp_path: Path) -> No
         made = experiment(
             model="mlp",
             dataset=data,
-            loss=d5.MeanSquaredErrorLoss(),
+            loss=d5.operators.MeanSquaredErrorLoss(),
             executor=framework,
-            optimizer=d5.SGD(0.05),
+            optimizer=d5.optimizers.SGD(0.05),
         )
         with d5.simulate(made, root=tmp_path) as group:
             group.train(progress=False)
             agent: Any = group.agents[0]
             apart = agent._executor.inference(data.test.inputs) - data.test.labels
-            found.append(d5.Rows(group.tables(), "test_loss", "test").value)
+            found.append(d5.metrics.Rows(group.tables(), "test_loss", "test").value)
             assert found[-1][2] == pytest.approx((apart**2).mean(), rel=1e-5)
-            assert not len(d5.Rows(group.tables(), "test_accuracy"))
+            assert not len(d5.metrics.Rows(group.tables(), "test_accuracy"))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
     assert found[0][2] < 0.8 * found[0][0]
 
 
 def test_targets_of_another_shape_are_refused() -> None:
-    loss = d5.MeanSquaredErrorLoss()
+    loss = d5.operators.MeanSquaredErrorLoss()
     scores, targets = np.ones((2, 3)), np.array([[0.0, 1, 2], [3, 4, 5]])
     step = np.zeros((2, 3))
     step[1, 0] = 1e-6
@@ -166,17 +170,19 @@ def test_targets_of_another_shape_are_refused() -> None:
 
 
 def test_images_must_not_be_moved_without_their_boxes() -> None:
-    images = d5.load_dataset("shapes", samples=2, test_samples=2)
-    moving = (d5.Normalize(0.0, 1.0), d5.RandomFlip())
+    images = d5.datasets.load_dataset("shapes", samples=2, test_samples=2)
+    moving = (d5.transformations.Normalize(0.0, 1.0), d5.transformations.RandomFlip())
     with pytest.raises(
         ConfigurationError, match=r"RandomFlip\(.*moves what is on an image, but not the boxes"
     ):
-        experiment(dataset=images, batch_size=2, events=d5.DetectionQuality(BOXES), transformations=moving)
+        experiment(
+            dataset=images, batch_size=2, events=d5.events.DetectionQuality(BOXES), transformations=moving
+        )
 
 
 def test_labels_that_are_no_classes_cannot_be_counted() -> None:
     with pytest.raises(ConfigurationError, match="labels of 'line' are float32: only classes"):
-        d5.label_bias(regression(), d5.ShuffleSampler())
+        d5.samplers.label_bias(regression(), d5.samplers.ShuffleSampler())
 
 
 # -- a ranking ---------------------------------------------------------------------------------------------
@@ -187,16 +193,22 @@ def test_the_area_under_the_curve_is_that_of_the_scores(tmp_path: Path) -> None:
     inputs = rng.standard_normal((400, 3)).astype(np.float32)
     labels = (inputs @ [1.0, -1.0, 0.5] + rng.standard_normal(400) > 0).astype(np.int64)
     data = d5.Dataset(
-        "half", d5.Split(inputs[:200], labels[:200]), d5.Split(inputs[200:], labels[200:]), ("n", "y")
+        "half",
+        d5.datasets.Split(inputs[:200], labels[:200]),
+        d5.datasets.Split(inputs[200:], labels[200:]),
+        ("n", "y"),
     )
     made = experiment(
-        dataset=data, loss=d5.SoftmaxCrossEntropyLoss(), events=d5.RankingQuality(), model=linear
+        dataset=data,
+        loss=d5.operators.SoftmaxCrossEntropyLoss(),
+        events=d5.events.RankingQuality(),
+        model=linear,
     )
     with d5.simulate(made, root=tmp_path) as group:
         group.train(progress=False)
         agent: Any = group.agents[0]
         scores = agent._executor.inference(data.test.inputs)
-        found = d5.AreaUnderCurve().estimate(group.tables()).value
+        found = d5.metrics.AreaUnderCurve().estimate(group.tables()).value
     assert found == pytest.approx(roc_auc_score(data.test.labels, scores[:, 1] - scores[:, 0]), abs=1e-6)
     assert found is not None and found > 0.7
 
@@ -221,7 +233,7 @@ def test_boxes_that_overlap_a_surer_one_of_their_class_are_dropped() -> None:
     outputs = outputs_of((5, 0, 4.0), (6, 0, 3.0), (6, 1, 3.5), (9, 0, 5.0))
     outputs[0, 6, 5] = 3.0  # both classes in one cell
     strict, lax = (
-        next(iter(d5.DetectionQuality(BOXES, overlap=share, least=0.2).detected(outputs)))
+        next(iter(d5.events.DetectionQuality(BOXES, overlap=share, least=0.2).detected(outputs)))
         for share in (0.05, 0.2)
     )
 
@@ -232,7 +244,7 @@ def test_boxes_that_overlap_a_surer_one_of_their_class_are_dropped() -> None:
     assert found(strict) == [(9, 0), (6, 1), (6, 0)]  # 5 overlaps 9, and 6 only 5
     assert found(lax) == [(9, 0), (5, 0), (6, 1), (6, 0)]
     assert strict.scores is not None and (np.diff(strict.scores) <= 0).all()
-    fewest = next(iter(d5.DetectionQuality(BOXES, least=0.2, most=1).detected(outputs)))
+    fewest = next(iter(d5.events.DetectionQuality(BOXES, least=0.2, most=1).detected(outputs)))
     assert found(fewest) == [(9, 0)]
 
 
@@ -240,7 +252,7 @@ def test_a_detector_that_is_right_has_a_precision_of_one() -> None:
     targets = np.full((2, 2, 5), -1.0, np.float32)
     targets[0, 0], targets[1, 1] = [0, *BOXES.corners[5]], [1, *BOXES.corners[10]]
     right = np.concatenate([outputs_of((5, 0, 9.0)), outputs_of((10, 1, 9.0))])
-    quality = d5.DetectionQuality(BOXES)
+    quality = d5.events.DetectionQuality(BOXES)
     assert quality.measure(iter([(right, targets)])) == {
         "mean_average_precision": 1.0, "average_precision_50": 1.0
     }  # fmt: skip

@@ -11,14 +11,14 @@ from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import Optimizer
 
 
-class Descent(d5.UpdateRuleOptimizer):
+class Descent(d5.optimizers.UpdateRuleOptimizer):
     """w ← w − η g"""
 
     def update_rule(self, grad: Any, old_param: Any, param_name: str) -> Any:
         return old_param - self.learning_rate * grad
 
 
-class HeavyBall(d5.UpdateRuleOptimizer):
+class HeavyBall(d5.optimizers.UpdateRuleOptimizer):
     """Momentum whose velocities lie in attributes of the rule."""
 
     def __init__(self, learning_rate: float, momentum: float) -> None:
@@ -33,7 +33,7 @@ class HeavyBall(d5.UpdateRuleOptimizer):
         return old_param - self.learning_rate * self.velocities[param_name]
 
 
-class LookAhead(d5.ThreeStepOptimizer):
+class LookAhead(d5.optimizers.ThreeStepOptimizer):
     """Nesterov's momentum as he wrote it: y = x + μ v;  v ← μ v − η g(y);  x ← x + v"""
 
     def __init__(self, learning_rate: float, momentum: float) -> None:
@@ -62,7 +62,8 @@ class LookAhead(d5.ThreeStepOptimizer):
 def trained(rule: Optimizer, steps: int = 12, agents: int = 2) -> np.ndarray[Any, Any]:
     """The parameters of agent 0 after so many steps of allreduce SGD on the digits, simulated."""
     wanted = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=rule, distributed=d5.AllreduceSGD(), agents=agents,
+        model="lenet", dataset="digits", optimizer=rule, distributed=d5.optimizers.AllreduceSGD(),
+        agents=agents,
         batch_size=16, seed=3, evaluate=False,
     )  # fmt: skip
     with d5.simulate(wanted) as group:
@@ -73,7 +74,7 @@ def trained(rule: Optimizer, steps: int = 12, agents: int = 2) -> np.ndarray[Any
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("own", "ready"),
-    [(Descent(0.05), d5.SGD(0.05)), (HeavyBall(0.02, 0.9), d5.Momentum(0.02, 0.9))],
+    [(Descent(0.05), d5.optimizers.SGD(0.05)), (HeavyBall(0.02, 0.9), d5.optimizers.Momentum(0.02, 0.9))],
     ids=["descent", "heavy ball"],
 )
 def test_a_rule_by_tensors_is_the_rule_on_the_flat_buffer(own: Optimizer, ready: Optimizer) -> None:
@@ -88,7 +89,7 @@ def test_the_three_steps_come_in_their_order() -> None:
     """`Nesterov` keeps y = x + μ v, to which `prepare_param` brings the original's x."""
     x = np.array([1.0, -2.0, 0.5])
     curvature = np.array([0.5, 1.0, 4.0])
-    own, ready = LookAhead(0.1, 0.9), d5.Nesterov(0.1, 0.9)
+    own, ready = LookAhead(0.1, 0.9), d5.optimizers.Nesterov(0.1, 0.9)
     slots = (Slot("a", 0, (2, 1)), Slot("b", 2, (1,)))
     state, other = own.state_for(x, slots), ready.state(x)
     y = x.copy()
@@ -102,7 +103,7 @@ def test_the_three_steps_come_in_their_order() -> None:
 
 
 def test_what_a_rule_must_return() -> None:
-    class Forgets(d5.UpdateRuleOptimizer):
+    class Forgets(d5.optimizers.UpdateRuleOptimizer):
         def update_rule(self, grad: Any, old_param: Any, param_name: str) -> Any:
             return None
 

@@ -26,45 +26,69 @@ class Row:
     """A rule; torch.optim's own for it; and the rule that goes the same way with C times the gradients."""
 
     rule: Optimizer
-    peer: d5.TorchOptimizer | None = None
+    peer: d5.optimizers.TorchOptimizer | None = None
     scaled: Optimizer | None = None
 
 
-def native(name: str, **settings: Any) -> d5.TorchOptimizer:
-    return d5.TorchOptimizer(name, **settings)
+def native(name: str, **settings: Any) -> d5.optimizers.TorchOptimizer:
+    return d5.optimizers.TorchOptimizer(name, **settings)
 
 
 RULES = {
-    "SGD": Row(d5.SGD(0.1), native("SGD", lr=0.1), d5.SGD(0.1 / C)),
-    "Momentum": Row(d5.Momentum(0.1, 0.8), native("SGD", lr=0.1, momentum=0.8), d5.Momentum(0.1 / C, 0.8)),
-    "Nesterov": Row(
-        d5.Nesterov(0.1, 0.8), native("SGD", lr=0.1, momentum=0.8, nesterov=True), d5.Nesterov(0.1 / C, 0.8)
+    "SGD": Row(d5.optimizers.SGD(0.1), native("SGD", lr=0.1), d5.optimizers.SGD(0.1 / C)),
+    "Momentum": Row(
+        d5.optimizers.Momentum(0.1, 0.8), native("SGD", lr=0.1, momentum=0.8),
+        d5.optimizers.Momentum(0.1 / C, 0.8)
     ),
-    "AdaGrad": Row(d5.AdaGrad(0.1), native("Adagrad", lr=0.1), d5.AdaGrad(0.1, C * 1e-10)),
-    "RMSProp": Row(d5.RMSProp(), native("RMSprop", lr=0.01), d5.RMSProp(epsilon=C * 1e-8)),
-    "Adam": Row(d5.Adam(0.01), native("Adam", lr=0.01), d5.Adam(0.01, epsilon=C * 1e-8)),
+    "Nesterov": Row(
+        d5.optimizers.Nesterov(0.1, 0.8), native("SGD", lr=0.1, momentum=0.8, nesterov=True),
+        d5.optimizers.Nesterov(0.1 / C, 0.8)
+    ),
+    "AdaGrad": Row(
+        d5.optimizers.AdaGrad(0.1), native("Adagrad", lr=0.1), d5.optimizers.AdaGrad(0.1, C * 1e-10)
+    ),
+    "RMSProp": Row(
+        d5.optimizers.RMSProp(), native("RMSprop", lr=0.01), d5.optimizers.RMSProp(epsilon=C * 1e-8)
+    ),
+    "Adam": Row(
+        d5.optimizers.Adam(0.01), native("Adam", lr=0.01), d5.optimizers.Adam(0.01, epsilon=C * 1e-8)
+    ),
     "AdamW": Row(
-        d5.AdamW(0.01, weight_decay=0.1),
+        d5.optimizers.AdamW(0.01, weight_decay=0.1),
         native("AdamW", lr=0.01, weight_decay=0.1),
-        d5.AdamW(0.01, epsilon=C * 1e-8, weight_decay=0.1),
+        d5.optimizers.AdamW(0.01, epsilon=C * 1e-8, weight_decay=0.1),
     ),
     "AMSGrad": Row(
-        d5.AMSGrad(0.01), native("Adam", lr=0.01, amsgrad=True), d5.AMSGrad(0.01, epsilon=C * 1e-8)
+        d5.optimizers.AMSGrad(0.01), native("Adam", lr=0.01, amsgrad=True),
+        d5.optimizers.AMSGrad(0.01, epsilon=C * 1e-8)
     ),
-    "NAdam": Row(d5.NAdam(0.01), native("NAdam", lr=0.01), d5.NAdam(0.01, epsilon=C * 1e-8)),
-    "AdaMax": Row(d5.AdaMax(0.01), native("Adamax", lr=0.01), d5.AdaMax(0.01, epsilon=C * 1e-8)),
-    "Lion": Row(d5.Lion(0.01, weight_decay=0.1), None, d5.Lion(0.01, weight_decay=0.1)),
-    "Adafactor": Row(d5.Adafactor(0.1), native("Adafactor", lr=0.1), d5.Adafactor(0.1)),
-    "LARS": Row(d5.LARS(0.1, trust=0.1)),
-    "LAMB": Row(d5.LAMB(0.01), None, d5.LAMB(0.01, epsilon=C * 1e-6)),
-    "Muon": Row(d5.Muon(0.02)),
-    "Shampoo": Row(d5.Shampoo(0.1)),
-    "AcceleGrad": Row(d5.AcceleGrad(1.0, 5.0), None, d5.AcceleGrad(1.0, 5.0, C)),
-    "LBFGS": Row(d5.LBFGS(0.5), native("LBFGS", lr=0.5, max_iter=1, history_size=10), d5.LBFGS(0.5)),
-    "WeightDecay": Row(d5.WeightDecay(d5.SGD(0.1), 0.1), native("SGD", lr=0.1, weight_decay=0.1)),
-    "ClipNorm": Row(d5.ClipNorm(d5.SGD(0.1), 0.5)),
-    "ClipValue": Row(d5.ClipValue(d5.SGD(0.1), 0.2)),
-    "Scheduled": Row(d5.Scheduled(d5.Momentum(0.1), learning_rate=d5.Cosine(0.1, 200, unit="step"))),
+    "NAdam": Row(
+        d5.optimizers.NAdam(0.01), native("NAdam", lr=0.01), d5.optimizers.NAdam(0.01, epsilon=C * 1e-8)
+    ),
+    "AdaMax": Row(
+        d5.optimizers.AdaMax(0.01), native("Adamax", lr=0.01), d5.optimizers.AdaMax(0.01, epsilon=C * 1e-8)
+    ),
+    "Lion": Row(d5.optimizers.Lion(0.01, weight_decay=0.1), None, d5.optimizers.Lion(0.01, weight_decay=0.1)),
+    "Adafactor": Row(d5.optimizers.Adafactor(0.1), native("Adafactor", lr=0.1), d5.optimizers.Adafactor(0.1)),
+    "LARS": Row(d5.optimizers.LARS(0.1, trust=0.1)),
+    "LAMB": Row(d5.optimizers.LAMB(0.01), None, d5.optimizers.LAMB(0.01, epsilon=C * 1e-6)),
+    "Muon": Row(d5.optimizers.Muon(0.02)),
+    "Shampoo": Row(d5.optimizers.Shampoo(0.1)),
+    "AcceleGrad": Row(d5.optimizers.AcceleGrad(1.0, 5.0), None, d5.optimizers.AcceleGrad(1.0, 5.0, C)),
+    "LBFGS": Row(
+        d5.optimizers.LBFGS(0.5), native("LBFGS", lr=0.5, max_iter=1, history_size=10),
+        d5.optimizers.LBFGS(0.5)
+    ),
+    "WeightDecay": Row(
+        d5.optimizers.WeightDecay(d5.optimizers.SGD(0.1), 0.1), native("SGD", lr=0.1, weight_decay=0.1)
+    ),
+    "ClipNorm": Row(d5.optimizers.ClipNorm(d5.optimizers.SGD(0.1), 0.5)),
+    "ClipValue": Row(d5.optimizers.ClipValue(d5.optimizers.SGD(0.1), 0.2)),
+    "Scheduled": Row(
+        d5.optimizers.Scheduled(
+            d5.optimizers.Momentum(0.1), learning_rate=d5.schedules.Cosine(0.1, 200, unit="step")
+        )
+    ),
     "TorchOptimizer, flat": Row(native("RAdam", lr=0.1)),
     "TorchOptimizer, by tensor": Row(native("Adafactor", lr=0.1)),
 }  # fmt: skip
@@ -95,7 +119,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_the_same_way_on_all_kinds_of_arrays(name: str, kind: str) -> None:
     """Against itself in NumPy's float64, on a quadratic and a network; the gradient stays as it is."""
     rule, tolerance = RULES[name].rule, RELATIVE.get(kind, 1e-9)
-    d5.check_optimizer(rule, reference=rule, array=KINDS[kind], tolerance=tolerance, steps=20)
+    d5.optimizers.check_optimizer(rule, reference=rule, array=KINDS[kind], tolerance=tolerance, steps=20)
 
 
 @pytest.mark.parametrize("name", [name for name, row in RULES.items() if row.peer is not None])
@@ -103,7 +127,7 @@ def test_it_is_torch_optim_where_torch_has_it(name: str) -> None:
     """To 1e-6 of the way: PyTorch keeps numbers of its own, such as Adam's counts, in float32."""
     peer = RULES[name].peer
     assert peer is not None
-    d5.check_optimizer(RULES[name].rule, reference=peer, tolerance=1e-6, steps=30)
+    d5.optimizers.check_optimizer(RULES[name].rule, reference=peer, tolerance=1e-6, steps=30)
 
 
 @every_rule

@@ -71,22 +71,29 @@ def in_float64() -> Iterator[None]:
 
 Native = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 PEERS: dict[str, tuple[Optimizer, Native]] = {
-    "AdaGrad": (d5.AdaGrad(0.05), lambda x: torch.optim.Adagrad(x, lr=0.05)),
-    "RMSProp": (d5.RMSProp(0.02, 0.9), lambda x: torch.optim.RMSprop(x, lr=0.02, alpha=0.9)),
-    "Adam": (d5.Adam(0.01), lambda x: torch.optim.Adam(x, lr=0.01)),
+    "AdaGrad": (d5.optimizers.AdaGrad(0.05), lambda x: torch.optim.Adagrad(x, lr=0.05)),
+    "RMSProp": (d5.optimizers.RMSProp(0.02, 0.9), lambda x: torch.optim.RMSprop(x, lr=0.02, alpha=0.9)),
+    "Adam": (d5.optimizers.Adam(0.01), lambda x: torch.optim.Adam(x, lr=0.01)),
     "Adam, other moments": (
-        d5.Adam(0.01, 0.7, 0.95, 1e-4), lambda x: torch.optim.Adam(x, lr=0.01, betas=(0.7, 0.95), eps=1e-4),
+        d5.optimizers.Adam(0.01, 0.7, 0.95, 1e-4),
+        lambda x: torch.optim.Adam(x, lr=0.01, betas=(0.7, 0.95), eps=1e-4),
     ),
-    "AdamW": (d5.AdamW(0.01, weight_decay=0.1), lambda x: torch.optim.AdamW(x, lr=0.01, weight_decay=0.1)),
-    "AMSGrad": (d5.AMSGrad(0.01), lambda x: torch.optim.Adam(x, lr=0.01, amsgrad=True)),
-    "AdaMax": (d5.AdaMax(0.01), lambda x: torch.optim.Adamax(x, lr=0.01)),
-    "NAdam": (d5.NAdam(0.01), lambda x: torch.optim.NAdam(x, lr=0.01)),
+    "AdamW": (
+        d5.optimizers.AdamW(0.01, weight_decay=0.1), lambda x: torch.optim.AdamW(x, lr=0.01, weight_decay=0.1)
+    ),
+    "AMSGrad": (d5.optimizers.AMSGrad(0.01), lambda x: torch.optim.Adam(x, lr=0.01, amsgrad=True)),
+    "AdaMax": (d5.optimizers.AdaMax(0.01), lambda x: torch.optim.Adamax(x, lr=0.01)),
+    "NAdam": (d5.optimizers.NAdam(0.01), lambda x: torch.optim.NAdam(x, lr=0.01)),
     "Adafactor": (
-        d5.Adafactor(0.3, weight_decay=0.1), lambda x: torch.optim.Adafactor(x, lr=0.3, weight_decay=0.1),
+        d5.optimizers.Adafactor(0.3, weight_decay=0.1),
+        lambda x: torch.optim.Adafactor(x, lr=0.3, weight_decay=0.1),
     ),
-    "LBFGS": (d5.LBFGS(0.5, 4), lambda x: torch.optim.LBFGS(x, lr=0.5, max_iter=1, history_size=4)),
+    "LBFGS": (
+        d5.optimizers.LBFGS(0.5, 4), lambda x: torch.optim.LBFGS(x, lr=0.5, max_iter=1, history_size=4)
+    ),
     "weight decay": (
-        d5.WeightDecay(d5.Adam(0.01), 0.1), lambda x: torch.optim.Adam(x, lr=0.01, weight_decay=0.1),
+        d5.optimizers.WeightDecay(d5.optimizers.Adam(0.01), 0.1),
+        lambda x: torch.optim.Adam(x, lr=0.01, weight_decay=0.1),
     ),
 }  # fmt: skip
 
@@ -114,7 +121,7 @@ def test_muon_moves_matrices_as_torch_does(kind: str) -> None:
     start, gradients = draws(5, sum(slot.size for slot in slots))
     tensors = [torch.tensor(view, dtype=torch.float32) for view in views(start, slots)]
     peer = torch.optim.Muon(tensors, lr=0.1, weight_decay=0.2, momentum=0.9)
-    found = walk(d5.Muon(0.1, 0.9, 0.2), start, gradients, kind, slots)
+    found = walk(d5.optimizers.Muon(0.1, 0.9, 0.2), start, gradients, kind, slots)
     for gradient in gradients:
         for tensor, view in zip(tensors, views(gradient, slots), strict=True):
             tensor.grad = torch.tensor(view, dtype=torch.float32)
@@ -228,13 +235,13 @@ def clipped_descent(start: Array, gradients: Array) -> list[Array]:
 
 
 PAPERS: dict[str, tuple[Optimizer, Callable[[Array, Array], list[Array]]]] = {
-    "Lion": (d5.Lion(0.01, weight_decay=0.3), lion),
-    "LARS": (d5.LARS(0.5, 0.8, 0.1, 0.02), lars),
-    "LAMB": (d5.LAMB(0.02, weight_decay=0.1), lamb),
-    "AcceleGrad": (d5.AcceleGrad(1.0, 3.0, 2.0), accelegrad),
-    "Shampoo": (d5.Shampoo(0.1, 0.5, 0.01, period=2), shampoo),
-    "clipped by norm": (d5.ClipNorm(d5.Momentum(0.1), 2.0), clipped_momentum),
-    "clipped by value": (d5.ClipValue(d5.SGD(0.1), 0.5), clipped_descent),
+    "Lion": (d5.optimizers.Lion(0.01, weight_decay=0.3), lion),
+    "LARS": (d5.optimizers.LARS(0.5, 0.8, 0.1, 0.02), lars),
+    "LAMB": (d5.optimizers.LAMB(0.02, weight_decay=0.1), lamb),
+    "AcceleGrad": (d5.optimizers.AcceleGrad(1.0, 3.0, 2.0), accelegrad),
+    "Shampoo": (d5.optimizers.Shampoo(0.1, 0.5, 0.01, period=2), shampoo),
+    "clipped by norm": (d5.optimizers.ClipNorm(d5.optimizers.Momentum(0.1), 2.0), clipped_momentum),
+    "clipped by value": (d5.optimizers.ClipValue(d5.optimizers.SGD(0.1), 0.5), clipped_descent),
 }
 
 
@@ -253,7 +260,7 @@ def test_accelegrad_is_accelerated() -> None:
     """On a quadratic of condition 1,000: below gradient descent at its best rate after 300 steps."""
     curvatures = np.logspace(-3, 0, 20)
     losses = {}
-    for rule in (d5.AcceleGrad(1.0, 5.0, 1.0), d5.SGD(1.9)):
+    for rule in (d5.optimizers.AcceleGrad(1.0, 5.0, 1.0), d5.optimizers.SGD(1.9)):
         x = np.ones(20)
         state = rule.state(x)
         for _ in range(300):
@@ -265,7 +272,7 @@ def test_accelegrad_is_accelerated() -> None:
 def test_lbfgs_is_quicker_than_any_constant_rate() -> None:
     """Condition 10, 20 dimensions, 100 steps: far below ((κ − 1) / (κ + 1))¹⁰⁰ = 2e-9 of the start."""
     curvatures = np.logspace(-1, 0, 20)
-    x, rule = np.ones(20), d5.LBFGS(1.0, 20)
+    x, rule = np.ones(20), d5.optimizers.LBFGS(1.0, 20)
     state = rule.state(x)
     for _ in range(100):
         rule.step(x, curvatures * x, state)
@@ -275,8 +282,9 @@ def test_lbfgs_is_quicker_than_any_constant_rate() -> None:
 # -- one table of all rules and what they share ----------------------------------------------------------
 
 ALL = {
-    "SGD": d5.SGD(0.1), "Momentum": d5.Momentum(0.1), "Nesterov": d5.Nesterov(0.1),
-    **{name: rule for name, (rule, _) in (PEERS | PAPERS).items()}, "Muon": d5.Muon(0.1),
+    "SGD": d5.optimizers.SGD(0.1), "Momentum": d5.optimizers.Momentum(0.1),
+    "Nesterov": d5.optimizers.Nesterov(0.1),
+    **{name: rule for name, (rule, _) in (PEERS | PAPERS).items()}, "Muon": d5.optimizers.Muon(0.1),
 }  # fmt: skip
 ELEMENTWISE = {name: rule for name, rule in ALL.items() if rule.elementwise}
 
@@ -346,12 +354,16 @@ def test_the_learning_rate_can_be_replaced(name: str) -> None:
 
 NONE: Any = None
 WRONG: list[Any] = [
-    lambda: d5.Adam(0.0), lambda: d5.Adam(0.1, 1.0), lambda: d5.Adam(0.1, 0.9, -0.1),
-    lambda: d5.Adam(epsilon=0.0),
-    lambda: d5.AdamW(0.1, weight_decay=-1.0), lambda: d5.RMSProp(0.1, 1.0), lambda: d5.LBFGS(1.0, 0),
-    lambda: d5.Muon(0.1, iterations=0), lambda: d5.Shampoo(0.1, period=0), lambda: d5.Lion(float("nan")),
-    lambda: d5.ClipNorm(d5.SGD(0.1), 0.0), lambda: d5.ClipNorm(NONE, 1.0), lambda: d5.LARS(0.1, trust=0.0),
-    lambda: d5.AcceleGrad(1.0, 0.0), lambda: d5.Adafactor(0.1, decay_power=0.5),
+    lambda: d5.optimizers.Adam(0.0), lambda: d5.optimizers.Adam(0.1, 1.0),
+    lambda: d5.optimizers.Adam(0.1, 0.9, -0.1),
+    lambda: d5.optimizers.Adam(epsilon=0.0),
+    lambda: d5.optimizers.AdamW(0.1, weight_decay=-1.0), lambda: d5.optimizers.RMSProp(0.1, 1.0),
+    lambda: d5.optimizers.LBFGS(1.0, 0),
+    lambda: d5.optimizers.Muon(0.1, iterations=0), lambda: d5.optimizers.Shampoo(0.1, period=0),
+    lambda: d5.optimizers.Lion(float("nan")),
+    lambda: d5.optimizers.ClipNorm(d5.optimizers.SGD(0.1), 0.0), lambda: d5.optimizers.ClipNorm(NONE, 1.0),
+    lambda: d5.optimizers.LARS(0.1, trust=0.0),
+    lambda: d5.optimizers.AcceleGrad(1.0, 0.0), lambda: d5.optimizers.Adafactor(0.1, decay_power=0.5),
 ]  # fmt: skip
 
 
@@ -366,10 +378,15 @@ def test_a_wrong_hyperparameter_is_an_error(make: Callable[[], Optimizer]) -> No
 
 def test_servers_with_shards_refuse_rules_that_must_see_everything() -> None:
     """LAMB looks at tensors, which no server knows; AcceleGrad at all parameters, which one shard has."""
-    for optimizer, shards in ((d5.LAMB(), 1), (d5.AcceleGrad(), 2), (d5.ClipNorm(d5.SGD(0.1), 1.0), 2)):
+    for optimizer, shards in (
+        (d5.optimizers.LAMB(), 1),
+        (d5.optimizers.AcceleGrad(), 2),
+        (d5.optimizers.ClipNorm(d5.optimizers.SGD(0.1), 1.0), 2),
+    ):
         with pytest.raises(ConfigurationError, match="must see"):
             d5.Experiment(
-                model="lenet", dataset="digits", optimizer=optimizer, distributed=d5.ASGD(), agents=2,
+                model="lenet", dataset="digits", optimizer=optimizer, distributed=d5.optimizers.ASGD(),
+                agents=2,
                 servers=Servers(shards=shards),
             )  # fmt: skip
 
@@ -377,7 +394,11 @@ def test_servers_with_shards_refuse_rules_that_must_see_everything() -> None:
 def test_a_rule_that_must_see_everything_is_not_given_parts() -> None:
     """Sharded allreduce updates a slice on every agent."""
     wanted = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=d5.LAMB(), distributed=d5.ShardedAllreduceSGD(), agents=2
+        model="lenet",
+        dataset="digits",
+        optimizer=d5.optimizers.LAMB(),
+        distributed=d5.optimizers.ShardedAllreduceSGD(),
+        agents=2,
     )
     with pytest.raises(Exception, match="must see all parameters"), d5.simulate(wanted) as group:
         group.train(2, progress=False)
@@ -387,7 +408,7 @@ def test_shampoo_stays_finite_where_rounding_makes_eigenvalues_negative() -> Non
     """H = ε + g gᵀ for a large g is not positive definite in float32."""
     slots = (Slot("w", 0, (6, 5)),)
     x = torch.ones(30)
-    rule = d5.Shampoo(0.1)
+    rule = d5.optimizers.Shampoo(0.1)
     state = rule.state_for(x, slots)
     gradient = torch.outer(torch.arange(1.0, 7.0), torch.arange(1.0, 6.0)).reshape(-1) * 1e2
     for _ in range(3):

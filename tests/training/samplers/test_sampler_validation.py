@@ -114,7 +114,10 @@ def dataset(labels: Any, classes: int) -> d5.Dataset:
     found = np.asarray(labels, dtype=np.int64)
     inputs = np.zeros((len(found), 1), np.float32)
     return d5.Dataset(
-        "d", d5.Split(inputs, found), d5.Split(inputs[:0], found[:0]), tuple("abcdef"[:classes])
+        "d",
+        d5.datasets.Split(inputs, found),
+        d5.datasets.Split(inputs[:0], found[:0]),
+        tuple("abcdef"[:classes]),
     )
 
 
