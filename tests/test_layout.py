@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -49,6 +50,7 @@ def setuptools_table() -> dict[str, object]:
     return table
 
 
+@cache
 def sources(*tops: str) -> dict[str, ast.Module]:
     """The parsed files under these folders of the repository, by their path in it."""
     found = {}

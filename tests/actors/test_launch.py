@@ -167,6 +167,7 @@ class NeighborSGD(d5.DistributedOptimizer):
         self.apply(gradient)
 
 
+@pytest.mark.full
 def test_an_optimizer_of_the_users_own_runs_on_the_agents_and_does_what_its_formula_says() -> None:
     """D-PSGD on a ring of four: 5 steps equal the same recursion in NumPy over gradients of plain PyTorch."""
     ring = d5.topologies.Ring(4)

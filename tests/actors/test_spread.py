@@ -145,6 +145,7 @@ def test_wrong_input_is_refused_and_nothing_ends(spread: d5.pipelines.SpreadNetw
     assert np.isfinite(spread.inference_and_backprop(X, Y))
 
 
+@pytest.mark.full
 def test_a_stage_that_dies_is_an_error_on_the_driver() -> None:
     """It says which one; the others have ended, and what is asked afterwards says so."""
     mesh = d5.Mesh(stages=3)

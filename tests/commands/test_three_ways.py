@@ -123,6 +123,7 @@ def test_on_a_cluster_by_its_address_it_ends_with_the_same_parameters(by_name: F
     assert d5ray("doctor", "--address", head.address).code == 0
 
 
+@pytest.mark.full
 def test_more_agents_than_the_cluster_can_place_is_refused_with_the_number_it_can(head: Head) -> None:
     """The head has 2 CPUs: 3 agents are refused at once, with the remedy."""
     begin = time.monotonic()

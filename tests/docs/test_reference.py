@@ -16,6 +16,7 @@ from docs.tree import folders
 from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
 
+pytestmark = pytest.mark.full  # the site takes half a minute to build
 TYPES = {name for name, module in namespaces.table("d5ray").items() if module in ("numpy", "ml_dtypes")}
 
 
@@ -36,7 +37,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.full
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     """As the table of the package has them; a name twice would have been a warning."""
     with (site / "objects.inv").open("rb") as file:
