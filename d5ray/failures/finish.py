@@ -70,6 +70,8 @@ def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
     except BrokenPipeError:
         return UNREAD
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # as rich leaves, which shows the help
+            return UNREAD
         return _failed(_LEFT.format(f"sys.exit({'' if done.code is None else repr(done.code)})"))
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -159,6 +160,17 @@ def test_a_reader_that_leaves_and_a_terminal_without_letters_change_nothing(tmp_
     plain = d5ray("runs", env=home | {"PYTHONIOENCODING": "ascii"})
     assert (plain.code, plain.err) == (0, "")
     assert "PASS" in plain.out and "\\u2013" in plain.out
+
+
+def test_a_reader_of_the_help_that_leaves_is_no_error() -> None:
+    """As of `d5ray --help | head`: nothing is said, and the exit code is that of SIGPIPE."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "d5ray", "--help"], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 @pytest.mark.full
