@@ -23,7 +23,7 @@ test: lint
 	$(BIN)/python -m pytest -m "not slow and not full" -n 2 --no-loadscope-reorder
 
 test-full: $(VENV)/.dev
-	$(BIN)/python -m pytest -m full -n 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "full and not slow" -n 2 --no-loadscope-reorder
 
 # What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
 NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/optimizers/test_every_rule.py \
