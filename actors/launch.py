@@ -138,7 +138,8 @@ def launch(
             raise
     finally:
         loader.shutdown(wait=False, cancel_futures=True)
-        wait([environment], timeout=END_SECONDS)  # git, which it asks, must not outlive a start that failed
+        if not environment.cancel():  # it runs, and asks git, which must not outlive a start that failed
+            wait([environment], timeout=END_SECONDS)
 
 
 def load_meanwhile(experiment: Experiment) -> Dataset:
