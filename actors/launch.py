@@ -110,9 +110,9 @@ def launch(
     run_id = new_run_id(origin.recipe or experiment.name)
     timings = Timings()
     loader = ThreadPoolExecutor(max_workers=1)
+    dataset = loader.submit(load_meanwhile, experiment)
+    environment = loader.submit(capture)
     try:
-        dataset = loader.submit(load_meanwhile, experiment)
-        environment = loader.submit(capture)
         loader.submit(pa.array, [""])  # imports pandas, which takes a moment
         fingerprint = loader.submit(lambda: dataset.result().fingerprint)
         if wait([dataset], timeout=MISSING_SECONDS).done:

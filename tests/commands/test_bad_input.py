@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,14 @@ def test_a_home_that_cannot_be_written_is_refused_before_ray_starts(tmp_path: Pa
 
 
 def test_a_corrupt_data_file_is_refused(tmp_path: Path, empty_home: Path) -> None:
-    """An MNIST archive with other contents than the published one: the error names the file."""
+    """An MNIST archive with other contents than the published one: the error names the file.
+
+    The start had asked git about the checkout meanwhile, and does not leave it behind, however slow it is.
+    """
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\nexec sleep 1\n")
+    git.chmod(0o755)
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
@@ -151,7 +159,9 @@ def test_a_corrupt_data_file_is_refused(tmp_path: Path, empty_home: Path) -> Non
     file.write_text(
         RECIPE.format(**(GOOD | {"fixed": "{'model': 'lenet', 'dataset': 'mnist', 'epochs': 1}"}))
     )
-    done = d5ray("run", str(file), env={"D5RAY_HOME": str(empty_home), "D5RAY_DATA": str(tmp_path / "data")})
+    path = f"{git.parent}:{os.environ['PATH']}"
+    data = str(tmp_path / "data")
+    done = d5ray("run", str(file), env={"D5RAY_HOME": str(empty_home), "D5RAY_DATA": data, "PATH": path})
     assert done.code == 3
     assert "-ubyte.gz" in done.err
     assert not list(empty_home.glob("runs/*"))

@@ -57,10 +57,6 @@ class Route:
         """The stage that holds a piece of the network."""
         return piece % self.stages
 
-    def chunk_of(self, piece: int) -> int:
-        """The number of a piece among those of its stage."""
-        return piece // self.stages
-
     def turns(self, actions: Actions, withheld: Iterable[str] = ()) -> tuple[Turn, ...]:
         """This stage's actions with their messages. withheld: tensors that this kind of pass leaves out."""
         absent = frozenset(withheld)

@@ -11,7 +11,6 @@ AGENT, SERVER, AGGREGATOR, COORDINATOR, EXECUTOR = ROLES = (
 COUNTER, GAUGE = "counter", "gauge"
 SUM, COUNT, LAST, MEAN, MOST, RATE = "sum", "count", "last", "mean", "most", "rate"
 NO_NUMBER = "no number"
-NO_ROWS: Final[Mapping[str, str]] = {}
 
 
 @final

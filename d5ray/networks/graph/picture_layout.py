@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import final
 
 Item = Hashable  # a box, or a place through which a line runs
-Waypoint = tuple[str, int]  # (tensor, layer)
 
 BOX_WIDTH, BOX_HEIGHT = 214.0, 44.0  # in pixels; so are all lengths
 LINE_WIDTH = 16.0  # of what a line takes among boxes

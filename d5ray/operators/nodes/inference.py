@@ -35,11 +35,6 @@ def registered(domain: str, type: str) -> Rule | None:
     return _rules.get((domain, type))
 
 
-def registered_types() -> list[tuple[str, str]]:
-    """The domains and types of all that has a rule."""
-    return sorted(_rules)
-
-
 def mean_squared_error(site: Site) -> tuple[TensorDescriptor]:
     """The type of the loss, a number of the scores' type; the labels have the scores' type and shape."""
     scores, labels = site.inputs
