@@ -1,8 +1,12 @@
 """The ONNX project's own cases for its operators, as data"""
 
+import contextlib
+import pickle
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.catalogue import TYPES
 
+CACHE = Path(__file__).parents[2] / ".pytest_cache"
 CHANGED = {"DFT": 20}  # the operator set in which the axis became an input
 KINDS = "fiub"  # of element types: float, signed and unsigned integers, boolean
 WIDTHS = (
@@ -148,7 +153,21 @@ def _attribute(proto: onnx.AttributeProto) -> Any:
 
 @cache
 def _collected() -> list[Any]:
-    """All of ONNX's cases; takes some seconds. ONNX's own code warns where it computes outside a domain."""
+    """All of ONNX's cases: computing them takes ten seconds, so pytest's cache keeps them."""
+    kept = CACHE / f"onnx_cases_{onnx.__version__}.pickle"
+    with contextlib.suppress(FileNotFoundError):
+        cases: list[Any] = pickle.loads(kept.read_bytes())
+        return cases
+    cases = _computed()
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=CACHE, delete=False) as file:  # several processes do this at once
+        pickle.dump(cases, file, protocol=5)
+    Path(file.name).rename(kept)
+    return cases
+
+
+def _computed() -> list[Any]:
+    """ONNX's own code warns where it computes outside a domain."""
     import warnings  # noqa: PLC0415
 
     with warnings.catch_warnings():
