@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.metrics.exports.exported_metrics import AGENTS, EPOCH, FAILURES
 from d5ray.metrics.exports.exported_rows import Readings

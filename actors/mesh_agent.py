@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share, Shares
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.executor import PipelineExecutor

@@ -10,7 +10,7 @@ from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.launch import place_of, spawned
 from d5ray.distributed import network_cost
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.network_cost import Network
 from d5ray.distributed.topologies.topology import Complete
 

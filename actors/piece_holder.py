@@ -8,7 +8,8 @@ import numpy as np
 
 from d5ray.actors.mesh_agent import meet, stage_of
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.executor import PipelineExecutor

@@ -16,7 +16,7 @@ from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
 from d5ray.distributed.checkpoints.rollback import NOTHING, Agreement
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line

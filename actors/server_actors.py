@@ -12,7 +12,7 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.coordinator import Place
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.world import Directory

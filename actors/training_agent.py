@@ -26,8 +26,9 @@ from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.buffers import Kept
 from d5ray.distributed.checkpoints.rollback import Agreement, Committed, begun_anew, prove
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.distributed.network_cost import Network

@@ -19,7 +19,7 @@ from d5ray.actors.training_agent import LateEntry, TrainingAgent
 from d5ray.archive.experiments import Archived, Kept, Simulated, kept
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
 from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime

@@ -15,8 +15,8 @@ from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints, Saved, restore, save
 from d5ray.distributed.checkpoints.folder import Folder
-from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.communicators.simple.solo import Solo
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError

@@ -11,8 +11,9 @@ import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group, Store
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.reductions import Draws, Reduction
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError

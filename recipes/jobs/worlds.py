@@ -6,7 +6,8 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group, Store
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
 

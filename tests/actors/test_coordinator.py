@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from d5ray.actors.coordinator import LOOPBACK, Coordinator, Place
-from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.communicators.gloo.communicator import Gloo
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.together import together

@@ -18,8 +18,8 @@ from torch import nn
 from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.actors.outcome import Outcome
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.communicators.point_to_point.collectives import recursive_doubling_cost
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError

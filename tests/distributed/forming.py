@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import Network

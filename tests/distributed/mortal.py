@@ -16,7 +16,7 @@ import numpy as np
 import d5ray as d5
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import Agreement
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import D5Error
 from d5ray.frameworks.host import host_view

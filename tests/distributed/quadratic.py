@@ -8,8 +8,9 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.reference import Reference
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.frameworks.host import host_view

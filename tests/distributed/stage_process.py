@@ -3,7 +3,7 @@
 from typing import Any
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost

@@ -1,7 +1,7 @@
 """The address of a rendezvous as one word, for a test's program that gets it as an argument"""
 
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicators.communicator import Store
+from d5ray.distributed.group.group import Store
 
 
 def written(store: Store) -> str:

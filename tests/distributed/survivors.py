@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 

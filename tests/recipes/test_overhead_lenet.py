@@ -20,7 +20,7 @@ from benchmarks.step_times import StepTimes
 from benchmarks.torch_loops import HandWrittenLoop, Task
 from benchmarks.trainers import Agents, DataParallel, HandWritten
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.sql import sql

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 

@@ -1,6 +1,5 @@
 """Communicator: the operations by which agents exchange arrays, in place, and the count of what they moved"""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,52 +8,17 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS, Signature, signature_of
+from d5ray.distributed.communicators.backend import Backend
 from d5ray.distributed.communicators.background import Background
-from d5ray.distributed.scheduler import THREADS, Scheduler
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.host import host_view
-from d5ray.training.arrays import is_floating, zeros_like
+from d5ray.training.arrays import is_floating
 
 MAX_TAG = 2**30
 Message = np.ndarray[Any, np.dtype[np.uint8]]
-
-
-@dataclass(frozen=True)
-class Store:
-    """The address of a `Rendezvous`, and the secret of the run that everyone proves there."""
-
-    host: str
-    port: int
-    secret: Secret
-
-
-@dataclass(frozen=True)
-class Group:
-    """Everything that one member must know to join: (name, epoch) is unique, members meet at `store`.
-
-    encrypted: whether what leaves a machine is hidden from those who see the network. That it comes from a
-    member of the run, unaltered, is proved in any case.
-    """
-
-    name: str
-    epoch: int
-    rank: int
-    size: int
-    store: Store | None = None  # a group of one needs none
-    host: str = "127.0.0.1"  # this member's own address
-    timeout_seconds: float = 120.0
-    nodes: tuple[str, ...] = ()  # the node each member is on, by rank; empty: all on one
-    device: str = "cpu"  # of this member's arrays
-    encrypted: bool = False
-
-    @property
-    def label(self) -> str:
-        """The name under which the members meet."""
-        return f"{self.name}/{self.epoch}"
 
 
 @dataclass(frozen=True)
@@ -66,39 +30,21 @@ class _Neighborhood:
     targets: tuple[int, ...]  # whom it sends to
 
 
-class Communicator(ABC):
+class Communicator(Backend):
     """The members of a group exchange contiguous arrays of equal size and type, in place.
 
     Arrays are of NumPy or PyTorch (host memory), or of CuPy or PyTorch (a device), as the backend says.
     Every operation is called by all members in the same order, or by both ends of a pair. A wait is
     bounded: `PeerLost` is raised when a member is gone or silent; members that call different things get a
     `ConfigurationError` that names them. Traffic is counted here and nowhere else. A backend fills the
-    methods that begin with an underscore; those get flat arrays and add what they move to `_moved`.
+    methods of `Backend`.
 
     Where members split an array among them, `bounds` says who has which part.
     """
 
-    backend = ""
-    averages = False  # whether the backend forms means itself, without a second pass over the array
-    scheduler: Scheduler = THREADS  # by which its members wait
-
     def __init__(self, group: Group, topology: Topology) -> None:
-        if not 0 <= group.rank < group.size:
-            raise ConfigurationError(
-                f"rank {group.rank} is not in a group of {group.size}: its ranks are 0 to {group.size - 1}"
-            )
-        if topology.agents != group.size:
-            raise ConfigurationError(
-                f"{topology} has {topology.agents} agents, the group {group.name!r} has {group.size} "
-                f"members: take a topology of {group.size}"
-            )
-        self.group = group
-        self.rank = group.rank
-        self.size = group.size
-        self.topology = topology
-        self.traffic = Traffic()
+        super().__init__(group, topology)
         self.round = 0  # of exchanges with neighbours; a time-varying topology goes by it
-        self._received: dict[tuple[Any, ...], list[Any]] = {}  # kept between calls
         self._neighborhoods: dict[int, _Neighborhood] = {}  # by round
         self._subgroups: dict[tuple[int, ...], int] = {}  # how often each was formed
         self._background: Background[Communicator] | None = None
@@ -355,85 +301,11 @@ class Communicator(ABC):
         self._close()
         return left
 
-    def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
-        """A flat array of zeros (elements,) in the memory that this backend exchanges fastest from.
-
-        Called by all members in the same order.
-        """
-        return np.zeros(elements, dtype=numpy_dtype(dtype))
-
-    def common(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
-        """One flat array of zeros (elements,) that all members have in memory. Called by all members."""
-        raise ConfigurationError(
-            f"{self.backend} gives its members no memory in common: put them on one node, with "
-            "communicator='shared_memory'"
-        )
-
-    # -- what a backend fills --------------------------------------------------------------------------
-
-    @abstractmethod
-    def _close(self) -> None: ...
-
-    @abstractmethod
-    def _allreduce(self, flat: Any, operation: str, call: Signature) -> None:
-        """operation: sum, min or max; mean too where the backend `averages`."""
-
-    @abstractmethod
-    def _reduce_scatter(self, flat: Any, operation: str, call: Signature) -> None: ...
-
-    @abstractmethod
-    def _all_gather(self, flat: Any, call: Signature) -> None: ...
-
-    @abstractmethod
-    def _all_to_all(self, flat: Any, call: Signature) -> None: ...
-
-    @abstractmethod
-    def _broadcast(self, flat: Any, root: int, call: Signature) -> None: ...
-
-    @abstractmethod
-    def _barrier(self, call: Signature) -> None: ...
-
-    @abstractmethod
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
-        """Send to and receive from members (flat, rank), all at once. tag: 0, or a caller's plus one."""
-
-    def _combine(
-        self, flat: Any, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
-    ) -> None:
-        """flat ← own · flat + Σ weight · the source's flat, which goes to the targets as it was before."""
-        buffers = self._buffers(flat, len(sources))
-        incoming = list(zip(buffers, sources, strict=True))
-        self._exchange([(flat, target) for target in targets], incoming, call, tag=0)
-        if own != 1.0:
-            flat *= own
-        for buffer, source in incoming:
-            if sources[source] != 1.0:
-                buffer *= sources[source]
-            flat += buffer
-
-    def _native(self, array: Any) -> Any:
-        """The flat array over the memory of a caller's array."""
-        return host_view(array)
+    # --------------------------------------------------------------------------------------------------
 
     def _join(self, group: Group, topology: Topology) -> "Communicator":
         """Another communicator of this backend."""
         return type(self)(group, topology)
-
-    # --------------------------------------------------------------------------------------------------
-
-    def _moved(self, *, sent: int, received: int, messages: int, rounds: int) -> None:
-        """A backend moved this: bytes, messages, and the latencies that followed one another."""
-        traffic = self.traffic
-        traffic.bytes_sent += sent
-        traffic.bytes_received += received
-        traffic.messages_sent += messages
-        traffic.rounds += rounds
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -495,14 +367,6 @@ class Communicator(ABC):
             )
         return self._neighborhoods[round]
 
-    def _buffers(self, array: Any, count: int) -> list[Any]:
-        """Arrays like this one to receive into, kept between calls."""
-        key = (type(array), tuple(array.shape), str(array.dtype))
-        buffers = self._received.setdefault(key, [])
-        while len(buffers) < count:
-            buffers.append(zeros_like(array))
-        return buffers[:count]
-
     def _reducible(self, array: Any, what: str, operation: str) -> Any:
         if operation not in OPERATIONS:
             raise ConfigurationError(f"{what} cannot {operation!r}: choose one of {', '.join(OPERATIONS)}")
@@ -533,25 +397,3 @@ class Communicator(ABC):
             raise ConfigurationError(f"rank {other} is this member itself: name another one")
         if not hasattr(tag, "__index__") or tag not in range(MAX_TAG):
             raise ConfigurationError(f"the tag is {tag!r}: it must be a whole number from 0 to {MAX_TAG - 1}")
-
-
-PLAIN_TYPES = (
-    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",
-    "float32", "float64", "complex64", "complex128",
-)  # fmt: skip
-
-
-def plain_dtype(name: object) -> Any:
-    """NumPy's type of a name that came from another process; `ValueError` for one that is no plain number."""
-    if name not in PLAIN_TYPES:
-        raise ValueError(f"arrays of {name!r} are not exchanged")
-    return numpy_dtype(str(name))
-
-
-def numpy_dtype(name: str) -> Any:
-    """NumPy's type of this name; bfloat16 comes from ml_dtypes."""
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes  # noqa: PLC0415 - takes a while, and is rarely needed
-
-    return np.dtype(ml_dtypes.bfloat16)

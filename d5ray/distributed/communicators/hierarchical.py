@@ -11,7 +11,8 @@ import numpy as np
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.agreement.watchdog import Watchdog
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost

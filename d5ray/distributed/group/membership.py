@@ -10,7 +10,7 @@ from typing import Any, final
 from d5ray.distributed.authentication.handshake import Claim, Initiator, Refused
 from d5ray.distributed.authentication.session import Session
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate
-from d5ray.distributed.communicators.communicator import Group, Store
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import (
     FRAME_BYTES,
     LENGTH,

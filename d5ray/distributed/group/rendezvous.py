@@ -12,7 +12,7 @@ from d5ray.distributed.authentication.handshake import HELLO_BYTES, PROOF_BYTES,
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import Receiver, Sender, Session
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS
-from d5ray.distributed.communicators.communicator import Store
+from d5ray.distributed.group.group import Store
 from d5ray.errors import D5Error
 from d5ray.frameworks.sockets import keep_alive
 

@@ -12,10 +12,11 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.communicators.communicator import Communicator, plain_dtype
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, Letter, Peers, sorted_out
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import LEAVE_SECONDS, Channel
+from d5ray.distributed.rpc.dtypes import plain_dtype
 from d5ray.distributed.rpc.frames import Frame, Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service
 from d5ray.distributed.rpc.shared_region import Region

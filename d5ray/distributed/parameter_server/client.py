@@ -10,10 +10,10 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.communicators.background import Handle
-from d5ray.distributed.communicators.communicator import numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.parameter_server.requests import Array, Reply
 from d5ray.distributed.parameter_server.servers import bounds
+from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError

@@ -9,7 +9,6 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
-from d5ray.distributed.communicators.communicator import numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
@@ -28,6 +27,7 @@ from d5ray.distributed.parameter_server.frame_kinds import (
 from d5ray.distributed.parameter_server.requests import Array, Reply
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import Channel
+from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller
 from d5ray.distributed.rpc.shared_region import Region, pages

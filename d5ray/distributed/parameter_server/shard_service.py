@@ -14,7 +14,6 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
-from d5ray.distributed.communicators.communicator import plain_dtype
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.plain_data import found
 from d5ray.distributed.parameter_server.frame_kinds import (
@@ -34,6 +33,7 @@ from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.requests import Array, Request
 from d5ray.distributed.parameter_server.resolved_servers import Settled
 from d5ray.distributed.parameter_server.shard import Shard
+from d5ray.distributed.rpc.dtypes import plain_dtype
 from d5ray.distributed.rpc.frames import Frame, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
 from d5ray.errors import ConfigurationError, PeerLost

@@ -5,7 +5,8 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicators.communicator import Communicator, numpy_dtype
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.errors import ConfigurationError
 from d5ray.networks.stages.piece_executor import PieceExecutor
 from d5ray.training.arrays import library_of

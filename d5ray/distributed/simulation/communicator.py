@@ -8,8 +8,9 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Folding
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.scheduler import Event
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires

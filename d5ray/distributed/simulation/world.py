@@ -6,7 +6,8 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.resolved_servers import Settled

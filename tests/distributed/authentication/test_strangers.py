@@ -30,8 +30,8 @@ from d5ray.distributed.authentication.handshake import (
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import Session
 from d5ray.distributed.authentication.socket_handshake import initiate
-from d5ray.distributed.communicators.communicator import Group, Store
 from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous, frame
 from d5ray.distributed.one_sided import remote_peers as gossip

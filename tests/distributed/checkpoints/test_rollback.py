@@ -11,7 +11,7 @@ import pytest
 import d5ray as d5
 from d5ray.actors.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import Agreement
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import MAX_TAG, Communicator, Group
+from d5ray.distributed.communicators.communicator import MAX_TAG, Communicator
 from d5ray.distributed.communicators.simple.solo import Solo
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError

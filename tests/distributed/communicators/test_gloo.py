@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.gloo.communicator import Gloo
 from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import Cost
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.distributed.traffic import Traffic

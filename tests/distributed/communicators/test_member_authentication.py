@@ -19,10 +19,11 @@ import pytest
 from d5ray.distributed.authentication.handshake import Refused
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group, Store
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.gloo import member_authentication
 from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
 from d5ray.distributed.communicators.gloo.member_authentication import introduced, leaves_machine
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d5ray.distributed.communicators.communicator import Group
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import (
     Cost,
@@ -23,6 +22,7 @@ from d5ray.distributed.communicators.point_to_point.collectives import (
 )
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
 from d5ray.distributed.communicators.point_to_point.reduction import reduction
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.distributed.traffic import Traffic
 from tests.patience import patience

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS, NOWHERE
 from d5ray.distributed.communicators.shared_memory.communicator import SMALL_BYTES
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Folding
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.errors import ConfigurationError

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory import segments
 from d5ray.distributed.communicators.shared_memory.segments import FOLDER, clean_up, supported
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError

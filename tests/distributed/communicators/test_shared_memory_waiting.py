@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.arena import CELLS, MAX_CELL_BYTES
 from d5ray.distributed.communicators.shared_memory.doorbell import NAP_SECONDS
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Ring
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.forming import Former, former, on_all
@@ -266,7 +267,7 @@ MEMBER = """
 import sys
 import numpy as np
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.communicators.shared_memory.doorbell import NAP_SECONDS
 from d5ray.distributed.topologies.topology import Ring
 from tests.distributed.stores import read

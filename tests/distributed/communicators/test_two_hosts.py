@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Group, Store
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost

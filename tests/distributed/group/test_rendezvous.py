@@ -16,8 +16,8 @@ import pytest
 from d5ray.distributed.authentication.handshake import PROOF_BYTES, Claim, Initiator
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.socket_handshake import initiate
-from d5ray.distributed.communicators.communicator import Group, Store
 from d5ray.distributed.group import membership
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import NEWS_SECONDS, Membership
 from d5ray.distributed.group.rendezvous import LENGTH, PURPOSE, Rendezvous, frame, message
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
@@ -135,7 +135,7 @@ def test_a_value_that_nobody_gives_is_waited_for_no_longer_than_the_time_out(ent
 
 MEMBER = """
 import sys
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
 from tests.distributed.stores import read
 name, rank, size = sys.argv[1], *map(int, sys.argv[2:4])

@@ -11,7 +11,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group, Store
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError

@@ -16,11 +16,13 @@ import pytest
 import d5ray as d5
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group, Store, numpy_dtype
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Letter, PeerOperation
 from d5ray.distributed.one_sided.remote_peers import OUTBOX_LETTERS, RemotePeers
+from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.traffic import Traffic

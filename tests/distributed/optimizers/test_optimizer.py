@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.dpsgd import DPSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Ring, Topology
 from d5ray.training.optimizers.gradient_descent import Momentum

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.communicators.communicator import numpy_dtype
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.parameter_server.consistency import (
     Asynchronous,
@@ -31,6 +30,7 @@ from d5ray.distributed.parameter_server.server_rules import (
 from d5ray.distributed.parameter_server.servers import Servers, bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.parameter_server.shard_service import ShardServer
+from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.rpc.service import Address
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov

@@ -13,7 +13,8 @@ import pytest
 
 import d5ray as d5
 import d5ray.frameworks.numpy as in_numpy
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
 from d5ray.networks.network import Network

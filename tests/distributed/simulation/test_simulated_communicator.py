@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import Network, Simulated
 from d5ray.distributed.simulation.links import Links, Wires

@@ -16,7 +16,7 @@ from d5ray.distributed.authentication.handshake import (
     Responder,
 )
 from d5ray.distributed.authentication.session import TAG_BYTES, Forged, Session
-from d5ray.distributed.communicators.communicator import Group
+from d5ray.distributed.group.group import Group
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.process_group import GlooGroup

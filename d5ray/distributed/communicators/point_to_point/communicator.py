@@ -8,10 +8,11 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import Exchange, Flat, Pieces
 from d5ray.distributed.communicators.point_to_point.reduction import Reduce, reduction
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
 
 REMEMBERED = 64  # calls, for members that are behind

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
-from d5ray.distributed.communicators.communicator import Communicator, Group, numpy_dtype
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS
 from d5ray.distributed.communicators.shared_memory.arena import Arena
 from d5ray.distributed.communicators.shared_memory.barrier import Meeting
@@ -19,7 +19,9 @@ from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, F
 from d5ray.distributed.communicators.shared_memory.segments import PAGE_BYTES, share
 from d5ray.distributed.communicators.shared_memory.segments import supported as supported
 from d5ray.distributed.communicators.shared_memory.zero_copy import Direct
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, PeerLost
 

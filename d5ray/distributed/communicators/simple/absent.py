@@ -3,7 +3,8 @@
 from typing import Any, final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
-from d5ray.distributed.communicators.communicator import Communicator, Group
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 
