@@ -12,7 +12,7 @@ BACKENDS = {  # imported when asked for
     "shared_memory": ("d5ray.distributed.communicators.shared_memory.communicator", "SharedMemory"),
     "gloo": ("d5ray.distributed.communicators.gloo.communicator", "Gloo"),
     "hierarchical": ("d5ray.distributed.communicators.hierarchical", "Hierarchical"),
-    "nccl": ("d5ray.distributed.communicators.nccl", "NCCL"),
+    "nccl": ("d5ray.distributed.communicators.nccl.communicator", "NCCL"),
     "reference": ("d5ray.distributed.communicators.simple.reference", "Reference"),
 }
 

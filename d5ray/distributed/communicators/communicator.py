@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS, Signature, signature_of
-from d5ray.distributed.communicators.backend import Backend
+from d5ray.distributed.communicators.backend_hooks import Backend
 from d5ray.distributed.communicators.background import Background
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete, Topology

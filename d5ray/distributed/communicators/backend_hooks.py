@@ -18,7 +18,7 @@ from d5ray.training.arrays import zeros_like
 
 
 class Backend(ABC):
-    """What moves the arrays of a `Communicator`, which has checked and flattened them.
+    """The part of a `Communicator` that moves arrays, once they are checked and flattened.
 
     The methods are called by all members in the same order. They add what they move to `_moved`.
     """

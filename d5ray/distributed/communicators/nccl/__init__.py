@@ -1,0 +1,1 @@
+"""Collectives and messages between GPUs, over NCCL"""
