@@ -13,7 +13,7 @@ from benchmarks.step_times import StepTimes
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
-from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.metrics.definitions.catalogue import Loss, StepTime, TestAccuracy, Throughput
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.training.events.event import Event
@@ -74,7 +74,7 @@ class Stages(Contender[StepTimes]):
 
     processes: int
     micro_batches: int = 8
-    schedule: PipelineSchedule = OneForwardOneBackward()  # noqa: RUF009 - frozen data
+    schedule: PipelineSchedule = OneFOneB()  # noqa: RUF009 - frozen data
 
     @property
     def name(self) -> str:

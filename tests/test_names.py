@@ -11,6 +11,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.names import deep500, namespaces
+from d5ray.names.renamed import RENAMED
 from tests.patience import patience
 
 PACKAGE = Path(d5.__file__).parent
@@ -93,6 +94,23 @@ def test_a_name_of_the_release_before_says_where_it_is_now() -> None:
     with warnings.catch_warnings(action="error"):
         assert getattr(d5, "Momentum") is old is d5.optimizers.Momentum  # noqa: B009
     vars(d5).pop("Momentum")
+
+
+@pytest.mark.parametrize("place", ["d5ray", "d5ray.pipelines"])
+def test_a_name_that_was_renamed_says_its_new_one(place: str) -> None:
+    """Where it was before, and where it was the release before that; elsewhere there is no such name."""
+    said = rf"^{place.replace('ray', '')}\.FillDrain is d5\.pipelines\.GPipe now"
+    with pytest.warns(DeprecationWarning, match=said):
+        assert getattr(importlib.import_module(place), "FillDrain") is d5.pipelines.GPipe  # noqa: B009
+    del vars(importlib.import_module(place))["FillDrain"]
+    assert not hasattr(d5.topologies, "FillDrain")
+    assert namespaces.spelled("pipelines.FillDrain") == ["GPipe"]
+
+
+def test_names_that_were_renamed_are_public_now() -> None:
+    """And the old ones are free."""
+    assert set(RENAMED.values()) <= set(namespaces.places())
+    assert set(RENAMED) & set(namespaces.places()) == set()
 
 
 @pytest.mark.parametrize(

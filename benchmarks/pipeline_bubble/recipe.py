@@ -21,13 +21,9 @@ LISTED = ("benchmarks", "9 minutes")  # by `d5ray list`; on two cores
 DEVICE_SECONDS = 0.01
 MESSAGE_SECONDS = 0.002
 PIPELINES = (
-    *(
-        OnDevices(d5.pipelines.OneForwardOneBackward(), stages, micro)
-        for stages in (2, 3, 4)
-        for micro in (4, 8, 16)
-    ),
-    OnDevices(d5.pipelines.SequentialStages(), 4, 4),
-    OnDevices(d5.pipelines.FillDrain(), 4, 8),
+    *(OnDevices(d5.pipelines.OneFOneB(), stages, micro) for stages in (2, 3, 4) for micro in (4, 8, 16)),
+    OnDevices(d5.pipelines.NaiveModelParallelism(), 4, 4),
+    OnDevices(d5.pipelines.GPipe(), 4, 8),
     OnDevices(d5.pipelines.Interleaved(2), 4, 8),
 )
 

@@ -23,7 +23,7 @@ LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": StepTimes,
-    "comparisons": ((Agents(1), Stages(2, 16, d5.pipelines.FillDrain())),),
+    "comparisons": ((Agents(1), Stages(2, 16, d5.pipelines.GPipe())),),
     "model": "transformer",
     "model_kwargs": {"width": 192, "heads": 4, "depth": 8},
     "dataset": "text",

@@ -39,6 +39,7 @@ from d5ray.experiment import Experiment
 from d5ray.frameworks import FRAMEWORKS, executor_by_name
 from d5ray.metrics.record.artifacts import arrays_in, sha256_of
 from d5ray.names import namespaces
+from d5ray.names.renamed import RENAMED
 from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import (
@@ -275,8 +276,8 @@ def _class_named(name: str) -> type:
         found = getattr(import_module(MODELS), name.removeprefix(f"{MODELS}."), None)
         if isinstance(found, type) and found.__module__ == MODELS:
             return found
-    elif name in namespaces.places():
-        found = namespaces.public(name)
+    elif (now := RENAMED.get(name, name)) in namespaces.places():
+        found = namespaces.public(now)
         if isinstance(found, type) and issubclass(found, KINDS) and not issubclass(found, NativeOptimizer):
             return found
     raise ConfigurationError(f"{name!r} is no public class of d5ray that an experiment is made of")

@@ -66,16 +66,15 @@ def _name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
     """`module.name` of what is installed; `name#hash of the sources` of what is the user's own."""
     told = None if isinstance(thing, types.BuiltinFunctionType) else sources.told(thing)
     if told is None:  # installed, or typed into an interpreter that keeps no source
-        return f"{_module(thing)}.{thing.__qualname__}"
+        return _installed(thing.__module__ or "builtins", thing.__qualname__)
     return f"{thing.__qualname__}#{hashlib.sha256(_told(told).encode()).hexdigest()[:16]}"
 
 
-def _module(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:
-    """The name of its module, where its runs knew it first; a benchmark's that moved says so by HASHED_AS."""
-    name = thing.__module__ or "builtins"
-    if is_benchmark(name):
-        return str(getattr(sys.modules.get(name), "HASHED_AS", name))
-    return first_name(name) if name.startswith("d5ray.") else name
+def _installed(module: str, name: str) -> str:
+    """`module.name` as runs knew it first; a benchmark that moved says its first module by HASHED_AS."""
+    if is_benchmark(module):
+        return f"{getattr(sys.modules.get(module), 'HASHED_AS', module)}.{name}"
+    return first_name(f"{module}:{name}").replace(":", ".")
 
 
 def _told(told: sources.Told) -> str:

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from d5ray.names.deep500 import moved
 from d5ray.names.namespaces import TOP, places, public, shown, similar, suggested, table
+from d5ray.names.renamed import RENAMED
 
 
 @final
@@ -30,7 +31,8 @@ class NoSuchName(AttributeError):
 def lazily(namespace: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a namespace, which imports a name when it is asked for.
 
-    At the top a name that has gone to a namespace is found for one more release, with a warning.
+    A name that was renamed, or has gone from the top to a namespace, is found for one more release, with a
+    warning.
     """
 
     def get(name: str) -> Any:
@@ -39,13 +41,14 @@ def lazily(namespace: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
         if name in table(namespace):
             module = table(namespace)[name]
             found = import_module(f"{TOP}.{name}") if module == TOP else getattr(import_module(module), name)
-        elif namespace == TOP and name in places():
+        elif (now := RENAMED.get(name, name)) in places() and namespace in (TOP, places()[now]):
             warnings.warn(
-                f"d5.{name} is {shown(name)} now, and the short name goes with the next release",
+                f"{namespace.replace(TOP, 'd5', 1)}.{name} is {shown(now)} now, and the old name goes with "
+                "the next release",
                 DeprecationWarning,
                 stacklevel=2,
             )
-            found = public(name)
+            found = public(now)
         else:
             raise NoSuchName(namespace, name)
         vars(sys.modules[namespace])[name] = found  # so that nobody asks, or is warned, twice

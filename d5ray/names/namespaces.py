@@ -9,6 +9,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from d5ray.names.renamed import RENAMED
+
 TOP: Final = "d5ray"
 MOST: Final = 3  # names that an error suggests
 
@@ -57,9 +59,14 @@ def shown(name: str) -> str:
 def spelled(text: str) -> list[str]:
     """The public names that a text means, in any case of letters, with or without the namespace.
 
-    >>> spelled("ring"), spelled("d5.topologies.Ring"), spelled("optimizers.Ring")
-    (['Ring'], ['Ring'], [])
+    A name that was renamed means its new one.
+
+    >>> spelled("ring"), spelled("d5.topologies.Ring"), spelled("optimizers.Ring"), spelled("filldrain")
+    (['Ring'], ['Ring'], [], ['GPipe'])
     """
+    place, dot, name = text.rpartition(".")
+    now = next((now for old, now in RENAMED.items() if old.lower() == name.lower()), name)
+    text = f"{place}{dot}{now}"
     wanted = f".{text.removeprefix('d5ray.').removeprefix('d5.')}".lower()
     return [name for name in places() if f".{shown(name)}".lower().endswith(wanted)]
 

@@ -4,10 +4,10 @@ from d5ray.distributed.pipeline.actions import Backward as Backward
 from d5ray.distributed.pipeline.actions import Forward as Forward
 from d5ray.distributed.pipeline.executor import PipelineExecutor as PipelineExecutor
 from d5ray.distributed.pipeline.schedule import PipelineSchedule as PipelineSchedule
-from d5ray.distributed.pipeline.schedules import FillDrain as FillDrain
+from d5ray.distributed.pipeline.schedules import GPipe as GPipe
 from d5ray.distributed.pipeline.schedules import Interleaved as Interleaved
-from d5ray.distributed.pipeline.schedules import OneForwardOneBackward as OneForwardOneBackward
-from d5ray.distributed.pipeline.schedules import SequentialStages as SequentialStages
+from d5ray.distributed.pipeline.schedules import NaiveModelParallelism as NaiveModelParallelism
+from d5ray.distributed.pipeline.schedules import OneFOneB as OneFOneB
 from d5ray.networks.stages.balanced import Balanced as Balanced
 from d5ray.networks.stages.costs import counted_costs as counted_costs
 from d5ray.networks.stages.costs import operator_costs as operator_costs

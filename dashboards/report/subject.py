@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from d5ray.dashboards.numbers import count
 from d5ray.errors import ConfigurationError
+from d5ray.identity.moved import described_now
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.judge import series
 from d5ray.metrics.judge.comparison import runs_named
@@ -256,7 +257,7 @@ def flattened(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             if key == "class":
-                yield path, str(inner).partition("#")[0].rpartition(".")[2]
+                yield path, described_now(str(inner).partition("#")[0])[1]
             else:
                 yield from flattened(inner, f"{path}.{key}" if path else str(key))
     else:
@@ -265,7 +266,7 @@ def flattened(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
 
 def _told(key: str, value: str) -> str:
     name = key.rpartition(".")[2]
-    text = value.rpartition(".")[2] if value.startswith("d5ray.") else value
+    text = described_now(value)[1] if value.startswith("d5ray.") else value
     cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
     if key == "agents":
         return count(int(cut), "agent") if cut.isdecimal() else cut

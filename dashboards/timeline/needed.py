@@ -10,7 +10,7 @@ from typing import Any
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import D5Error
-from d5ray.identity.moved import name_now
+from d5ray.identity.moved import described_now
 from d5ray.metrics.views.communication import graph
 from d5ray.metrics.views.view import RunView
 
@@ -71,9 +71,9 @@ def _own_class(name: object) -> type | None:
     """The class of d5ray with this full name."""
     if not isinstance(name, str) or not name.startswith("d5ray.distributed."):
         return None
-    module, _, attribute = name.rpartition(".")
+    module, attribute = described_now(name)
     try:
-        found = getattr(importlib.import_module(name_now(module)), attribute, None)
+        found = getattr(importlib.import_module(module), attribute, None)
     except ImportError:
         return None
     return found if isinstance(found, type) else None

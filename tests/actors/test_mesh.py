@@ -130,7 +130,7 @@ def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dat
 def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None:
     """In float32, to 1e-5, against agents that have the whole network under the same framework."""
     expected, _ = trained(digits, agents=2, executor=executor)
-    mesh = Mesh(2, 2, schedule=d5.pipelines.FillDrain(), recompute=True)
+    mesh = Mesh(2, 2, schedule=d5.pipelines.GPipe(), recompute=True)
     found, _ = trained(digits, mesh=mesh, executor=executor)
     for replica in range(2):
         assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)

@@ -4,7 +4,7 @@ from typing import Any
 
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.distributed.pipelines import batch, network, pipeline
@@ -14,7 +14,7 @@ def train_until_a_stage_is_lost(backend: str, group: Group, answers: Any) -> Non
     """Say "trains" after some passes, go on until a stage is lost, say which."""
     communicator = backends.join(backend, group, Complete(group.size))
     try:
-        with pipeline(network(), communicator, OneForwardOneBackward(), 4) as executor:
+        with pipeline(network(), communicator, OneFOneB(), 4) as executor:
             for turn in range(1_000_000):
                 executor.inference_and_backprop(*batch(8))
                 if turn == 5:

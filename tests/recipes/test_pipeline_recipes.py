@@ -83,9 +83,9 @@ def test_every_criterion_of_the_bubbles_lies_between_the_formula_and_a_tenth_mor
     for stages in (2, 3, 4):
         for micro in (4, 8, 16):
             formula = (stages - 1) / (micro + stages - 1)
-            found = allowed.pop(f"OneForwardOneBackward(), {micro} micro-batches[{stages}]")
+            found = allowed.pop(f"OneFOneB(), {micro} micro-batches[{stages}]")
             assert formula < found < formula + 0.11
-    assert [name.partition("(")[0] for name in allowed] == ["SequentialStages", "FillDrain", "Interleaved"]
+    assert [name.partition("(")[0] for name in allowed] == ["NaiveModelParallelism", "GPipe", "Interleaved"]
     assert len(job.contenders()) == 12
 
 
@@ -118,7 +118,7 @@ def test_what_a_device_computes_takes_its_time_and_is_right() -> None:
         ({"device_seconds": 0.0}, "device_seconds"),
         ({"steps": 0}, "steps"),
         ({"comparisons": ((Stages(2),),)}, r"it must be an OnDevices"),
-        ({"comparisons": ((OnDevices(d5.pipelines.FillDrain(), 0, 4),),)}, "stages"),
+        ({"comparisons": ((OnDevices(d5.pipelines.GPipe(), 0, 4),),)}, "stages"),
     ],
 )
 def test_a_wrong_value_of_the_bubbles_is_refused(change: dict[str, Any], words: str) -> None:
@@ -129,7 +129,7 @@ def test_a_wrong_value_of_the_bubbles_is_refused(change: dict[str, Any], words: 
 @pytest.mark.slow
 def test_on_devices_the_bubble_is_nearly_the_formulas(tmp_path: Path) -> None:
     """Of 40 ms an action, beside which messages are little."""
-    contender = OnDevices(d5.pipelines.OneForwardOneBackward(), 3, 4)
+    contender = OnDevices(d5.pipelines.OneFOneB(), 3, 4)
     job = PipelineBubbles(comparisons=((contender,),), device_seconds=0.04, steps=4, seed=1)
     try:
         found = contender.measure(job, tmp_path)

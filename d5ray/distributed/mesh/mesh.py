@@ -6,7 +6,7 @@ from typing import final
 
 from d5ray.checks import MOST_RANKS, check_count
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
-from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.errors import ConfigurationError
 from d5ray.networks.splitting.splitting import Plan
 from d5ray.networks.stages.balanced import Balanced
@@ -55,7 +55,7 @@ class Mesh:
     stages: int = 1
     parts: int = 1
     cut: Cutting | None = None
-    schedule: PipelineSchedule = field(default_factory=OneForwardOneBackward)
+    schedule: PipelineSchedule = field(default_factory=OneFOneB)
     micro_batches: int = 4
     recompute: bool = False
     split: Plan = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Mesh:
         check_count("stages × micro_batches", self.stages * self.micro_batches, high=MOST_PASSES)
         for name, kind, wanted in (
             ("cut", Cutting | None, "a Cut such as Cut(('conv2',)), or Balanced(2)"),
-            ("schedule", PipelineSchedule, "a PipelineSchedule such as OneForwardOneBackward()"),
+            ("schedule", PipelineSchedule, "a PipelineSchedule such as OneFOneB()"),
             ("recompute", bool, "True or False"),
         ):
             found = getattr(self, name)

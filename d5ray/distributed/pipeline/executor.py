@@ -300,7 +300,7 @@ def _check_pieces(executor: PieceExecutor, communicator: Communicator, schedule:
     """Raise `ConfigurationError` unless this stage holds its pieces of a cut that fits."""
     if not isinstance(schedule, PipelineSchedule):
         raise ConfigurationError(
-            f"schedule is {schedule!r}: it must be a PipelineSchedule such as OneForwardOneBackward()"
+            f"schedule is {schedule!r}: it must be a PipelineSchedule such as OneFOneB()"
         )
     stage, stages, count = communicator.rank, communicator.size, executor.pieces[0].count
     wanted = stages * schedule.chunks

@@ -1,4 +1,4 @@
-"""The schedules of the field: sequential, fill-drain, one-forward-one-backward, interleaved"""
+"""The schedules of the field: naive model parallelism, GPipe, 1F1B and interleaved 1F1B"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from d5ray.errors import ConfigurationError
 
 @final
 @dataclass(frozen=True)
-class SequentialStages(PipelineSchedule):
-    """Naive model parallelism: one micro-batch after the other, forwards and back, without a pipeline.
+class NaiveModelParallelism(PipelineSchedule):
+    """One micro-batch after the other, forwards and back: stages in turn, without a pipeline.
 
     One stage computes at a time: the bubble is (S−1)/S with S stages, whatever the number of micro-batches.
     Keeps one micro-batch.
@@ -35,8 +35,8 @@ class SequentialStages(PipelineSchedule):
 
 @final
 @dataclass(frozen=True)
-class FillDrain(PipelineSchedule):
-    """GPipe: all micro-batches forwards, then all back (Huang et al., arXiv:1811.06965).
+class GPipe(PipelineSchedule):
+    """Fill and drain: all micro-batches forwards, then all back (Huang et al., arXiv:1811.06965).
 
     The bubble is (S−1)/(M+S−1) with S stages and M micro-batches; every stage keeps all M. The paper goes
     back in the opposite order; here gradients are added in the same order by every schedule.
@@ -55,11 +55,11 @@ class FillDrain(PipelineSchedule):
 
 @final
 @dataclass(frozen=True)
-class OneForwardOneBackward(PipelineSchedule):
+class OneFOneB(PipelineSchedule):
     """1F1B, PipeDream-flush: back as soon as can be (Narayanan et al., arXiv:2006.09503, section 2.2).
 
     Stage s begins with S−1−s forward passes, then forward and backward passes alternate. The bubble is
-    (S−1)/(M+S−1), as `FillDrain`'s; but stage s keeps min(M, S−s) micro-batches alone.
+    (S−1)/(M+S−1), as `GPipe`'s; but stage s keeps min(M, S−s) micro-batches alone.
     """
 
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterator[Action]:
@@ -81,7 +81,7 @@ class Interleaved(PipelineSchedule):
 
     S stages hold V = `chunks` pieces each, so a micro-batch passes all of them V times. Stage s begins with
     2(S−1−s) + (V−1)S forward passes. With M a multiple of S the bubble is (S−1)/(V·M+S−1), a V-th of
-    `OneForwardOneBackward`'s where M is large, for V times the messages. Where M is no multiple, which the
+    `OneFOneB`'s where M is large, for V times the messages. Where M is no multiple, which the
     paper excludes, the last group of micro-batches is smaller, and the bubble larger: as `predicted` says.
     """
 
@@ -90,9 +90,7 @@ class Interleaved(PipelineSchedule):
     def __post_init__(self) -> None:
         check_count("chunks", self.chunks)
         if self.chunks < 2:
-            raise ConfigurationError(
-                "Interleaved needs at least 2 chunks a stage: with one it is OneForwardOneBackward()"
-            )
+            raise ConfigurationError("Interleaved needs at least 2 chunks a stage: with one it is OneFOneB()")
 
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterable[Action]:
         return _interleaved(self.chunks, stages, micro_batches)[stage]

@@ -18,10 +18,10 @@ from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.pipeline.negotiation import Ends
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import (
-    FillDrain,
+    GPipe,
     Interleaved,
-    OneForwardOneBackward,
-    SequentialStages,
+    NaiveModelParallelism,
+    OneFOneB,
 )
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from d5ray.frameworks.initial_values import network_by_name
@@ -48,7 +48,7 @@ from tests.distributed.pipelines import (
 )
 from tests.patience import patience
 
-SCHEDULES = [SequentialStages(), FillDrain(), OneForwardOneBackward(), Interleaved(2)]
+SCHEDULES = [NaiveModelParallelism(), GPipe(), OneFOneB(), Interleaved(2)]
 MICRO_BATCHES = [1, 3, 4, 8]
 BATCHES = [batch(10, seed=1), batch(10, seed=2)]  # 10 samples: parts are unequal for 3, 4 and 8
 NOTICED_SECONDS = 5.0
@@ -158,7 +158,7 @@ def test_a_batch_smaller_than_the_number_of_micro_batches_has_one_for_each_sampl
     few = [batch(2, seed=3)]
 
     def own(member: Communicator) -> Result:
-        with pipeline(whole, member, OneForwardOneBackward(), 8) as executor:
+        with pipeline(whole, member, OneFOneB(), 8) as executor:
             return trained(executor, few)
 
     check_equal(on_all(groups.members("shared_memory", 2), own), in_one_piece(whole, few, 8), 1e-10)
@@ -184,7 +184,7 @@ def test_evaluating_changes_nothing_that_is_trained(groups: Former, whole: Netwo
     """Neither running statistics nor what Dropout draws next."""
 
     def own(member: Communicator) -> Result:
-        with pipeline(whole, member, FillDrain(), 4) as executor:
+        with pipeline(whole, member, GPipe(), 4) as executor:
             executor.draw_from(5, 0)
             before = executor.named_state()
             executor.evaluate(*batch(7))
@@ -197,7 +197,7 @@ def test_evaluating_changes_nothing_that_is_trained(groups: Former, whole: Netwo
 
 def test_tied_weights_stay_equal_to_the_last_bit(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> dict[str, Any]:
-        with pipeline(whole, member, OneForwardOneBackward(), 4) as executor:
+        with pipeline(whole, member, OneFOneB(), 4) as executor:
             return trained(executor, BATCHES * 5).parameters
 
     found = [each[TIED] for each in on_all(groups.members("shared_memory", 4), own) if TIED in each]
@@ -232,7 +232,7 @@ def test_buckets_are_announced_in_order_and_complete(
 
 def test_parameters_move_into_memory_of_the_callers(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> Result:
-        with pipeline(whole, member, OneForwardOneBackward(), 4) as executor:
+        with pipeline(whole, member, OneFOneB(), 4) as executor:
             executor.use_buffers(lambda count, dtype: np.empty(count, dtype))
             assert executor.parameters is executor.executor.parameters
             return trained(executor, BATCHES)
@@ -242,7 +242,7 @@ def test_parameters_move_into_memory_of_the_callers(groups: Former, whole: Netwo
 
 def test_a_pass_goes_on_from_its_random_state(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> None:
-        with pipeline(whole, member, FillDrain(), 4) as executor:
+        with pipeline(whole, member, GPipe(), 4) as executor:
             executor.draw_from(5, 0)
             executor.inference_and_backprop(*BATCHES[0])
             state = executor.random_state()
@@ -271,7 +271,7 @@ def test_a_tensor_of_unknown_shape_travels_with_its_shape(groups: Former) -> Non
     batches = [(rng.random((6, width)), rng.random((6, width))) for width in (3, 5)]
 
     def own(member: Communicator) -> Result:
-        with pipeline(open_ended, member, OneForwardOneBackward(), 4) as executor:
+        with pipeline(open_ended, member, OneFOneB(), 4) as executor:
             assert executor._agreement.kind("scaled", {"batch": 2}) is None
             return trained(executor, batches)
 
@@ -295,7 +295,7 @@ def test_a_transformer_in_stages_has_the_gradients_of_the_whole(groups: Former) 
 
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([parts[member.rank]])
-        made = PipelineExecutor(executor, member, FillDrain(), 4, own_kind, LOSS)
+        made = PipelineExecutor(executor, member, GPipe(), 4, own_kind, LOSS)
         loss = made.inference_and_backprop(inputs, labels)
         assert loss == pytest.approx(float(outputs[own_kind.loss]), rel=1e-5)
         for name, gradient in named(made, made.gradients).items():
@@ -343,13 +343,13 @@ def test_in_real_time_the_bubble_is_that_of_the_execution_with_what_was_measured
         def takes(action: Action, samples: int) -> float:
             return times["forward" if isinstance(action, Forward) else "backward"][member.rank]
 
-        with pipeline(whole, member, FillDrain(), 4, takes=takes) as executor:
+        with pipeline(whole, member, GPipe(), 4, takes=takes) as executor:
             for _ in range(2):  # the first pass builds code
                 executor.inference_and_backprop(*batch(8))
             return executor.last_pass
 
     found = on_all(groups.members("shared_memory", 2), own)[0]
-    predicted = FillDrain().predicted(2, 4, *found.by_piece())
+    predicted = GPipe().predicted(2, 4, *found.by_piece())
     assert found.seconds == pytest.approx(predicted.seconds, rel=0.2)
     assert found.bubble == pytest.approx(predicted.bubble, abs=0.1)
     assert "stage 1" in str(found) and "bubble" in str(found)
@@ -364,7 +364,7 @@ def test_one_forward_one_backward_keeps_fewer_activations(groups: Former, whole:
 
         return on_all(groups.members("shared_memory", 2), own)
 
-    all_kept, few = peak(FillDrain()), peak(OneForwardOneBackward())
+    all_kept, few = peak(GPipe()), peak(OneFOneB())
     assert few[0] == pytest.approx(all_kept[0] * 2 / 8, rel=0.05)
     assert few[1] == pytest.approx(all_kept[1] * 1 / 8, rel=0.05)
 
@@ -384,7 +384,7 @@ def _ending(groups: Former, whole: Network, backend: str, trouble: Any) -> list[
             return 0.001
 
         try:
-            with pipeline(whole, member, OneForwardOneBackward(), 4, takes=takes) as executor:
+            with pipeline(whole, member, OneFOneB(), 4, takes=takes) as executor:
                 for _ in range(50):
                     executor.inference_and_backprop(*batch(8))
         except (D5Error, ArithmeticError) as error:
@@ -419,7 +419,7 @@ def test_a_stage_that_is_silent_ends_the_others_after_the_time_out(groups: Forme
     waited = threading.Event()
 
     def own(member: Communicator) -> str:
-        with pipeline(whole, member, OneForwardOneBackward(), 4) as executor:
+        with pipeline(whole, member, OneFOneB(), 4) as executor:
             if member.rank == 1:
                 waited.wait(patience(20))
                 return "silent"
@@ -437,7 +437,7 @@ def test_nothing_is_left_behind(whole: Network) -> None:
     with former() as made:
 
         def own(member: Communicator) -> None:
-            with pipeline(whole, member, FillDrain(), 4) as executor:
+            with pipeline(whole, member, GPipe(), 4) as executor:
                 executor.inference_and_backprop(*batch(8))
 
         on_all(made.form("shared_memory", 3), own)
@@ -450,8 +450,8 @@ def test_nothing_is_left_behind(whole: Network) -> None:
 @pytest.mark.parametrize(
     ("stages", "count", "schedule", "micro_batches", "says"),
     [
-        (2, 2, FillDrain(), 0, "micro_batches is 0"),
-        (3, 2, FillDrain(), 4, r"over 3 stages needs 3 pieces, and the network is cut into 2: cut it into 3"),
+        (2, 2, GPipe(), 0, "micro_batches is 0"),
+        (3, 2, GPipe(), 4, r"over 3 stages needs 3 pieces, and the network is cut into 2: cut it into 3"),
         (2, 3, Interleaved(2), 4, r"over 2 stages needs 4 pieces, 2 a stage, and the network is cut into 3"),
         (2, 2, "1f1b", 4, r"schedule is '1f1b': it must be a PipelineSchedule"),
     ],
@@ -472,7 +472,7 @@ def test_pieces_of_another_stage_are_refused(groups: Former, whole: Network) -> 
         executor = in_numpy.from_pieces([cut(whole, 2)[0]])
         error = "stage 1 of 2 computes the pieces .1., and its executor has .0." if member.rank else "left"
         with pytest.raises(D5Error, match=error):
-            PipelineExecutor(executor, member, FillDrain(), 4, ENDS, LOSS)
+            PipelineExecutor(executor, member, GPipe(), 4, ENDS, LOSS)
 
     on_all(groups.form("shared_memory", 2), own)
 
@@ -482,7 +482,7 @@ def test_stages_that_differ_are_told_in_what(groups: Former, whole: Network, bac
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
         with pytest.raises(ConfigurationError, match="differ in micro_batches: stage 0 has 4, stage 1 has 5"):
-            PipelineExecutor(executor, member, FillDrain(), 4 + member.rank, ENDS, LOSS)
+            PipelineExecutor(executor, member, GPipe(), 4 + member.rank, ENDS, LOSS)
 
     on_all(groups.form(backend, 2), own)
 
@@ -490,8 +490,8 @@ def test_stages_that_differ_are_told_in_what(groups: Former, whole: Network, bac
 def test_stages_with_different_schedules_are_told_so(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
-        schedule = (FillDrain(), OneForwardOneBackward())[member.rank]
-        words = "differ in schedule: stage 0 has FillDrain with .*, stage 1 has OneForwardOneBackward with"
+        schedule = (GPipe(), OneFOneB())[member.rank]
+        words = "differ in schedule: stage 0 has GPipe with .*, stage 1 has OneFOneB with"
         with pytest.raises(ConfigurationError, match=words):
             PipelineExecutor(executor, member, schedule, 4, ENDS, LOSS)
 
@@ -507,7 +507,7 @@ def test_stages_of_different_cuts_are_refused(groups: Former, whole: Network) ->
         with pytest.raises(
             ConfigurationError, match=r"not of one cut: only piece . has it that 'tanh.\.out'"
         ):
-            PipelineExecutor(executor, member, FillDrain(), 4, ENDS, LOSS)
+            PipelineExecutor(executor, member, GPipe(), 4, ENDS, LOSS)
 
     on_all(groups.form("shared_memory", 2), own)
 
@@ -516,14 +516,14 @@ def test_an_unknown_result_is_named(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
         with pytest.raises(ConfigurationError, match="makes 'score': did you mean 'scores'"):
-            PipelineExecutor(executor, member, FillDrain(), 4, Ends("x", "score", "labels", "loss"), LOSS)
+            PipelineExecutor(executor, member, GPipe(), 4, Ends("x", "score", "labels", "loss"), LOSS)
 
     on_all(groups.form("shared_memory", 2), own)
 
 
 def test_an_empty_batch_is_refused_and_the_pipeline_goes_on(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> None:
-        with pipeline(whole, member, FillDrain(), 4) as executor:
+        with pipeline(whole, member, GPipe(), 4) as executor:
             with pytest.raises(ConfigurationError, match="no samples"):
                 inputs, labels = batch(1)
                 executor.inference_and_backprop(inputs[:0], labels[:0])

@@ -16,7 +16,7 @@ import d5ray.frameworks.numpy as in_numpy
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.distributed.pipeline.schedules import OneForwardOneBackward
+from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.networks.network import Network
 from d5ray.training.batches.batch import Batch
 from tests.distributed.forming import Former, former, on_all
@@ -76,7 +76,7 @@ def test_two_replicas_of_two_stages_train_as_two_places(
         replica, stage = divmod(member.rank, 2)
         stages = member.subgroup((2 * replica, 2 * replica + 1))
         replicas = member.subgroup((stage, stage + 2))
-        with pipeline(whole, stages, OneForwardOneBackward(), MICRO_BATCHES) as executor:
+        with pipeline(whole, stages, OneFOneB(), MICRO_BATCHES) as executor:
             executor.draw_from(SEED, replica)
             optimizer = copy.copy(rule)
             optimizer.bind(

@@ -13,14 +13,14 @@ import pytest
 from d5ray.distributed.pipeline.actions import Action, Actions, Backward, Forward, peak_kept
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import (
-    FillDrain,
+    GPipe,
     Interleaved,
-    OneForwardOneBackward,
-    SequentialStages,
+    NaiveModelParallelism,
+    OneFOneB,
 )
 from d5ray.errors import ConfigurationError
 
-FLAT: list[PipelineSchedule] = [SequentialStages(), FillDrain(), OneForwardOneBackward()]
+FLAT: list[PipelineSchedule] = [NaiveModelParallelism(), GPipe(), OneFOneB()]
 EVERY = [*FLAT, Interleaved(2), Interleaved(3)]
 STAGES = range(1, 6)
 MICRO_BATCHES = range(1, 13)
@@ -104,7 +104,7 @@ def test_gradients_are_added_in_the_same_order_by_every_schedule(schedule: Pipel
 
 
 def _formula(schedule: PipelineSchedule, stages: int, micro_batches: int) -> Fraction:
-    if isinstance(schedule, SequentialStages):
+    if isinstance(schedule, NaiveModelParallelism):
         return Fraction(stages - 1, stages)
     return Fraction(stages - 1, schedule.chunks * micro_batches + stages - 1)
 
@@ -136,9 +136,9 @@ def test_kept_micro_batches_are_those_that_are_counted(schedule: PipelineSchedul
             counted = tuple(map(peak_kept, schedule.actions(stages, micro_batches)))
             assert schedule.kept(stages, micro_batches) == counted
             expected = {
-                "SequentialStages()": [1] * stages,
-                "FillDrain()": [micro_batches] * stages,
-                "OneForwardOneBackward()": [min(micro_batches, stages - stage) for stage in range(stages)],
+                "NaiveModelParallelism()": [1] * stages,
+                "GPipe()": [micro_batches] * stages,
+                "OneFOneB()": [min(micro_batches, stages - stage) for stage in range(stages)],
             }.get(repr(schedule))
             if expected is not None:
                 assert list(counted) == expected
@@ -151,7 +151,7 @@ def test_kept_micro_batches_are_those_that_are_counted(schedule: PipelineSchedul
 
 def test_unequal_stages_are_executed_and_not_averaged() -> None:
     """Two stages, two micro-batches, by hand: the slow first stage lets the second one wait."""
-    table = FillDrain().predicted(2, 2, forward_seconds=[2.0, 1.0], backward_seconds=[2.0, 3.0])
+    table = GPipe().predicted(2, 2, forward_seconds=[2.0, 1.0], backward_seconds=[2.0, 3.0])
     spans = [[(str(span.action)[4:11], span.begin, span.end) for span in row] for row in table.stages]
     assert spans == [
         [("forward", 0, 2), ("forward", 2, 4), ("backwar", 8, 10), ("backwar", 11, 13)],
@@ -162,7 +162,7 @@ def test_unequal_stages_are_executed_and_not_averaged() -> None:
 
 
 def test_transfers_delay_the_reader_and_not_the_maker() -> None:
-    table = OneForwardOneBackward().predicted(3, 1, 1.0, 2.0, transfer_seconds=[0.5, 0.25])
+    table = OneFOneB().predicted(3, 1, 1.0, 2.0, transfer_seconds=[0.5, 0.25])
     assert [[(span.begin, span.end) for span in row] for row in table.stages] == [
         [(0, 1), (8.5, 10.5)],
         [(1.5, 2.5), (6.0, 8.0)],
@@ -219,21 +219,21 @@ def test_micro_batches_out_of_order_are_refused_for_the_sake_of_running_statisti
 def test_a_schedule_of_ones_own_has_its_bubble_and_memory_counted() -> None:
     one = [F(0, 0), B(0, 0), F(0, 1), B(0, 1)]
     own = _Own([one, one])
-    assert own.bubble(2, 2) == SequentialStages().bubble(2, 2)
+    assert own.bubble(2, 2) == NaiveModelParallelism().bubble(2, 2)
     assert own.kept(2, 2) == (1, 1)
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: FillDrain().actions(2, 0), "micro_batches is 0"),
-        (lambda: FillDrain().actions(0, 2), "stages is 0"),
+        (lambda: GPipe().actions(2, 0), "micro_batches is 0"),
+        (lambda: GPipe().actions(0, 2), "stages is 0"),
         (lambda: Interleaved(0), "chunks is 0"),
-        (lambda: Interleaved(1), "OneForwardOneBackward"),
-        (lambda: FillDrain().predicted(2, 2, [1.0, 2.0, 3.0]), "forward_seconds has 3 values, expected 2"),
-        (lambda: FillDrain().predicted(2, 2, -1.0), "forward_seconds is -1.0"),
+        (lambda: Interleaved(1), "OneFOneB"),
+        (lambda: GPipe().predicted(2, 2, [1.0, 2.0, 3.0]), "forward_seconds has 3 values, expected 2"),
+        (lambda: GPipe().predicted(2, 2, -1.0), "forward_seconds is -1.0"),
         (
-            lambda: FillDrain().predicted(2, 2, 1.0, 1.0, [1.0, 2.0]),
+            lambda: GPipe().predicted(2, 2, 1.0, 1.0, [1.0, 2.0]),
             "transfer_seconds has 2 values, expected 1",
         ),
     ],
@@ -244,8 +244,8 @@ def test_wrong_numbers_are_named(call: Any, says: str) -> None:
 
 
 def test_the_text_shows_the_stages_with_their_micro_batches() -> None:
-    assert str(FillDrain().predicted(2, 2, 1.0, 1.0)).splitlines() == [
-        "FillDrain(): 2 stages · 6 s · bubble 33.3%",
+    assert str(GPipe().predicted(2, 2, 1.0, 1.0)).splitlines() == [
+        "GPipe(): 2 stages · 6 s · bubble 33.3%",
         "stage 0  0░1░    0▓1▓",
         "stage 1    0░1░0▓1▓",
     ]
@@ -273,4 +273,4 @@ def test_the_picture_has_every_action_in_its_row_and_none_over_another(
 
 
 def test_a_pass_that_nobody_could_read_is_not_drawn_unasked() -> None:
-    assert FillDrain().predicted(64, 64)._repr_svg_() is None
+    assert GPipe().predicted(64, 64)._repr_svg_() is None
