@@ -92,10 +92,10 @@ class AgentRecords:
     def links(self, server: Server | None, peers: Peers | None, step: int) -> None:
         """The bytes that went over each link so far: to and from whom."""
         links = {}
-        settled = self._experiment.settled
-        if server is not None and settled is not None:
-            group = settled.group_of(self._replica, self._experiment.replicas)
-            links = {settled.shard_name(shard, group): each for shard, each in enumerate(server.links)}
+        resolved = self._experiment.resolved_servers
+        if server is not None and resolved is not None:
+            group = resolved.group_of(self._replica, self._experiment.replicas)
+            links = {resolved.shard_name(shard, group): each for shard, each in enumerate(server.links)}
         if peers is not None:
             links |= {f"TrainingAgent(rank={rank})": each for rank, each in peers.links.items()}
         if links:

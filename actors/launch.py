@@ -42,7 +42,7 @@ from d5ray.checks import check_address, check_kind, check_path
 from d5ray.distributed import network_cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, COORDINATOR, SERVER
@@ -342,15 +342,15 @@ class _Launcher:
         return made
 
     def _servers(self, epochs: Epochs) -> ServerActors | MeshServers | None:
-        settled, mesh = self.experiment.settled, self.experiment.mesh
-        if settled is None:
+        resolved, mesh = self.experiment.resolved_servers, self.experiment.mesh
+        if resolved is None:
             return None
-        settled = settled.timed(epochs, self.experiment.replicas)
+        resolved = resolved.timed(epochs, self.experiment.replicas)
         if mesh is None or not mesh.shares_networks:
-            return ServerActors(settled, self.experiment, self._server_maker(settled))
+            return ServerActors(resolved, self.experiment, self._server_maker(resolved))
 
         def made(name: str) -> ServerActors:
-            return ServerActors(settled, self.experiment, self._server_maker(settled, f" of {name}"))
+            return ServerActors(resolved, self.experiment, self._server_maker(resolved, f" of {name}"))
 
         return MeshServers(mesh, made)
 
@@ -362,7 +362,9 @@ class _Launcher:
         seat = self.experiment.mesh.seat(rank)
         return opened[seat.stage, seat.part]
 
-    def _server_maker(self, settled: Settled, behind: str = "") -> Callable[[ParameterServer, int], Any]:
+    def _server_maker(
+        self, resolved: ResolvedServers, behind: str = ""
+    ) -> Callable[[ParameterServer, int], Any]:
         """The function that starts parameter servers; behind: what stands behind their names."""
         named: set[int] = set()  # a name is free again only some time after its actor died
 
@@ -375,7 +377,7 @@ class _Launcher:
             )
             named.add(number)
             mirror = self._mirror(SERVER, f"{number}{behind}")
-            made = options.remote(server.shard, settled, self.experiment.replicas, server.group, mirror)
+            made = options.remote(server.shard, resolved, self.experiment.replicas, server.group, mirror)
             self.actors.append(made)
             return made
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
 from d5ray.metrics.exports.exported_metrics import BUSY_SECONDS, REQUESTS, VERSION, WAITING
@@ -21,19 +21,19 @@ class ParameterServer:
     def __init__(
         self,
         shard: int,
-        settled: Settled,
+        resolved: ResolvedServers,
         agents: int,
         group: int | None = None,
         mirror: Mirror | None = None,
     ) -> None:
         self.shard, self.group = shard, group
-        self._settled, self._agents = settled, agents
+        self._resolved, self._agents = resolved, agents
         self._server: ShardServer | None = None
         self._closed = threading.Event()
         (mirror or silent()).start(self.readings)
 
     def __repr__(self) -> str:
-        return self._settled.shard_name(self.shard, self.group)
+        return self._resolved.shard_name(self.shard, self.group)
 
     def serve(
         self,
@@ -50,8 +50,8 @@ class ParameterServer:
         `Group`.
         """
         self._server = ShardServer(
-            self._settled,
-            self._settled.members(self.group, self._agents),
+            self._resolved,
+            self._resolved.members(self.group, self._agents),
             secret=secret,
             node=node,
             host=host,

@@ -221,12 +221,12 @@ class Recovery:
     def restore(self, number: int) -> None:
         """Start a parameter server anew, and tell those that speak to it."""
         servers = self.restorable
-        assert servers is not None and self.experiment.settled is not None
+        assert servers is not None and self.experiment.resolved_servers is not None
         group, shard = servers.shard(number)
         address = servers.restore(number)
-        settled, agents = self.experiment.settled, len(self.agents)
+        resolved, agents = self.experiment.resolved_servers, len(self.agents)
         for rank in self.left:
-            if settled.group_of(rank, agents) == group:
+            if resolved.group_of(rank, agents) == group:
                 self._tell(rank, "reroute", shard, address)
 
     # --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from d5ray.actors.coordinator import Place
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
@@ -44,26 +44,26 @@ class ServerActors:
     make(server, number): starts the actor that is to be this server, the number-th of all.
     """
 
-    def __init__(self, settled: Settled, experiment: Experiment, make: Make) -> None:
-        self._settled, self._make = settled, make
+    def __init__(self, resolved: ResolvedServers, experiment: Experiment, make: Make) -> None:
+        self._resolved, self._make = resolved, make
         self._seconds = experiment.timeout_seconds
         self._agents = experiment.replicas
         self._snapshot_at = 0.0
         self._away: set[int] = set()  # agents that do not take part
         groups: list[int | None] = [None]
-        if settled.servers.groups > 1:
-            groups += range(settled.servers.groups)
+        if resolved.servers.groups > 1:
+            groups += range(resolved.servers.groups)
         self._shards = [
-            self._started(ParameterServer(shard, settled, self._agents, group), number)
+            self._started(ParameterServer(shard, resolved, self._agents, group), number)
             for number, (group, shard) in enumerate(
-                (group, shard) for group in groups for shard in range(settled.servers.shards)
+                (group, shard) for group in groups for shard in range(resolved.servers.shards)
             )
         ]
 
     def open(self, groups: Sequence[Group], place_of: Callable[[object], Place]) -> Directory:
         """Let the servers serve; gives where they are, for agents whose groups are these."""
         self._groups, self._place_of = groups, place_of
-        count = self._settled.servers.shards
+        count = self._resolved.servers.shards
         for first in range(0, len(self._shards), count):  # the root's, then those of the groups
             self._serve(self._shards[first : first + count])
         return self.directory
@@ -71,7 +71,7 @@ class ServerActors:
     @property
     def directory(self) -> Directory:
         """The present places of all servers."""
-        count = self._settled.servers.shards
+        count = self._resolved.servers.shards
         addresses = [shard.address for shard in self._shards]
         known = tuple(address for address in addresses if address is not None)
         return Directory(
@@ -99,7 +99,7 @@ class ServerActors:
             if shard.coming is not None and ray.wait([shard.coming], timeout=0)[0]:
                 shard.state, shard.coming = shard.coming, None
         if time.monotonic() >= self._snapshot_at:
-            self._snapshot_at = time.monotonic() + self._settled.servers.snapshot_seconds
+            self._snapshot_at = time.monotonic() + self._resolved.servers.snapshot_seconds
             for shard in self._shards:
                 if shard.coming is None:
                     shard.coming = shard.actor.state.remote()
@@ -141,14 +141,14 @@ class ServerActors:
         """An agent is gone: nobody waits for it; nor for its group, if it was the last one of it."""
         get([s.actor.leave.remote(rank) for s in self._of(rank)], CALL_SECONDS, "let an agent go")
         self._away.add(rank)
-        group = self._settled.group_of(rank, self._agents)
-        if group is not None and self._away.issuperset(self._settled.members(group, self._agents)):
+        group = self._resolved.group_of(rank, self._agents)
+        if group is not None and self._away.issuperset(self._resolved.members(group, self._agents)):
             get([s.actor.leave.remote(group) for s in self._root], CALL_SECONDS, "let a group go")
 
     def enter(self, rank: int, *, again: bool = False) -> None:
         """Let an agent take part from now on; `again`: it is the one that left, not a new one."""
         self._away.discard(rank)
-        group = self._settled.group_of(rank, self._agents)
+        group = self._resolved.group_of(rank, self._agents)
         if group is not None:
             get([s.actor.enter.remote(group, True) for s in self._root], CALL_SECONDS, "let a group in")
         get([s.actor.enter.remote(rank, again) for s in self._of(rank)], CALL_SECONDS, "let an agent in")
@@ -164,10 +164,10 @@ class ServerActors:
 
     @property
     def _root(self) -> list[_Shard]:
-        return self._shards[: self._settled.servers.shards]
+        return self._shards[: self._resolved.servers.shards]
 
     def _of(self, rank: int) -> list[_Shard]:
-        group = self._settled.group_of(rank, self._agents)
+        group = self._resolved.group_of(rank, self._agents)
         return [shard for shard in self._shards if shard.server.group == group]
 
     def _kept(self, shard: _Shard) -> Any:

@@ -36,7 +36,7 @@ from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Complete, Topology
@@ -241,8 +241,8 @@ class TrainingAgent:
         )
         parameters = self._executor.parameters
         experiment.rule.check(int(parameters.shape[0]))
-        if experiment.settled is not None:
-            experiment.settled.servers.check_parameters(int(parameters.shape[0]))
+        if experiment.resolved_servers is not None:
+            experiment.resolved_servers.servers.check_parameters(int(parameters.shape[0]))
         return Built(
             parameters=int(parameters.shape[0]),
             parameter_bytes=int(parameters.nbytes),
@@ -269,12 +269,12 @@ class TrainingAgent:
         if experiment.rule.shares_parameters:
             communication.broadcast(self._executor.parameters, root=0)
             self._executor.use_buffers(_common_first(communication))
-        elif experiment.settled is None:
+        elif experiment.resolved_servers is None:
             self._executor.use_buffers(communication.allocate)
             communication.broadcast(self._executor.parameters, root=0)
         else:
             communication.broadcast(self._executor.parameters, root=0)
-            self._connect(experiment.settled, communication, directory)
+            self._connect(experiment.resolved_servers, communication, directory)
         if experiment.rule.uses_peers:
             self._peers = self._world.meet(self._executor.parameters, communication)
         self._bind(communication)
@@ -318,8 +318,8 @@ class TrainingAgent:
         experiment = self.experiment
         assert experiment.topology is not None
         communication = self._communication = Absent(entry.group, experiment.topology)
-        if experiment.settled is not None:
-            self._connect(experiment.settled, communication, entry.directory)
+        if experiment.resolved_servers is not None:
+            self._connect(experiment.resolved_servers, communication, entry.directory)
         if experiment.rule.uses_peers:
             if entry.parameters is not None:
                 self._executor.parameters[...] = like(self._executor.parameters, entry.parameters)
@@ -383,10 +383,12 @@ class TrainingAgent:
         self._communication = made
         return made
 
-    def _connect(self, settled: Settled, communication: Communicator, directory: Directory | None) -> None:
+    def _connect(
+        self, resolved: ResolvedServers, communication: Communicator, directory: Directory | None
+    ) -> None:
         """Take the servers' parameters into memory that they reach."""
-        settled = settled.timed(self._shards.epochs, self._shards.agents)
-        self._server = self._world.connect(settled, self._executor.parameters, communication, directory)
+        resolved = resolved.timed(self._shards.epochs, self._shards.agents)
+        self._server = self._world.connect(resolved, self._executor.parameters, communication, directory)
         self._executor.use_buffers(self._server.allocate)
         self._server.pull(into=self._executor.parameters)
 

@@ -13,7 +13,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Synchronous
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.graph import check_agents
 from d5ray.distributed.topologies.requirements import check_topology
@@ -234,8 +234,8 @@ class Experiment:
                 f"servers is {self.servers!r}, but {distributed!r} uses no parameter server: leave servers "
                 "out, or take an optimizer such as ASGD() (one of your own says uses_server = True)"
             )
-        if self.settled is not None:
-            self.settled.check(self.replicas)
+        if self.resolved_servers is not None:
+            self.resolved_servers.check(self.replicas)
 
     def _check_events(self) -> None:
         events = (self.events,) if isinstance(self.events, Event) else self.events
@@ -254,7 +254,7 @@ class Experiment:
                 "memory: take an optimizer such as ASGD() or ADPSGD()"
             )
         assert self.agents is not None
-        groups = self.settled.servers.groups if self.settled is not None else 1
+        groups = self.resolved_servers.servers.groups if self.resolved_servers is not None else 1
         for group in range(groups):
             first = self.agents * group // groups
             if first in self.later:
@@ -287,19 +287,19 @@ class Experiment:
         return self.executor
 
     @cached_property
-    def settled(self) -> Settled | None:
+    def resolved_servers(self) -> ResolvedServers | None:
         """The resolved parameter servers; None without any."""
         if not self.rule.uses_server:
             return None
-        return Settled.of(self.servers or Servers(), self.rule, self.optimizer).among(self.replicas)
+        return ResolvedServers.of(self.servers or Servers(), self.rule, self.optimizer).among(self.replicas)
 
     @property
     def meets(self) -> bool:
         """True if all agents stand at the same step when one has done it, and no message is under way."""
-        rule, settled = self.rule, self.settled
+        rule, resolved = self.rule, self.resolved_servers
         if rule.asynchronous or rule.uses_peers or rule.shares_parameters:
             return False
-        return settled is None or (settled.consistency == Synchronous() and settled.servers.groups == 1)
+        return resolved is None or (resolved.consistency == Synchronous() and resolved.servers.groups == 1)
 
     def _check_kinds(self) -> None:
         expected: tuple[tuple[str, Any, str], ...] = (

@@ -57,7 +57,7 @@ def replay(run: Run | str | Path, *, trust: bool = False) -> Replay:
     events = found.tables()["events"].to_pylist()
     _check_membership(found, events)
     try:
-        schedule, calls = Schedule.of(events, experiment.settled, agents), _calls(events)
+        schedule, calls = Schedule.of(events, experiment.resolved_servers, agents), _calls(events)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"the run {found.name} cannot be replayed: its events are none that d5ray writes ({error!r})"

@@ -90,16 +90,16 @@ def agents_in_threads(
 @contextmanager
 def servers_in_threads(experiment: Experiment) -> Iterator[Directory | None]:
     """Where the experiment's parameter servers are, which threads of this process serve; None without any."""
-    settled = experiment.settled
-    if settled is None:
+    resolved = experiment.resolved_servers
+    if resolved is None:
         yield None
         return
-    secret, shards, groups = Secret.new(), settled.servers.shards, settled.servers.groups
+    secret, shards, groups = Secret.new(), resolved.servers.shards, resolved.servers.groups
     with ExitStack() as stack:
 
         def serve(group: int | None = None, above: Any = (None,) * shards) -> Any:
             servers = [
-                ParameterServer(shard, settled, experiment.agents or 1, group) for shard in range(shards)
+                ParameterServer(shard, resolved, experiment.agents or 1, group) for shard in range(shards)
             ]
             addresses = []
             for server, root in zip(servers, above, strict=True):

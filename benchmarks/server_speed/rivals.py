@@ -11,7 +11,7 @@ from benchmarks.server_speed.service import ServiceTimes
 from benchmarks.sizes import elements_of
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.metrics.definitions.rates import BARE, IN_THE_SHARD, SERVICE_TIME
@@ -50,8 +50,8 @@ class ThroughD5ray(Contender[ServerUpdates]):
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
         from d5ray.actors.parameter_server import ParameterServer  # noqa: PLC0415 - as above
 
-        settled = Settled(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
-        given = [(shard, settled, self.processes) for shard in range(self.shards)]
+        resolved = ResolvedServers(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
+        given = [(shard, resolved, self.processes) for shard in range(self.shards)]
         with (
             spawned(ParameterServer, given, cpus=0.0) as servers,
             spawned(Pusher, [(rank,) for rank in range(self.processes)]) as agents,

@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
@@ -39,9 +39,9 @@ class ServiceTimes:
 
     def of(self, elements: int) -> tuple[Times, Times]:
         """Seconds of one push in the shard and of one bare update, in turn, after a check of the update."""
-        settled = Settled(Servers(), Asynchronous(), Descend(), SGD(LEARNING_RATE))
+        resolved = ResolvedServers(Servers(), Asynchronous(), Descend(), SGD(LEARNING_RATE))
         secret = Secret.new()
-        server = ShardServer(settled, range(1), secret=secret, node=NODE, host="127.0.0.1")
+        server = ShardServer(resolved, range(1), secret=secret, node=NODE, host="127.0.0.1")
         client = RemoteServer(
             [server.address], rank=0, elements=elements, dtype="float32", node=NODE, secret=secret,
             seconds=WAIT_SECONDS,

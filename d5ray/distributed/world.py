@@ -11,7 +11,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import Server
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology
@@ -30,9 +30,9 @@ class Directory:
     root: tuple[Address, ...]
     groups: tuple[tuple[Address, ...], ...] = ()
 
-    def near(self, settled: Settled, rank: int, agents: int) -> tuple[Address, ...]:
+    def near(self, resolved: ResolvedServers, rank: int, agents: int) -> tuple[Address, ...]:
         """The shards that this agent speaks to."""
-        return self.groups[settled.servers.group_of(rank, agents)] if self.groups else self.root
+        return self.groups[resolved.servers.group_of(rank, agents)] if self.groups else self.root
 
 
 class World(ABC):
@@ -47,7 +47,7 @@ class World(ABC):
 
     @abstractmethod
     def connect(
-        self, settled: Settled, x: Any, communication: Communicator, directory: "Directory | None"
+        self, resolved: ResolvedServers, x: Any, communication: Communicator, directory: "Directory | None"
     ) -> Server:
         """The agent's side of the parameter servers, which begin with the parameters x (n,) of rank 0.
 
@@ -78,7 +78,7 @@ class RealWorld(World):
         return backends.join(backend, group, topology)
 
     def connect(
-        self, settled: Settled, x: Any, communication: Communicator, directory: "Directory | None"
+        self, resolved: ResolvedServers, x: Any, communication: Communicator, directory: "Directory | None"
     ) -> Server:
         from d5ray.distributed.parameter_server.remote_client import RemoteServer  # noqa: PLC0415 - few need it
 
@@ -87,7 +87,7 @@ class RealWorld(World):
         group = communication.group
         flat = host_copy(x) if on_device(x) else host_view(x)
         server = RemoteServer(
-            directory.near(settled, communication.rank, group.size),
+            directory.near(resolved, communication.rank, group.size),
             rank=communication.rank,
             elements=len(flat),
             dtype=flat.dtype.name,
@@ -97,8 +97,8 @@ class RealWorld(World):
             traffic=communication.traffic,
             encrypted=group.encrypted,
         )
-        own = settled.group_of(communication.rank, group.size)
-        if communication.rank == settled.members(own, group.size)[0]:
+        own = resolved.group_of(communication.rank, group.size)
+        if communication.rank == resolved.members(own, group.size)[0]:
             server.begin(flat)
         return server
 

@@ -180,7 +180,7 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
     with nothing_left():
         found, events = in_threads(wanted)
     assert wanted.agents is not None
-    schedule = Schedule.of(events, wanted.settled, wanted.agents)
+    schedule = Schedule.of(events, wanted.resolved_servers, wanted.agents)
     assert entangled(schedule)
     np.testing.assert_array_equal(in_simulation(wanted, schedule, tmp_path), found)
     others = (in_own_order(wanted, compute, tmp_path) for compute in (d5.simulation.ConstantTime(), UNEVEN))

@@ -123,7 +123,9 @@ def test_a_file_with_a_name_from_before_it_was_renamed_is_read() -> None:
 def plain(value: Any) -> Any:
     """All types and values that are within."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in ("hash", "settled", "_tables", "fingerprint")}
+        kept = {
+            k: v for k, v in value.items() if k not in ("hash", "resolved_servers", "_tables", "fingerprint")
+        }
         return "dict", [(plain(key), plain(item)) for key, item in kept.items()]
     if isinstance(value, (list, tuple)):
         return type(value).__name__, [plain(item) for item in value]

@@ -12,7 +12,7 @@ from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.requests import Reply, Request
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
 from d5ray.distributed.parameter_server.servers import Servers, bounds
 from d5ray.distributed.parameter_server.shard import Shard
@@ -30,17 +30,19 @@ WATCHER = 99  # a rank that takes no part
 SECONDS = patience(30.0)  # the bound of waits that end much earlier
 
 
-def settled(
+def resolved(
     consistency: Consistency | None = None,
     rule: ServerRule | None = None,
     base: Optimizer | None = None,
     servers: Servers | None = None,
-) -> Settled:
+) -> ResolvedServers:
     """Asynchronous SGD, unless said otherwise."""
-    return Settled(servers or Servers(), consistency or Asynchronous(), rule or Descend(), base or SGD(0.1))
+    return ResolvedServers(
+        servers or Servers(), consistency or Asynchronous(), rule or Descend(), base or SGD(0.1)
+    )
 
 
-def shard_server(how: Settled, members: Sequence[int], **more: Any) -> ShardServer:
+def shard_server(how: ResolvedServers, members: Sequence[int], **more: Any) -> ShardServer:
     """On the node `HERE`."""
     return ShardServer(
         how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, guests=(WATCHER,), **more
@@ -48,7 +50,7 @@ def shard_server(how: Settled, members: Sequence[int], **more: Any) -> ShardServ
 
 
 @contextmanager
-def shards(how: Settled, members: int, count: int = 1) -> Iterator[list[ShardServer]]:
+def shards(how: ResolvedServers, members: int, count: int = 1) -> Iterator[list[ShardServer]]:
     """All shards of a server, in threads of this process."""
     made = [shard_server(how, range(members)) for _ in range(count)]
     try:
@@ -58,7 +60,7 @@ def shards(how: Settled, members: int, count: int = 1) -> Iterator[list[ShardSer
             server.close()
 
 
-def serves(pipe: Any, how: Settled, members: int) -> None:
+def serves(pipe: Any, how: ResolvedServers, members: int) -> None:
     """One shard, in a process of its own."""
     server = shard_server(how, range(members))
     pipe.send(server.address)
@@ -66,7 +68,7 @@ def serves(pipe: Any, how: Settled, members: int) -> None:
 
 
 @contextmanager
-def in_processes(how: Settled, members: int, count: int) -> Iterator[list[Address]]:
+def in_processes(how: ResolvedServers, members: int, count: int) -> Iterator[list[Address]]:
     """All shards of a server, each in a process of its own: where they are."""
     with ExitStack() as stack:
         made = [stack.enter_context(elsewhere(serves, how, members)) for _ in range(count)]
@@ -182,7 +184,7 @@ def random_work(client: Client, pushes: int, kinds: tuple[str, ...] = KINDS) -> 
 
 
 def check_against_local_shards(
-    everything: Sequence[Done], how: Settled, x: Array, members: Sequence[int], count: int = 1
+    everything: Sequence[Done], how: ResolvedServers, x: Array, members: Sequence[int], count: int = 1
 ) -> list[Shard]:
     """Feed local shards in the order that the replies name: each reply and each value read must be equal, to
     the last bit, and no request may have come that nobody made. Returns the shards."""

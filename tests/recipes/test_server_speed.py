@@ -23,7 +23,7 @@ from benchmarks.server_speed.pushing_agents import (
 from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from benchmarks.server_speed.service import ServiceTimes, alternately
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
@@ -71,11 +71,13 @@ def test_a_group_gives_every_agents_rate_at_every_size(contender: AnyContender, 
 
 def test_agents_of_d5rays_server_push_and_pull_as_often_as_they_say() -> None:
     """Two agents in threads, two shards: x = −η (1 n₀ + 2 n₁), pulled by both."""
-    settled = Settled(
+    resolved = ResolvedServers(
         Servers(shards=2), d5.servers.Asynchronous(), Descend(), d5.optimizers.SGD(LEARNING_RATE)
     )
     secret = Secret.new()
-    servers = [ShardServer(settled, range(2), secret=secret, node="here", host="127.0.0.1") for _ in range(2)]
+    servers = [
+        ShardServer(resolved, range(2), secret=secret, node="here", host="127.0.0.1") for _ in range(2)
+    ]
     agents = [Pusher(rank) for rank in range(2)]
     for agent in agents:
         agent.join([server.address for server in servers], "here", secret, 1000)

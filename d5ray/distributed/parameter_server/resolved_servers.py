@@ -14,7 +14,7 @@ from d5ray.training.optimizers.optimizer import Optimizer
 
 
 @dataclass(frozen=True)
-class Settled:
+class ResolvedServers:
     """The resolved servers of an experiment whose distributed and base optimizer are known.
 
     compressors  those that are attributes of the distributed optimizer, which agents may compress with
@@ -27,30 +27,30 @@ class Settled:
     compressors: tuple[Compressor, ...] = ()
 
     @classmethod
-    def of(cls, servers: Servers, distributed: DistributedOptimizer, base: Optimizer) -> "Settled":
+    def of(cls, servers: Servers, distributed: DistributedOptimizer, base: Optimizer) -> "ResolvedServers":
         """The experiment's own wishes first, then the optimizer's."""
-        settled = cls(
+        resolved = cls(
             servers,
             servers.consistency or distributed.consistency,
             servers.rule or distributed.server_rule,
             servers.optimizer or distributed.server_optimizer or base,
             _compressors(distributed),
         )
-        settled.rule.check(settled.base)
-        drops = isinstance(settled.consistency, Synchronous) and settled.consistency.backups > 0
-        if settled.rule.replies and drops:
+        resolved.rule.check(resolved.base)
+        drops = isinstance(resolved.consistency, Synchronous) and resolved.consistency.backups > 0
+        if resolved.rule.replies and drops:
             raise ConfigurationError(
-                f"{settled.rule!r} replies to every push, but {settled.consistency!r} drops late ones: take "
-                "backups=0"
+                f"{resolved.rule!r} replies to every push, but {resolved.consistency!r} drops late ones: "
+                "take backups=0"
             )
-        if servers.groups > 1 and (settled.rule.replies or settled.rule.keeps_reads):
+        if servers.groups > 1 and (resolved.rule.replies or resolved.rule.keeps_reads):
             raise ConfigurationError(
-                f"{settled.rule!r} answers every agent by itself, but a server of a group sends on the mean "
+                f"{resolved.rule!r} answers every agent by itself, but a server of a group sends on the mean "
                 "of its agents' pushes: take groups=1"
             )
-        return settled
+        return resolved
 
-    def among(self, agents: int) -> "Settled":
+    def among(self, agents: int) -> "ResolvedServers":
         """The servers for another number of agents: a rule may depend on how many push."""
         return dataclasses.replace(self, rule=self.rule.among(len(self.members(None, agents))))
 
@@ -65,7 +65,7 @@ class Settled:
             )
         self.consistency.check(len(self.members(None, agents)))
 
-    def timed(self, epochs: Epochs, agents: int) -> "Settled":
+    def timed(self, epochs: Epochs, agents: int) -> "ResolvedServers":
         """The servers for a run with these epochs: schedules count the run's."""
         waits = isinstance(self.consistency, Synchronous)
         updates = 1 if waits else len(self.members(None, agents))

@@ -31,7 +31,7 @@ from d5ray.distributed.parameter_server.frame_kinds import (
 )
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.requests import Array, Request
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.dtypes import plain_dtype
 from d5ray.distributed.rpc.frames import Frame, Unexpected
@@ -51,7 +51,7 @@ class ShardServer:
 
     def __init__(
         self,
-        settled: Settled,
+        resolved: ResolvedServers,
         members: Sequence[int],
         *,
         secret: Secret,
@@ -63,7 +63,7 @@ class ShardServer:
         guests: Collection[int] = (),
     ) -> None:
         """members: the ranks that take part. guests: those that may ask too, and are not waited for."""
-        self._settled, self._members = settled, tuple(members)
+        self._resolved, self._members = resolved, tuple(members)
         self._group, self._seconds = group, seconds
         self._secret, self._node, self._encrypted = secret, node, encrypted
         self._lock = threading.Lock()
@@ -154,11 +154,11 @@ class ShardServer:
     # --------------------------------------------------------------------------------------------------
 
     def _make(self, x: Array) -> Shard:
-        settled = self._settled
+        resolved = self._resolved
         if self._group is None:
-            return Shard(x, settled.base, settled.rule, settled.consistency, self._members)
+            return Shard(x, resolved.base, resolved.rule, resolved.consistency, self._members)
         self._relay = Relay(self)
-        return Shard(x, settled.base, settled.rule, settled.within, self._members, self._relay.send)
+        return Shard(x, resolved.base, resolved.rule, resolved.within, self._members, self._relay.send)
 
     def _serve(self, client: Connection) -> None:
         slot = _Slot.of(client)
@@ -174,7 +174,7 @@ class ShardServer:
                 client.reply(ANSWER, ())
             elif frame.kind == COMPRESS:
                 words = slot.behind(client, frame, DESCRIPTION_BYTES).tobytes()
-                compressor = found(json.loads(words), self._settled.compressors)
+                compressor = found(json.loads(words), self._resolved.compressors)
                 client.reply(ANSWER, ())
             elif frame.kind == KEPT:
                 kept = self._kept()

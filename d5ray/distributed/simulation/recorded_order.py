@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.distributed.parameter_server.requests import Request
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Key, Order
 from d5ray.errors import ConfigurationError
@@ -34,7 +34,9 @@ class Schedule:
         return sum(map(len, self.turns.values())) + len(self.looks)
 
     @classmethod
-    def of(cls, events: Iterable[Mapping[str, Any]], settled: Settled | None, agents: int) -> "Schedule":
+    def of(
+        cls, events: Iterable[Mapping[str, Any]], resolved: ResolvedServers | None, agents: int
+    ) -> "Schedule":
         """The schedule in the rows of `events`, of a run with these servers and this many agents.
 
         Raises `ConfigurationError` where an operation is missing, as after a failure.
@@ -44,12 +46,12 @@ class Schedule:
         rounds: dict[int, list[int]] = defaultdict(list)
         for event in events:
             rank, kind = event["rank"], event["name"]
-            if kind in SERVER_KINDS and settled is not None:
-                detail, group = json.loads(event["detail"]), settled.group_of(rank, agents)
+            if kind in SERVER_KINDS and resolved is not None:
+                detail, group = json.loads(event["detail"]), resolved.group_of(rank, agents)
                 for shard, order in enumerate(detail["orders"]):
-                    placed[settled.shard_name(shard, group)][order] = (rank, detail["number"])
+                    placed[resolved.shard_name(shard, group)][order] = (rank, detail["number"])
                 for shard, (order, round) in enumerate(detail.get("above", ())):
-                    placed[settled.shard_name(shard)][order] = (group or 0, round)
+                    placed[resolved.shard_name(shard)][order] = (group or 0, round)
             elif kind in WINDOW_KINDS:
                 detail = json.loads(event["detail"])
                 for window, order in detail["places"]:

@@ -11,7 +11,7 @@ from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.compression.compressor import computed_in
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
 from d5ray.distributed.parameter_server.requests import Array, Reply, Request
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Order
@@ -37,25 +37,31 @@ class SimulatedServers:
     """All shards of a simulation: the root's behind the agents' nodes, then those of groups."""
 
     def __init__(
-        self, clock: VirtualClock, wires: Wires, settled: Settled, x: Array, agents: int, order: Order
+        self,
+        clock: VirtualClock,
+        wires: Wires,
+        resolved: ResolvedServers,
+        x: Array,
+        agents: int,
+        order: Order,
     ) -> None:
         self.clock, self.wires, self.order = clock, wires, order
-        self.settled = settled
+        self.resolved = resolved
         self.agents = agents
-        servers = settled.servers
+        servers = resolved.servers
         self.parts = bounds(len(x), servers.shards)
         hierarchical = servers.groups > 1
         self.root = [
             Place(
                 Shard(
                     x[part].copy(),
-                    settled.base,
-                    settled.rule,
-                    settled.consistency,
+                    resolved.base,
+                    resolved.rule,
+                    resolved.consistency,
                     range(servers.groups if hierarchical else agents),
                 ),
                 agents + number,
-                settled.shard_name(number),
+                resolved.shard_name(number),
             )
             for number, part in enumerate(self.parts)
         ]
@@ -65,11 +71,11 @@ class SimulatedServers:
         """The shards that this agent speaks to."""
         if not self.groups:
             return self.root
-        return self.groups[self.settled.servers.group_of(rank, self.agents)]
+        return self.groups[self.resolved.servers.group_of(rank, self.agents)]
 
     def leave(self, rank: int) -> None:
         """An agent does not take part any more; nor does its group, if it was the last one of it."""
-        group = self.settled.group_of(rank, self.agents)
+        group = self.resolved.group_of(rank, self.agents)
         for place, above in zip(self.near(rank), self.root, strict=True):
             place.shard.leave(rank)
             if group is not None and not place.shard.policy.members:
@@ -77,7 +83,7 @@ class SimulatedServers:
 
     def enter(self, rank: int) -> None:
         """An agent takes part again, and so does its group."""
-        group = self.settled.group_of(rank, self.agents)
+        group = self.resolved.group_of(rank, self.agents)
         for place, above in zip(self.near(rank), self.root, strict=True):
             place.shard.enter(rank, again=True)
             if group is not None:
@@ -110,16 +116,21 @@ class SimulatedServers:
         return heard
 
     def _group(self, group: int, x: Array) -> list[Place]:
-        servers, members = self.settled.servers, self.settled.servers.members(group, self.agents)
+        servers, members = self.resolved.servers, self.resolved.servers.members(group, self.agents)
         places = []
         for number, part in enumerate(self.parts):
             node = self.agents + servers.shards * (1 + group) + number
             relay = _Relay(self, self.root[number], group, node)
             shard = Shard(
-                x[part].copy(), self.settled.base, self.settled.rule, self.settled.within, members, relay.send
+                x[part].copy(),
+                self.resolved.base,
+                self.resolved.rule,
+                self.resolved.within,
+                members,
+                relay.send,
             )
             relay.shard = shard
-            places.append(Place(shard, node, self.settled.shard_name(number, group)))
+            places.append(Place(shard, node, self.resolved.shard_name(number, group)))
         return places
 
 
@@ -160,7 +171,7 @@ class SimulatedServer(Server):
             rank=rank,
             elements=elements,
             dtype=servers.root[0].shard.x.dtype,
-            shards=servers.settled.servers.shards,
+            shards=servers.resolved.servers.shards,
             scheduler=servers.clock,
             traffic=traffic,
             seconds=seconds,

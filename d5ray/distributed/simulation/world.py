@@ -10,7 +10,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import Server
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.simulation.arrival_order import FirstCome, Order
 from d5ray.distributed.simulation.clock import VirtualClock
@@ -63,14 +63,14 @@ class SimulatedWorld(World):
         return self._simulation.network.join(group, topology, range(group.size))
 
     def connect(
-        self, settled: Settled, x: Any, communication: Communicator, directory: Directory | None
+        self, resolved: ResolvedServers, x: Any, communication: Communicator, directory: Directory | None
     ) -> Server:
         simulation, flat = self._simulation, host_view(x)
         if simulation.servers is None:
             simulation.servers = SimulatedServers(
                 simulation.clock,
                 simulation.network.wires,
-                settled,
+                resolved,
                 flat,
                 communication.size,
                 simulation.order,

@@ -45,7 +45,7 @@ from d5ray.errors import D5Error, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.training.datasets import Split, load_dataset
 from tests.agents import agents_in_threads
-from tests.distributed.shards import HERE, SECRET, THERE, WATCHER, Client, settled, shard_server
+from tests.distributed.shards import HERE, SECRET, THERE, WATCHER, Client, resolved, shard_server
 from tests.distributed.strangers import Between, another_user, connected, places_of
 from tests.together import together
 
@@ -156,7 +156,7 @@ def _place(address: Address, near: bool) -> tuple[str, Any]:
 
 @contextmanager
 def at_server(near: bool) -> Iterator[Target]:
-    server = shard_server(settled(), range(2))
+    server = shard_server(resolved(), range(2))
     x = np.linspace(0.0, 1.0, 20)
     client = Client([server.address], 0, x, node=HERE if near else THERE)
     client.begin(x)
@@ -412,7 +412,7 @@ TURNS = 7
 
 def pushed(encrypted: bool, alter: Callable[[bytes, bool], bytes] | None = None) -> tuple[Array, bytes]:
     """What is pulled after some pushes over another's wire, and all that was heard there."""
-    server = shard_server(settled(), range(1), encrypted=encrypted)
+    server = shard_server(resolved(), range(1), encrypted=encrypted)
     x = np.random.default_rng(5).standard_normal(3000)
     with closing(Between(server.address.host, server.address.port, alter)) as between:
         client = RemoteServer(
@@ -509,7 +509,7 @@ def test_windows_and_letters_that_leave_the_machine_arrive(encrypted: bool) -> N
 @pytest.mark.usefixtures("leaves")
 def test_who_wants_encryption_and_who_does_not_do_not_understand_each_other() -> None:
     """Nothing is sent in the clear because one end was not told."""
-    server = shard_server(settled(), range(1), encrypted=True)
+    server = shard_server(resolved(), range(1), encrypted=True)
     client = RemoteServer(
         [server.address], rank=0, elements=9, dtype="float64", node=THERE, secret=SECRET, seconds=1.0
     )

@@ -11,9 +11,10 @@ import d5ray as d5
 from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Compressor
 from d5ray.distributed.compression.plain_data import described, found
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.training.batches.batch import Batch
-from tests.distributed.shards import clients, settled, shards
+from tests.distributed.shards import clients, shards
 
 OWN = [
     d5.compression.Identity(), d5.compression.Float16(), d5.compression.BFloat16(),
@@ -113,7 +114,7 @@ def test_servers_get_a_users_own_compressor_with_the_experiment() -> None:
     """Those that are attributes of the distributed optimizer's class or instance; the server decompresses by
     it, and an agent that compresses with another is told what to do."""
     how = d5.Servers()
-    resolved = type(settled()).of(how, Own(FirstOnly(5)), d5.optimizers.SGD(0.1))
+    resolved = ResolvedServers.of(how, Own(FirstOnly(5)), d5.optimizers.SGD(0.1))
     assert set(resolved.compressors) == {FirstOnly(5), FirstOnly(7)}
     x = np.random.default_rng(3).standard_normal(50)
     g = np.random.default_rng(4).standard_normal(50)

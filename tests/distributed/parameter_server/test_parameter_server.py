@@ -19,7 +19,7 @@ from d5ray.distributed.parameter_server.consistency import (
     Synchronous,
 )
 from d5ray.distributed.parameter_server.requests import Request
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import (
     DelayCompensated,
     Elastic,
@@ -50,7 +50,7 @@ from tests.distributed.shards import (
     clients,
     in_processes,
     random_work,
-    settled,
+    resolved,
     shard_server,
     shards,
 )
@@ -116,7 +116,7 @@ CASES = {
 def test_servers_answer_as_one_local_shard_in_the_order_they_took(name: str, node: str) -> None:
     """Three agents at once, with arrays that were allocated and others: replies and reads, bit for bit."""
     case = CASES[name]
-    how = settled(case.consistency, case.rule, case.base)
+    how = resolved(case.consistency, case.rule, case.base)
     x = start(case.dtype)
     with shards(how, 3, case.shards) as servers, clients(addresses_of(servers), 3, x, node=node) as agents:
         together(lambda rank: random_work(agents[rank], 40, case.kinds), 3)
@@ -129,7 +129,7 @@ def test_servers_answer_as_one_local_shard_in_the_order_they_took(name: str, nod
 @pytest.mark.parametrize(("node", "count"), [(HERE, 2), (THERE, 1)])
 def test_servers_in_processes_of_their_own_answer_alike(node: str, count: int) -> None:
     """Shards in a process each, and three agents here."""
-    how, x = settled(base=Momentum(0.1, 0.9)), start("float32")
+    how, x = resolved(base=Momentum(0.1, 0.9)), start("float32")
     with (
         in_processes(how, 3, count) as where,
         clients(where, 3, x, node=node) as agents,
@@ -146,7 +146,7 @@ def test_allocated_arrays_are_shared_as_far_as_there_is_room() -> None:
     """For parameters and gradients; a third one is ordinary memory, as all are elsewhere, and serves too."""
     x, gs = start(), vectors(3)
     for node in NODES:
-        with shards(settled(), 1) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
+        with shards(resolved(), 1) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
             region = agent.server._region
             arrays = [*agent.fast, agent.server.allocate(SIZE, "float64")]
             inside = [region is not None and region.offset(array) is not None for array in arrays]
@@ -161,7 +161,7 @@ def test_allocated_arrays_are_shared_as_far_as_there_is_room() -> None:
 def test_the_first_parameters_are_those_that_came_first(node: str) -> None:
     """Who pulls before there are any waits for them; later ones are ignored."""
     x = start()
-    with shards(settled(), 2, 2) as servers:
+    with shards(resolved(), 2, 2) as servers:
         where = addresses_of(servers)
         agents = [Client(where, rank, x, node=node) for rank in range(2)]
         try:
@@ -187,7 +187,7 @@ def test_the_first_parameters_are_those_that_came_first(node: str) -> None:
 def test_operations_in_the_background_are_done_in_their_order(node: str) -> None:
     """Started one after the other, waited for in any order; the vector may change at once, and what is called
     meanwhile comes behind: as if each had been waited for."""
-    how, x = settled(base=Momentum(0.1, 0.9)), start("float32")
+    how, x = resolved(base=Momentum(0.1, 0.9)), start("float32")
     gs = vectors(2, 8, dtype="float32")
     with shards(how, 2, 2) as servers, clients(addresses_of(servers), 2, x, node=node) as agents:
 
@@ -223,7 +223,7 @@ def test_operations_in_the_background_are_done_in_their_order(node: str) -> None
 def test_an_error_in_the_background_is_raised_by_who_waits() -> None:
     """The server ends while it holds two rounds: both handles give `PeerLost`, and in time."""
     with (
-        shards(settled(Synchronous()), 2) as servers,
+        shards(resolved(Synchronous()), 2) as servers,
         clients(addresses_of(servers), 1, start(), seconds=0.5) as (agent,),
     ):
         handles = [agent.server.start.push(g) for g in vectors(2)]
@@ -255,7 +255,7 @@ def test_compressed_pushes_are_what_the_agent_would_have_decompressed(
     All in the type of the parameters: its rounding alone is between the server and the oracle.
     """
     compressor = COMPRESSORS[name]
-    how, x = settled(), start(dtype)
+    how, x = resolved(), start(dtype)
     gs = vectors(2, 6, dtype=dtype)
     with shards(how, 2, 2) as servers, clients(addresses_of(servers), 2, x, node=node) as agents:
 
@@ -289,7 +289,7 @@ def test_what_would_be_lost_for_good_is_refused() -> None:
     """A compressor that is biased and no contraction."""
     x = start("float32")
     with (
-        shards(settled(), 1) as servers,
+        shards(resolved(), 1) as servers,
         clients(addresses_of(servers), 1, x) as (agent,),
         pytest.raises(ConfigurationError, match="lost for good"),
     ):
@@ -323,7 +323,7 @@ class Doubling(Compressor):
 def test_payload_alone_is_counted(node: str, count: int) -> None:
     """A vector's bytes each way, a message a shard, two latencies an operation; in shared memory alike."""
     x, g = start("float32"), vectors(1, dtype="float32")[0]
-    with shards(settled(), 1, count) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
+    with shards(resolved(), 1, count) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
         expected = np.zeros(5, int)
         for kind, sent, received in (
             ("push", 4 * SIZE, 0), ("pull", 0, 4 * SIZE), ("push_pull", 4 * SIZE, 4 * SIZE),
@@ -341,7 +341,7 @@ def test_payload_alone_is_counted(node: str, count: int) -> None:
 def test_arrays_of_other_sizes_are_refused(node: str) -> None:
     """With both sizes named; nothing is sent, and the next operation is the first."""
     x = start()
-    with shards(settled(), 1) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
+    with shards(resolved(), 1) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
         server = agent.server
         for call in (
             lambda: server.push(np.zeros(SIZE - 1)),
@@ -360,7 +360,7 @@ def test_arrays_of_other_sizes_are_refused(node: str) -> None:
 def test_an_agent_with_another_model_is_told_so(node: str, odd: Array) -> None:
     """Other sizes or another type than the shard's: an error that names both, and nothing is changed."""
     x = start()
-    with shards(settled(), 2) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
+    with shards(resolved(), 2) as servers, clients(addresses_of(servers), 1, x, node=node) as (agent,):
         stranger = Client(addresses_of(servers), 1, odd, node=node)
         try:
             for kind in ("push", "pull", "push_pull"):
@@ -385,7 +385,7 @@ def test_an_error_in_a_rule_is_raised_at_the_agent(node: str) -> None:
     """At once, and with the place of the mistake, in the foreground and in the background."""
     x = start()
     with (
-        shards(settled(rule=Wrong()), 1, 2) as servers,
+        shards(resolved(rule=Wrong()), 1, 2) as servers,
         clients(addresses_of(servers), 1, x, node=node) as (agent,),
     ):
         begin = time.monotonic()
@@ -407,7 +407,7 @@ def test_synchronous_agents_take_the_mean_of_all(node: str, count: int) -> None:
     """Three agents, whoever comes first: x ← x − η (((g₀ + g₁) + g₂) / 3), ten times, read alike by all."""
     x, gs = start("float32"), vectors(10, 3, dtype="float32")
     with (
-        shards(settled(Synchronous()), 3, count) as servers,
+        shards(resolved(Synchronous()), 3, count) as servers,
         clients(addresses_of(servers), 3, x, node=node) as agents,
     ):
         read = together(lambda rank: [agents[rank].push_pull(g[rank]) for g in gs], 3)
@@ -457,7 +457,7 @@ def test_a_stale_synchronous_agent_waits_when_it_is_too_far_ahead(
     node: str, bound: int, probe: Probing
 ) -> None:
     """After bound + 1 pushes its read is held back until the other one has pushed once; then it goes on."""
-    how, x, gs = settled(StaleSynchronous(bound)), start(), vectors(2, 5)
+    how, x, gs = resolved(StaleSynchronous(bound)), start(), vectors(2, 5)
     with shards(how, 2) as servers, clients(addresses_of(servers), 2, x, node=node) as agents:
         watcher = probe(addresses_of(servers), x)
         fast, slow = agents
@@ -496,7 +496,7 @@ def pulls_for_ever(pipe: Any, where: list[Address], node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 def test_an_agent_that_is_killed_while_it_reads_disturbs_nobody(node: str) -> None:
     """SIGKILL in the middle of pulls of 2.4 MB: the others' reads are what their pushes alone make of x."""
-    how, x = settled(base=Momentum(0.1, 0.9)), start(size=LARGE)
+    how, x = resolved(base=Momentum(0.1, 0.9)), start(size=LARGE)
     g = np.random.default_rng(3).standard_normal((2, LARGE))
     with (
         shards(how, 3) as servers,
@@ -543,7 +543,7 @@ def test_a_synchronous_round_goes_on_without_an_agent_that_has_left(
     came, and it counts. The rounds after are the two's."""
     x, gs = start(), vectors(3)
     with (
-        shards(settled(Synchronous()), 3) as servers,
+        shards(resolved(Synchronous()), 3) as servers,
         clients(addresses_of(servers), 2, x, node=node) as agents,
         elsewhere(pushes_once, addresses_of(servers), node) as victim,
     ):
@@ -570,7 +570,7 @@ def test_a_synchronous_round_goes_on_without_an_agent_that_has_left(
 def test_an_agent_that_closes_its_server_leaves_it(probe: Probing) -> None:
     """The two others, who wait for its push, go on at once."""
     x, gs = start(), vectors(3)
-    with shards(settled(Synchronous()), 3) as servers, clients(addresses_of(servers), 3, x) as agents:
+    with shards(resolved(Synchronous()), 3) as servers, clients(addresses_of(servers), 3, x) as agents:
         watcher = probe(addresses_of(servers), x)
         agents[2].pull()
 
@@ -586,7 +586,7 @@ def test_an_agent_that_closes_its_server_leaves_it(probe: Probing) -> None:
 def test_nothing_is_kept_of_clients_that_have_gone() -> None:
     """Fifty come and go, near and far: afterwards no memory of theirs is mapped here, no thread is theirs."""
     x, before = start(), shared_memory()
-    with shards(settled(), 1) as servers:
+    with shards(resolved(), 1) as servers:
         for number in range(50):
             with clients(addresses_of(servers), 1, x, node=NODES[number % 2]) as (agent,):
                 agent.pull()
@@ -598,7 +598,7 @@ def test_nothing_is_kept_of_clients_that_have_gone() -> None:
 # -- servers that die ----------------------------------------------------------------------------------------
 
 
-def replaced(old: ShardServer, how: Settled, members: int, stack: ExitStack) -> ShardServer:
+def replaced(old: ShardServer, how: ResolvedServers, members: int, stack: ExitStack) -> ShardServer:
     """Another server, which goes on where the old one was; the old one is closed."""
     state = old.state()
     old.close()
@@ -614,13 +614,13 @@ def replaced(old: ShardServer, how: Settled, members: int, stack: ExitStack) -> 
 @pytest.mark.parametrize(
     "how",
     [
-        settled(base=Momentum(0.1, 0.9)),
-        settled(StaleSynchronous(1)),
-        settled(rule=DelayCompensated(0.3, 0.9)),
+        resolved(base=Momentum(0.1, 0.9)),
+        resolved(StaleSynchronous(1)),
+        resolved(rule=DelayCompensated(0.3, 0.9)),
     ],
     ids=["momentum", "stale-synchronous", "delay-compensated"],
 )
-def test_agents_go_on_at_a_server_that_was_restored(how: Settled, node: str) -> None:
+def test_agents_go_on_at_a_server_that_was_restored(how: ResolvedServers, node: str) -> None:
     """One of two shards is replaced between operations, thrice: all replies are as if it never had been."""
     x = start("float32")
     with (
@@ -643,7 +643,7 @@ def test_agents_go_on_at_a_server_that_was_restored(how: Settled, node: str) -> 
 def test_a_push_that_waited_when_its_server_died_counts_once(node: str, probe: Probing) -> None:
     """One of two synchronous agents has pushed; the server dies and is restored elsewhere; the push comes
     again by itself, the other one's too, and the round is their mean."""
-    how, x, gs = settled(Synchronous()), start(), vectors(2, 3)
+    how, x, gs = resolved(Synchronous()), start(), vectors(2, 3)
     with (
         ExitStack() as stack,
         shards(how, 2) as servers,
@@ -693,7 +693,7 @@ def test_a_push_whose_reply_was_lost_counts_once(node: str, known: bool) -> None
     restored: that knows the push and says that it was a repetition; or is older, and applies what was pushed,
     though the old one had written its answer already. Either way the agent reads the same."""
     rule = Stalling()
-    how, x, gs = settled(rule=rule), start(), vectors(3)
+    how, x, gs = resolved(rule=rule), start(), vectors(3)
     with (
         ExitStack() as stack,
         shards(how, 1) as servers,
@@ -727,7 +727,7 @@ def test_a_push_whose_reply_was_lost_counts_once(node: str, known: bool) -> None
 def test_a_server_that_never_comes_back_is_not_waited_for_for_ever(node: str) -> None:
     """One of two shards ends: `PeerLost` after the time-out, and as well for the next operation; restored,
     it serves the one after, and the other shard, which heard all of them, has each push once."""
-    how, x, gs = settled(), start(), vectors(3)
+    how, x, gs = resolved(), start(), vectors(3)
     with (
         ExitStack() as stack,
         shards(how, 1, 2) as servers,
@@ -767,7 +767,9 @@ def hierarchy() -> Iterator[Callable[..., Hierarchy]]:
     """Makes them, and closes them."""
     with ExitStack() as stack:
 
-        def make(how: Settled, x: Array, node: str, count: int = 1, seconds: float = SECONDS) -> Hierarchy:
+        def make(
+            how: ResolvedServers, x: Array, node: str, count: int = 1, seconds: float = SECONDS
+        ) -> Hierarchy:
             root = stack.enter_context(shards(how, GROUPS, count))
             groups = []
             for group in range(GROUPS):
@@ -793,7 +795,7 @@ def hierarchy() -> Iterator[Callable[..., Hierarchy]]:
 @pytest.mark.parametrize("count", [1, 2])
 def test_groups_make_the_mean_of_all_agents(hierarchy: Any, node: str, count: int) -> None:
     """Synchronous, of groups of two and three: x ← x − η · mean over all five, ten times, read alike."""
-    how, x = settled(Synchronous(), servers=Servers(groups=GROUPS)), start()
+    how, x = resolved(Synchronous(), servers=Servers(groups=GROUPS)), start()
     gs = vectors(10, 5)
     made = hierarchy(how, x, node, count)
     read = together(lambda rank: [made.agents[rank].push_pull(g[rank]) for g in gs], 5)
@@ -809,7 +811,7 @@ def test_asynchronous_groups_push_their_means_in_the_order_of_the_root(hierarchy
     """Within a group synchronous, above asynchronous: what each push became is told, and a momentum in NumPy
     over the groups' means in that order gives each group what it read, bit for bit."""
     base = Momentum(0.1, 0.9)
-    how, x = settled(base=base, servers=Servers(groups=GROUPS)), start("float32")
+    how, x = resolved(base=base, servers=Servers(groups=GROUPS)), start("float32")
     gs = vectors(8, 5, dtype="float32")
     made = hierarchy(how, x, node)
     read = together(lambda rank: [made.agents[rank].push_pull(g[rank]) for g in gs], 5)
@@ -836,7 +838,7 @@ def test_asynchronous_groups_push_their_means_in_the_order_of_the_root(hierarchy
 @pytest.mark.full
 def test_the_end_of_the_root_ends_its_groups(hierarchy: Any) -> None:
     """Its agents get `PeerLost` within the time-outs instead of waiting for their own server."""
-    how, x = settled(servers=Servers(groups=GROUPS)), start()
+    how, x = resolved(servers=Servers(groups=GROUPS)), start()
     made = hierarchy(how, x, HERE, seconds=1.0)
     for server in (group[0] for group in made.groups):
         server._seconds = 0.5
@@ -855,7 +857,7 @@ def test_the_end_of_the_root_ends_its_groups(hierarchy: Any) -> None:
 
 def test_a_group_that_has_left_is_not_waited_for(hierarchy: Any) -> None:
     """Both agents of the first group leave: the second one's rounds, which waited for it, are its own."""
-    how, x = settled(Synchronous(), servers=Servers(groups=GROUPS)), start()
+    how, x = resolved(Synchronous(), servers=Servers(groups=GROUPS)), start()
     gs = vectors(2, 5)
     made = hierarchy(how, x, HERE)
     first = together(lambda rank: made.agents[rank].push_pull(gs[0, rank]), 5)[2]

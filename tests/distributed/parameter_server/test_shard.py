@@ -19,7 +19,7 @@ from d5ray.distributed.parameter_server.consistency import (
     Synchronous,
 )
 from d5ray.distributed.parameter_server.requests import Reply, Request
-from d5ray.distributed.parameter_server.resolved_servers import Settled
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import (
     DelayCompensated,
     DelayedNesterov,
@@ -695,15 +695,15 @@ def test_a_state_of_another_size_is_refused(size: int) -> None:
 class Groups:
     """Shards of groups in front of a root, whose messages are under way until they are delivered."""
 
-    settled: Settled
+    resolved: ResolvedServers
     agents: int
     x: Array
 
     def __post_init__(self) -> None:
-        groups = self.settled.servers.groups
-        settled = self.settled
+        groups = self.resolved.servers.groups
+        resolved = self.resolved
         self.root = Agents(
-            Shard(self.x.copy(), settled.base, settled.rule, settled.consistency, range(groups))
+            Shard(self.x.copy(), resolved.base, resolved.rule, resolved.consistency, range(groups))
         )
         self.mail: list[tuple[int, Array, int]] = []
         self.waiting: dict[int, Asked] = {}
@@ -713,14 +713,14 @@ class Groups:
         def upstream(mean: Array, pushes: int) -> None:
             self.mail.append((group, mean.copy(), pushes))
 
-        settled, members = self.settled, self.settled.servers.members(group, self.agents)
+        resolved, members = self.resolved, self.resolved.servers.members(group, self.agents)
         return Agents(
-            Shard(self.x.copy(), settled.base, settled.rule, settled.within, members, upstream),
+            Shard(self.x.copy(), resolved.base, resolved.rule, resolved.within, members, upstream),
             Counter(dict.fromkeys(members, 0)),
         )
 
     def of(self, rank: int) -> Agents:
-        return self.groups[self.settled.servers.group_of(rank, self.agents)]
+        return self.groups[self.resolved.servers.group_of(rank, self.agents)]
 
     def deliver(self, order: random.Random) -> None:
         """One message goes up, or what came of one goes down."""
@@ -740,8 +740,8 @@ class Groups:
 @pytest.mark.parametrize(("agents", "groups"), [(4, 2), (5, 2), (7, 3), (3, 3)])
 def test_groups_of_any_sizes_make_the_mean_of_all(base: Optimizer, agents: int, groups: int) -> None:
     """Two floors of synchronous servers give what one gives, in whatever order messages travel."""
-    settled = Settled(Servers(groups=groups), Synchronous(), Descend(), base)
-    sizes = [len(settled.servers.members(group, agents)) for group in range(groups)]
+    resolved = ResolvedServers(Servers(groups=groups), Synchronous(), Descend(), base)
+    sizes = [len(resolved.servers.members(group, agents)) for group in range(groups)]
     assert sum(sizes) == agents and (len(set(sizes)) > 1) == bool(agents % groups)
     steps = 5
     gs = vectors(steps, agents)
@@ -753,7 +753,7 @@ def test_groups_of_any_sizes_make_the_mean_of_all(base: Optimizer, agents: int, 
         rounds.append(x.copy())
     for seed in range(10):
         order = random.Random(seed)
-        two = Groups(settled, agents, start_of(SIZE))
+        two = Groups(resolved, agents, start_of(SIZE))
         done: list[list[Asked]] = [[two.of(rank).pull(rank)] for rank in range(agents)]
         while True:
             ready = [rank for rank in range(agents) if len(done[rank]) <= steps and done[rank][-1].answers]
@@ -788,8 +788,8 @@ def test_a_large_update_goes_block_by_block_to_the_same_bits(base: Optimizer, si
 
 def test_groups_that_agents_left_make_the_mean_of_the_others() -> None:
     """Groups of 3 and 2; one of the 3 leaves, then one of the 2: always the mean over who is there."""
-    settled = Settled(Servers(groups=2), Synchronous(), Descend(), SGD(ETA))
-    two, x, order = Groups(settled, 5, start_of(SIZE)), start_of(SIZE), random.Random(0)
+    resolved = ResolvedServers(Servers(groups=2), Synchronous(), Descend(), SGD(ETA))
+    two, x, order = Groups(resolved, 5, start_of(SIZE)), start_of(SIZE), random.Random(0)
     there = {0, 1, 2, 3, 4}
     for g, leaves in zip(vectors(3, 5), (None, 4, 0), strict=True):
         if leaves is not None:
