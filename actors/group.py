@@ -86,7 +86,7 @@ class TrainingGroup(Training):
         self._monitors = monitors
         self._shares = shares
         self._recoveries = 0
-        self._late = list(experiment.later.values())
+        self._late = list(experiment.late_agents.values())
         self._steps: dict[int, int] = {}  # done by each agent, when it was asked last
         self._asked: dict[int, Any] = {}  # references to what they will say
 

@@ -191,7 +191,7 @@ class _Launcher:
         experiment = self.experiment
         self.bundles = reserve(experiment.agents or 1, experiment.cpus_per_agent)
         self.aggregator = aggregator = self._aggregator()
-        later = experiment.later
+        later = experiment.late_agents
         agents = [None if rank in later else self._agent(rank, 0) for rank in range(experiment.agents or 1)]
         present = [agent for agent in agents if agent is not None]
         preparing = [agent.prepare.remote() for agent in present]

@@ -246,7 +246,7 @@ class Experiment:
             event.check(self)
 
     def _check_late(self) -> None:
-        if not self.later:
+        if not self.late_agents:
             return
         if not self.rule.one_sided or self.rule.shares_parameters:
             raise ConfigurationError(
@@ -257,14 +257,15 @@ class Experiment:
         groups = self.resolved_servers.servers.groups if self.resolved_servers is not None else 1
         for group in range(groups):
             first = self.agents * group // groups
-            if first in self.later:
+            if first in self.late_agents:
                 raise ConfigurationError(
-                    f"{self.later[first]!r} is the first agent{f' of group {group}' if groups > 1 else ''}, "
+                    f"{self.late_agents[first]!r} is the "
+                    f"first agent{f' of group {group}' if groups > 1 else ''}, "
                     "which brings the first parameters: let another one be late"
                 )
 
     @property
-    def later(self) -> dict[int, Late]:
+    def late_agents(self) -> dict[int, Late]:
         """The late agents, by rank."""
         return {late.agent: late for late in check_late(self.late, self.agents or 1)}
 

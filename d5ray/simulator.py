@@ -132,7 +132,7 @@ class SimulatedGroup(Training):
         self._simulation = simulation
         self._failures = list(failures)
         self._tasks: dict[int, Task] = {}
-        self._late = dict(experiment.later)
+        self._late = dict(experiment.late_agents)
         self._training: set[int] = set()
         self._over = VirtualEvent(simulation.clock)  # when no agent trains any more
         self.gone: set[int] = set(self._late)  # who is not there, or not yet
