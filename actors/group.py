@@ -93,7 +93,7 @@ class TrainingGroup(Training):
     @property
     def asynchronous(self) -> bool:
         """True if the agents do not wait for each other; the run then keeps its schedule."""
-        return self.experiment.rule.asynchronous
+        return self.experiment.distributed_optimizer.asynchronous
 
     # -- a run -----------------------------------------------------------------------------------------
 
@@ -292,7 +292,9 @@ class TrainingGroup(Training):
         name = "agent_restarted" if self.experiment.on_failure == "restart" else "group_formed_again"
         for other in named:
             self._note(name, other, step=formed.step, group=formed.group)
-        self._note("agreed", -1, step=formed.step, **formed.describe(self.experiment.rule.one_model))
+        self._note(
+            "agreed", -1, step=formed.step, **formed.describe(self.experiment.distributed_optimizer.one_model)
+        )
         for other in self._recovery.left:
             pending[self.agents[other].train.remote(last - formed.step)] = other
 

@@ -126,7 +126,9 @@ def launch(
             quiet=quiet,
         )
         timings.lap("ray.init")
-        keeping = kept(Archived(experiment), lambda: pickled, needed=experiment.rule.asynchronous)
+        keeping = kept(
+            Archived(experiment), lambda: pickled, needed=experiment.distributed_optimizer.asynchronous
+        )
         launcher = _Launcher(experiment, keeping, run_id, root, timings, origin, shares)
         try:
             group = launcher.start(dataset, environment, fingerprint, ray_session, checkpoint)

@@ -115,7 +115,7 @@ class Recovery:
     @property
     def alone(self) -> bool:
         """True if one agent's death leaves the others' steps as they are."""
-        return self.experiment.rule.one_sided
+        return self.experiment.distributed_optimizer.one_sided
 
     def drop(self, rank: int) -> None:
         """Go on without an agent whose peers do not wait for it; `AgentError` where it was the last."""
@@ -136,7 +136,7 @@ class Recovery:
         if self.servers is not None:
             self.servers.leave(rank)
             self._resting.add(rank)
-        if self.experiment.rule.lingers:
+        if self.experiment.distributed_optimizer.lingers:
             self._lingering[rank] = self.agents[rank].linger.remote()
 
     def over(self) -> dict[int, Any]:
@@ -269,7 +269,7 @@ class Recovery:
 
         begins: it has its parameters already, and so have the servers.
         """
-        directory, peers = None, self.experiment.rule.uses_peers
+        directory, peers = None, self.experiment.distributed_optimizer.uses_peers
         if isinstance(self.servers, ServerActors):  # nobody comes late to a mesh
             if not begins:
                 self.servers.enter(rank)

@@ -170,7 +170,7 @@ class TrainingAgent:
         self._peers: Peers | None = None
         self._resharding: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
         self._trains = False
-        forms_again = experiment.on_failure != "stop" and not experiment.rule.one_sided
+        forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
         self._committed = Committed() if forms_again else None
         self.mirror.start(self.readings)
 
@@ -240,7 +240,7 @@ class TrainingAgent:
             folder=self._folder,
         )
         parameters = self._executor.parameters
-        experiment.rule.check(int(parameters.shape[0]))
+        experiment.distributed_optimizer.check(int(parameters.shape[0]))
         if experiment.resolved_servers is not None:
             experiment.resolved_servers.servers.check_parameters(int(parameters.shape[0]))
         return Built(
@@ -266,7 +266,7 @@ class TrainingAgent:
         if experiment.mesh is not None:
             group = self._join_stages(experiment.mesh, group)
         communication = self._enter(group, experiment.topology)
-        if experiment.rule.shares_parameters:
+        if experiment.distributed_optimizer.shares_parameters:
             communication.broadcast(self._executor.parameters, root=0)
             self._executor.use_buffers(_common_first(communication))
         elif experiment.resolved_servers is None:
@@ -275,7 +275,7 @@ class TrainingAgent:
         else:
             communication.broadcast(self._executor.parameters, root=0)
             self._connect(experiment.resolved_servers, communication, directory)
-        if experiment.rule.uses_peers:
+        if experiment.distributed_optimizer.uses_peers:
             self._peers = self._world.meet(self._executor.parameters, communication)
         self._bind(communication)
         self._commit()
@@ -320,7 +320,7 @@ class TrainingAgent:
         communication = self._communication = Absent(entry.group, experiment.topology)
         if experiment.resolved_servers is not None:
             self._connect(experiment.resolved_servers, communication, entry.directory)
-        if experiment.rule.uses_peers:
+        if experiment.distributed_optimizer.uses_peers:
             if entry.parameters is not None:
                 self._executor.parameters[...] = like(self._executor.parameters, entry.parameters)
             self._peers = self._world.meet(self._executor.parameters, communication, entry.addresses)
@@ -343,7 +343,7 @@ class TrainingAgent:
         the same can then be done again.
         """
         assert self._committed is not None
-        one_model = self.experiment.rule.one_model
+        one_model = self.experiment.distributed_optimizer.one_model
         try:
             communication = self._enter(group, topology)
             self._executor.use_buffers(communication.allocate)
@@ -394,7 +394,9 @@ class TrainingAgent:
 
     def _bind(self, communication: Communicator) -> None:
         experiment = self.experiment
-        self._optimizer = copy.copy(experiment.rule)  # agents of one process must not share it
+        self._optimizer = copy.copy(
+            experiment.distributed_optimizer
+        )  # agents of one process must not share it
         with self._blaming("while its distributed optimizer started"):
             self._optimizer.bind(
                 executor=self._executor,

@@ -159,13 +159,13 @@ class Experiment:
         self._check_events()
         check_for_agents(self.communicator)
         assert isinstance(self.topology, Topology)
-        check_topology(self.topology, self.rule.needs, type(self.distributed).__name__)
+        check_topology(self.topology, self.distributed_optimizer.needs, type(self.distributed).__name__)
         self._check_servers()
         self._check_late()
         self._check_policies_of_mesh()
         for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
             check_choice(name, getattr(self, name), choices)
-        if self.on_failure == "restart" and self.rule.shares_parameters:
+        if self.on_failure == "restart" and self.distributed_optimizer.shares_parameters:
             raise ConfigurationError(
                 f"{self.distributed!r} keeps its parameters in the memory of its agents, which an agent that "
                 "is started again cannot join: take on_failure='continue' or 'stop'"
@@ -218,14 +218,14 @@ class Experiment:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but {several}, and {why}: leave {name} out"
                 )
-        if self.rule.shares_parameters:
+        if self.distributed_optimizer.shares_parameters:
             raise ConfigurationError(
                 f"{several}, which {self.distributed!r} cannot train: its agents share the memory of all "
                 "parameters; take another distributed optimizer, or a mesh of one stage and part"
             )
 
     def _check_servers(self) -> None:
-        distributed = self.rule
+        distributed = self.distributed_optimizer
         assert self.agents is not None
         if self.servers is not None and not isinstance(self.servers, Servers):
             raise _wrong_kind("servers", self.servers, "Servers(shards=2) or the like, or None")
@@ -248,7 +248,7 @@ class Experiment:
     def _check_late(self) -> None:
         if not self.late_agents:
             return
-        if not self.rule.one_sided or self.rule.shares_parameters:
+        if not self.distributed_optimizer.one_sided or self.distributed_optimizer.shares_parameters:
             raise ConfigurationError(
                 f"late is {self.late!r}, but the agents of {self.distributed!r} wait for each other or share "
                 "memory: take an optimizer such as ASGD() or ADPSGD()"
@@ -276,7 +276,7 @@ class Experiment:
         return self.topology.agents
 
     @property
-    def rule(self) -> DistributedOptimizer:
+    def distributed_optimizer(self) -> DistributedOptimizer:
         """The distributed optimizer, as an instance."""
         assert isinstance(self.distributed, DistributedOptimizer)
         return self.distributed
@@ -290,14 +290,16 @@ class Experiment:
     @cached_property
     def resolved_servers(self) -> ResolvedServers | None:
         """The resolved parameter servers; None without any."""
-        if not self.rule.uses_server:
+        if not self.distributed_optimizer.uses_server:
             return None
-        return ResolvedServers.of(self.servers or Servers(), self.rule, self.optimizer).among(self.replicas)
+        return ResolvedServers.of(
+            self.servers or Servers(), self.distributed_optimizer, self.optimizer
+        ).among(self.replicas)
 
     @property
     def meets(self) -> bool:
         """True if all agents stand at the same step when one has done it, and no message is under way."""
-        rule, resolved = self.rule, self.resolved_servers
+        rule, resolved = self.distributed_optimizer, self.resolved_servers
         if rule.asynchronous or rule.uses_peers or rule.shares_parameters:
             return False
         return resolved is None or (resolved.consistency == Synchronous() and resolved.servers.groups == 1)

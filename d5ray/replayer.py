@@ -104,9 +104,9 @@ def _kept(run: Run, trust: bool) -> tuple[Experiment, dict[int, np.ndarray[Any, 
             "asynchronous optimizers, such as ASGD(), are replayed"
         )
     experiment = archived.experiment
-    if not experiment.rule.replayable:
+    if not experiment.distributed_optimizer.replayable:
         raise ConfigurationError(
-            f"the run {run.name} cannot be replayed: the updates of {experiment.rule!r} have no order"
+            f"the run {run.name} cannot be replayed: the updates of {experiment.distributed!r} have no order"
         )
     return experiment, expected
 

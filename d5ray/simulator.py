@@ -80,10 +80,10 @@ def simulate(
     assert experiment.agents is not None
     planned = check_failures(failures, experiment.agents)
     if planned and experiment.on_failure not in (
-        ("stop", "continue") if experiment.rule.one_sided else ("stop",)
+        ("stop", "continue") if experiment.distributed_optimizer.one_sided else ("stop",)
     ):
         raise ConfigurationError(
-            f"when an agent dies, a simulation cannot go on with {experiment.rule!r} and "
+            f"when an agent dies, a simulation cannot go on with {experiment.distributed!r} and "
             f"on_failure={experiment.on_failure!r}: it knows 'stop', and 'continue' where agents do not wait "
             "for each other's steps"
         )
@@ -214,7 +214,9 @@ class SimulatedGroup(Training):
             self._over = VirtualEvent(self._simulation.clock, "the others' training")
             ranks = [*self.left, *self._late]
             outcomes = self._together(partial(self._do, last), watch if bar.visible else None, ranks)
-            if self.experiment.rule.asynchronous and all(o.completed for o in outcomes.values()):
+            if self.experiment.distributed_optimizer.asynchronous and all(
+                o.completed for o in outcomes.values()
+            ):
                 self._together(lambda rank: self.agents[rank].drain())
                 if servers is not None:
                     servers.refresh()
@@ -255,10 +257,10 @@ class SimulatedGroup(Training):
         if self._simulation.servers is not None:
             self._simulation.servers.leave(rank)
         self._ended(rank)
-        if outcome.completed and outcome.reason and self.experiment.rule.asynchronous:
+        if outcome.completed and outcome.reason and self.experiment.distributed_optimizer.asynchronous:
             for other in self._training:
                 self.agents[other].stop(outcome.reason)
-        if self.experiment.rule.lingers and outcome.completed:
+        if self.experiment.distributed_optimizer.lingers and outcome.completed:
             self.agents[rank].linger(self._simulation.order.rounds(rank))
         return outcome
 
@@ -318,7 +320,7 @@ class SimulatedGroup(Training):
 
     def _join(self, rank: int, *, step: int, begins: bool = False) -> None:
         """An agent joins those that are there, at this step; begins: it has its parameters already."""
-        servers, peers = self._simulation.servers, self.experiment.rule.uses_peers
+        servers, peers = self._simulation.servers, self.experiment.distributed_optimizer.uses_peers
         if servers is not None and not begins:
             servers.enter(rank)
         parameters = self.agents[self.left[0]].flat_parameters() if peers and not begins else None

@@ -150,11 +150,11 @@ def in_threads(wanted: Experiment, steps: Sequence[int] = STEPS) -> tuple[Array,
                 if not training:
                     for agent in agents:
                         agent.over()
-                if wanted.rule.lingers:
+                if wanted.distributed_optimizer.lingers:
                     agents[rank].linger()
 
             together(train, len(agents))
-            if wanted.rule.asynchronous:
+            if wanted.distributed_optimizer.asynchronous:
                 together(lambda rank: agents[rank].drain(), len(agents))
                 together(lambda rank: agents[rank].conclude(), len(agents))
         found = np.stack([agent.flat_parameters() for agent in agents])

@@ -51,7 +51,7 @@ def trained(data: Dataset, **values: Any) -> tuple[list[dict[str, np.ndarray[Any
     with agents_in_threads(experiment, data) as (agents, rows):
         done = together(lambda rank: agents[rank].train(STEPS), len(agents))
         assert [outcome.status for outcome in done] == ["completed"] * len(agents), done
-        if experiment.rule.asynchronous:
+        if experiment.distributed_optimizer.asynchronous:
             together(lambda rank: agents[rank].drain(), len(agents))
             together(lambda rank: agents[rank].conclude(), len(agents))
         return [agent.parameters() for agent in agents], rows

@@ -256,7 +256,7 @@ def test_the_users_own_code_is_kept_and_known_again(own_home: Path) -> None:
     assert is_made_here(run.row["experiment_sha256"])
     found = experiments.read(run)
     assert found is not None
-    assert type(found.experiment.rule).__name__ == "Own"
+    assert type(found.experiment.distributed_optimizer).__name__ == "Own"
 
 
 def stranger(run: Run, marker: Path) -> None:

@@ -50,8 +50,14 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     known |= set(STEP_METRICS) | set(PREDICTED)  # the prediction where the network was measured once
     lacking = {
         EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
-        SERVER_METRICS: (experiment.rule.uses_server, "take an optimizer with servers, such as ASGD()"),
-        PEER_METRICS: (experiment.rule.uses_peers, "take an optimizer with peers, such as ADPSGD()"),
+        SERVER_METRICS: (
+            experiment.distributed_optimizer.uses_server,
+            "take an optimizer with servers, such as ASGD()",
+        ),
+        PEER_METRICS: (
+            experiment.distributed_optimizer.uses_peers,
+            "take an optimizer with peers, such as ADPSGD()",
+        ),
         (*OF_A_REPLICA, *OF_A_STAGE): (
             experiment.mesh is not None and experiment.mesh.shares_networks,
             "set a mesh in which agents share a network, such as mesh=Mesh(1, stages=2)",
@@ -68,7 +74,7 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     if not experiment.loss.classifies:
         known.discard("test_accuracy")
         lacking["test_accuracy",] = (False, f"{experiment.loss!r} has no accuracy, take another metric")
-    if isinstance(metric, ConsensusDistance) and not experiment.rule.asynchronous:
+    if isinstance(metric, ConsensusDistance) and not experiment.distributed_optimizer.asynchronous:
         raise ConfigurationError(
             f"METRICS has {metric.label}, but the agents of {experiment.distributed!r} wait for each other "
             "at every step, and nobody looks how far apart they are: take an optimizer such as ADPSGD()"

@@ -176,11 +176,11 @@ def _refuse(recipe: Recipe, experiment: object) -> None:
             f"the recipe {recipe.name} runs a {type(experiment).__name__}, which is no training: there are "
             "no steps that could be repeated"
         )
-    if experiment.rule.asynchronous:
+    if experiment.distributed_optimizer.asynchronous:
         raise ConfigurationError(
-            f"the agents of {experiment.rule!r} do not wait for each other, so that no two runs are alike: "
-            "--check-determinism does not apply. `d5ray replay RUN` does again what a run did and compares, "
-            "and d5ray.simulate(...) repeats to the last bit"
+            f"the agents of {experiment.distributed!r} do not wait for each other, so that no two runs "
+            "are alike: --check-determinism does not apply. `d5ray replay RUN` does again what a run did and "
+            "compares, and d5ray.simulate(...) repeats to the last bit"
         )
 
 

@@ -144,7 +144,8 @@ def _promised(run: Run, again: Run, archived: Archived) -> tuple[bool, str]:
     if archived.simulated is None and not archived.experiment.meets:
         return (
             False,
-            f"no bits are promised: the agents of {archived.experiment.rule!r} do not wait for each other",
+            f"no bits are promised: the agents of {archived.experiment.distributed!r} "
+            "do not wait for each other",
         )
     kinds = ("cpu_model", "cpu_flags", "python")
     facts = [

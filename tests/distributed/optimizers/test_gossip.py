@@ -295,7 +295,7 @@ def check_gossip(make: Callable[[], d5.DistributedOptimizer], conserved: bool, w
         outcomes = together(sim, [partial(agent.train, world.steps) for agent in agents])
         assert [outcome.completed for outcome in outcomes] == [True] * world.agents
         assert not any(window.waiting or window.taken for window in sim.meadow.windows.values())
-        if isinstance(wanted.rule, d5.optimizers.ADPSGD):
+        if isinstance(wanted.distributed_optimizer, d5.optimizers.ADPSGD):
             gradients = np.sum([a._executor._inner.total for a in agents], axis=0)  # type: ignore[attr-defined]
             found = np.sum([peers_of(agent).window for agent in agents], axis=0)
             np.testing.assert_allclose(
