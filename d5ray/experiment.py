@@ -297,7 +297,7 @@ class Experiment:
         ).among(self.replicas)
 
     @property
-    def meets(self) -> bool:
+    def in_lockstep(self) -> bool:
         """True if all agents stand at the same step when one has done it, and no message is under way."""
         rule, resolved = self.distributed_optimizer, self.resolved_servers
         if rule.asynchronous or rule.uses_peers or rule.shares_parameters:

@@ -44,7 +44,7 @@ class Checkpoint(Event):
         self.keep = keep
 
     def check(self, experiment: Any) -> None:
-        if not experiment.meets:
+        if not experiment.in_lockstep:
             raise ConfigurationError(
                 f"Checkpoint saves agents that meet at every step, but those of {experiment.distributed!r} "
                 "do not: take an optimizer such as AllreduceSGD() or ParameterServerSGD(), or leave the "

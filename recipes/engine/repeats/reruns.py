@@ -141,7 +141,7 @@ def _away(first: Mapping[Any, float], second: Mapping[Any, float]) -> float:
 
 def _promised(run: Run, again: Run, archived: Archived) -> tuple[bool, str]:
     """True if both runs must agree to the last bit, and the reason if they need not."""
-    if archived.simulated is None and not archived.experiment.meets:
+    if archived.simulated is None and not archived.experiment.in_lockstep:
         return (
             False,
             f"no bits are promised: the agents of {archived.experiment.distributed!r} "
