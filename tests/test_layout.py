@@ -79,7 +79,7 @@ def imported_names(node: ast.ImportFrom) -> set[str]:
 def says_ray_remote(tree: ast.AST) -> bool:
     """`ray.remote`, or `from ray import remote`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "ray.remote":
+        if isinstance(node, ast.Attribute) and node.attr == "remote" and ast.unparse(node) == "ray.remote":
             return True
         if isinstance(node, ast.ImportFrom) and node.module == "ray" and "remote" in imported_names(node):
             return True
