@@ -1,7 +1,7 @@
 """Envelopes of messages between two members: none within a machine, tagged or encrypted between machines
 
 A message is short, made of words and a payload that fits beside them, or it is a large payload, which is
-followed by an end and answered by a receipt (`Crossing`).
+followed by an end and answered by a receipt (`Handshake`).
 """
 
 from abc import ABC, abstractmethod

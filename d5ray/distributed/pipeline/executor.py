@@ -18,7 +18,7 @@ from d5ray.distributed.pipeline.passes import Pass, Stage, Takes
 from d5ray.distributed.pipeline.ready_gradients import Announced
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.tensor_encoding import Kind, Wire
-from d5ray.distributed.pipeline.transport import Carrier, Channels, Ordered
+from d5ray.distributed.pipeline.transport import Carrier, Ordered, PairChannels
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.labelled_executor import samples_at_once
 from d5ray.identity.canonical import digest
@@ -266,7 +266,7 @@ class PipelineExecutor(Executor):
             if communicator.backend in ONE_AT_A_TIME:
                 self._carrier = Ordered(communicator, wire)
             else:
-                self._carrier = Channels(communicator, wire, self._route.pairs())
+                self._carrier = PairChannels(communicator, wire, self._route.pairs())
         self._stage = Stage(executor, self._route, wire, self._carrier, communicator.scheduler, takes)
 
     @property

@@ -49,7 +49,7 @@ class Carrier(ABC):
 
 
 @final
-class Channels(Carrier):
+class PairChannels(Carrier):
     """A group of two and a thread at each end for every two stages and direction, first in, first out.
 
     So no message waits for one of another pair or direction, and the stages are free of each other but for
@@ -58,12 +58,12 @@ class Channels(Carrier):
 
     def __init__(self, communicator: Communicator, wire: Wire, pairs: set[tuple[int, int]]) -> None:
         self._stage, self._wire = communicator.rank, wire
-        self._lanes: dict[tuple[int, int], Background[Communicator]] = {}
+        self._channels: dict[tuple[int, int], Background[Communicator]] = {}
         self._sending: dict[int, deque[Handle]] = {}
         self._coming: dict[int, deque[Message]] = {}
         self._asked: dict[Message, Handle] = {}
         for pair in sorted(pairs):
-            self._lanes[pair] = communicator.subgroup(pair).in_background()
+            self._channels[pair] = communicator.subgroup(pair).in_background()
             if pair[0] == self._stage:
                 self._sending[pair[1]] = deque()
 
@@ -72,11 +72,11 @@ class Channels(Carrier):
         self._kind_of, self._limit = kind_of, passage.limit
 
     def ask(self, message: Message) -> None:
-        lane, coming = self._lanes[message.source, self._stage], self._coming[message.source]
+        channel, coming = self._channels[message.source, self._stage], self._coming[message.source]
         while message not in self._asked:
             following = coming.popleft()
             kind = self._kind_of(following)
-            self._asked[following] = lane.run(partial(self._wire.receive, source=0, kind=kind))
+            self._asked[following] = channel.run(partial(self._wire.receive, source=0, kind=kind))
 
     def take(self, message: Message) -> Any:
         self.ask(message)
@@ -84,9 +84,9 @@ class Channels(Carrier):
             return self._asked.pop(message).wait()
 
     def give(self, message: Message, array: Any) -> None:
-        lane, sending = self._lanes[self._stage, message.target], self._sending[message.target]
+        channel, sending = self._channels[self._stage, message.target], self._sending[message.target]
         kind = self._kind_of(message)
-        sending.append(lane.run(partial(self._wire.send, to=1, kind=kind, array=array)))
+        sending.append(channel.run(partial(self._wire.send, to=1, kind=kind, array=array)))
         with self._naming(self._stage, message.target):
             while sending and (sending[0].done() or len(sending) > (self._limit or len(sending))):
                 sending.popleft().wait()
@@ -98,13 +98,13 @@ class Channels(Carrier):
                     sending.popleft().wait()
 
     def leave(self) -> None:
-        for lane in self._lanes.values():
-            lane.leave()
+        for channel in self._channels.values():
+            channel.leave()
 
     def close(self) -> None:
         self.leave()
-        for lane in self._lanes.values():
-            lane.join()
+        for channel in self._channels.values():
+            channel.join()
 
     @contextmanager
     def _naming(self, *pair: int) -> Iterator[None]:

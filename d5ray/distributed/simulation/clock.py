@@ -15,7 +15,7 @@ NS = 1e9
 WATCH_EVENTS = 1000  # between two looks of whoever watches
 
 
-class Standstill(D5Error):
+class SimulatedDeadlock(D5Error):
     """Every task of a simulation waits for another one."""
 
 
@@ -110,7 +110,7 @@ class VirtualClock(Scheduler):
     def run(self, tasks: list[Task], watch: Callable[[], None] | None = None) -> list[Any]:
         """Let time pass until these tasks have ended; gives their results. watch: called now and then.
 
-        Raises the first error of any task, and `Standstill` when they wait for what never happens.
+        Raises the first error of any task, and `SimulatedDeadlock` when they wait for what never happens.
         """
         self._hub = getcurrent()
         running = set(tasks)
@@ -119,7 +119,7 @@ class VirtualClock(Scheduler):
                 if not running:
                     break
                 if not self._due:
-                    raise self._standstill(tasks)
+                    raise self._deadlock(tasks)
                 seconds, number, call = heapq.heappop(self._due)
                 if number in self._cancelled:
                     self._cancelled.remove(number)
@@ -161,10 +161,10 @@ class VirtualClock(Scheduler):
             self._tasks.pop(task.greenlet, None)
             self._ended = task
 
-    def _standstill(self, tasks: list[Task]) -> Standstill:
+    def _deadlock(self, tasks: list[Task]) -> SimulatedDeadlock:
         waiting = [f"{task.name} waits for {task.waits_for}" for task in tasks if not task.greenlet.dead]
         shown = "; ".join(waiting[:8]) + (f"; and {len(waiting) - 8} more" if len(waiting) > 8 else "")
-        return Standstill(f"the simulation stands still at {self.seconds:g} s: {shown}")
+        return SimulatedDeadlock(f"the simulation stands still at {self.seconds:g} s: {shown}")
 
 
 @final

@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Folding
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import ReduceKernels
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.scheduler import Event
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
@@ -18,11 +18,11 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import D5Error, PeerLost
 
 Array = np.ndarray[Any, Any]
-_Letter = tuple[VirtualEvent, Signature, Array]  # set when it has arrived
+_Message = tuple[VirtualEvent, Signature, Array]  # set when it has arrived
 FOLD: Mapping[str, Callable[..., Any]] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
-class _Meeting:
+class _Collective:
     """One collective: who has come, with what."""
 
     def __init__(self, clock: VirtualClock, what: str) -> None:
@@ -36,9 +36,9 @@ class _Table:
     """The state that the members of one group have in common."""
 
     def __init__(self) -> None:
-        self.meetings: dict[int, _Meeting] = {}
-        self.letters: dict[tuple[int, int, int], deque[_Letter]] = defaultdict(deque)  # from, to, tag
-        self.news: dict[int, VirtualEvent] = {}  # by member, while it waits for letters
+        self.collectives: dict[int, _Collective] = {}
+        self.messages: dict[tuple[int, int, int], deque[_Message]] = defaultdict(deque)  # from, to, tag
+        self.news: dict[int, VirtualEvent] = {}  # by member, while it waits for messages
         self.commons: dict[int, Array] = {}
         self.failure: D5Error | None = None
 
@@ -49,7 +49,7 @@ class Network:
     def __init__(self, clock: VirtualClock, wires: Wires) -> None:
         self.clock = clock
         self.wires = wires
-        self.folding = Folding()
+        self.kernels = ReduceKernels()
         self.tables: dict[str, _Table] = defaultdict(_Table)
 
     def join(self, group: Group, topology: Topology, nodes: Sequence[int]) -> "Simulated":
@@ -179,24 +179,24 @@ class Simulated(Communicator):
         table, number = self._table, self._number
         self._number += 1
         self._check()
-        meeting = table.meetings.get(number)
-        if meeting is None:
-            meeting = table.meetings[number] = _Meeting(self._clock, str(call.operation))
-        meeting.given[self.rank] = (call, flat)
-        if len(meeting.given) == self.size:
-            del table.meetings[number]
-            calls = {rank: theirs for rank, (theirs, _) in meeting.given.items()}
+        collective = table.collectives.get(number)
+        if collective is None:
+            collective = table.collectives[number] = _Collective(self._clock, str(call.operation))
+        collective.given[self.rank] = (call, flat)
+        if len(collective.given) == self.size:
+            del table.collectives[number]
+            calls = {rank: theirs for rank, (theirs, _) in collective.given.items()}
             if len(set(calls.values())) > 1:
                 self._fail(disagreement(calls))
             else:
-                combine([meeting.given[rank][1] for rank in range(self.size)])
-                meeting.combined = True
-            meeting.ends = self._clock.seconds + seconds
-            meeting.over.set()
-        self._await(meeting.over, call.operation)
-        if not meeting.combined:
+                combine([collective.given[rank][1] for rank in range(self.size)])
+                collective.combined = True
+            collective.ends = self._clock.seconds + seconds
+            collective.over.set()
+        self._await(collective.over, call.operation)
+        if not collective.combined:
             self._check()
-        self._clock.sleep(meeting.ends - self._clock.seconds)
+        self._clock.sleep(collective.ends - self._clock.seconds)
 
     # -- messages --------------------------------------------------------------------------------------
 
@@ -211,22 +211,22 @@ class Simulated(Communicator):
         self._check()
         for flat, to in sorted(outgoing, key=lambda pair: (pair[1] - self.rank) % self.size):
             arrived = VirtualEvent(clock, f"{call.operation} from rank {self.rank}")
-            table.letters[self.rank, to, tag].append((arrived, call, flat.copy()))
+            table.messages[self.rank, to, tag].append((arrived, call, flat.copy()))
             here, there = self._nodes[self.rank], self._nodes[to]
             self._network.wires.send(clock, here, there, flat.nbytes, arrived.set)
             if to in table.news:
                 table.news[to].set()
         for flat, source in incoming:
-            box = table.letters[source, self.rank, tag]
+            box = table.messages[source, self.rank, tag]
             while not box:
                 self._check()
                 news = table.news[self.rank] = VirtualEvent(clock, f"{call.operation} from rank {source}")
                 self._await(news, call.operation)
-            arrived, theirs, letter = box.popleft()
+            arrived, theirs, message = box.popleft()
             if theirs.pack() != call.pack():
                 self._fail(disagreement({self.rank: call, source: theirs}))
                 self._check()
-            flat[...] = letter
+            flat[...] = message
             self._await(arrived, call.operation)
         sent, received = (sum(flat.nbytes for flat, _ in pairs) for pairs in (outgoing, incoming))
         self._moved(sent=sent, received=received, messages=len(outgoing), rounds=1)
@@ -239,7 +239,7 @@ class Simulated(Communicator):
         self._exchange([(flat, target) for target in targets], incoming, call, tag=0)
         weights = dict(sorted({**sources, self.rank: own}.items()))
         arrays = [received.get(rank, flat) for rank in weights]
-        self._network.folding.fold(arrays, flat, weights=list(weights.values()))
+        self._network.kernels.reduce(arrays, flat, weights=list(weights.values()))
 
     # -- waiting ---------------------------------------------------------------------------------------
 
@@ -257,8 +257,8 @@ class Simulated(Communicator):
         """Everyone who waits in this group raises this."""
         table = self._table
         table.failure = table.failure or error
-        for meeting in table.meetings.values():
-            meeting.over.set()
+        for collective in table.collectives.values():
+            collective.over.set()
         for news in list(table.news.values()):
             news.set()
 

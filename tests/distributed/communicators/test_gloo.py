@@ -1,4 +1,4 @@
-"""Claims about gloo's communicator beyond those that all keep: letters, disagreement, and who is told what"""
+"""Claims about gloo's communicator beyond those of all: eager messages, disagreement, who is told what"""
 
 import multiprocessing
 import os
@@ -29,7 +29,7 @@ from tests.together import together
 
 Array = np.ndarray[Any, Any]
 SIZES = [2, 3, 4]
-SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go within and beside a letter
+SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go within and beside an eager message
 NOTICED_SECONDS = 5.0  # within which everyone must know what went wrong
 Work = Callable[[Communicator], Any]
 
@@ -54,7 +54,7 @@ def data(size: int, elements: int, dtype: str = "float32") -> Array:
     "nbytes", [0, 1, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 10 * INLINE_BYTES]
 )
 def test_messages_of_every_size_arrive(groups: Former, nbytes: int) -> None:
-    """Within a letter and beside it, both ways at once, one way, and with none in between."""
+    """Within an eager message and beside it, both ways at once, one way, and with none in between."""
     group = groups.members("gloo", 3)
     rows = data(3, max(nbytes, 1), "uint8")[:, :nbytes]
 
@@ -141,7 +141,7 @@ def moved(group: list[Communicator], work: Work) -> list[Cost]:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("elements", [1, SMALL, LARGE])
 def test_payload_alone_is_counted(groups: Former, size: int, elements: int) -> None:
-    """To the byte what the algorithms' formulas say: letters are gloo's affair."""
+    """To the byte what the algorithms' formulas say: eager messages are gloo's affair."""
     group = groups.members("gloo", size)
     array = np.ones(elements, np.float32)
     reduced = moved(group, lambda member: member.allreduce(array.copy(), "mean"))

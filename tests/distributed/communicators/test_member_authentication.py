@@ -34,7 +34,12 @@ from tests.distributed.stores import read, written
 from tests.hosts import hosts
 from tests.together import together
 
-SIZES = [1, INLINE_BYTES // 4, INLINE_BYTES // 4 + 1, 200_000]  # elements, within a letter and beside it
+SIZES = [
+    1,
+    INLINE_BYTES // 4,
+    INLINE_BYTES // 4 + 1,
+    200_000,
+]  # elements, within an eager message and beside it
 SECRET_WORDS = b"the parameters of a run: "
 
 
@@ -184,7 +189,7 @@ def listening(interface: str) -> Iterator[list[bytes]]:
 
 
 def member(store: str, encrypted: str, rank: str, address: str) -> None:
-    """What runs on a host: sums arrays that hold words, within a letter and beside it."""
+    """What runs on a host: sums arrays that hold words, within an eager message and beside it."""
     nodes = ("a", "b")
     group = Group(
         "words", int(encrypted), int(rank), 2, read(store), address, 30.0, nodes, encrypted=encrypted == "1"

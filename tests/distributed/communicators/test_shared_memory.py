@@ -18,7 +18,7 @@ from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS, NOWHERE
 from d5ray.distributed.communicators.shared_memory.communicator import SMALL_BYTES
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Folding
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import ReduceKernels
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
@@ -174,10 +174,10 @@ def test_a_fold_ends_with_its_division_or_its_weight(dtype: str) -> None:
     wide = data.astype(np.complex64 if dtype == "complex64" else np.float32)
     total = (wide[0] + wide[1]) + wide[2]
     mean, weighted, mixed = np.empty_like(data[0]), np.empty_like(data[0]), data[1].copy()
-    folding = Folding()
-    folding.fold(list(data), mean, "mean")
-    folding.fold(list(data), weighted, weights=[0.3, 0.3, 0.3])
-    folding.fold([data[0], mixed, data[2]], mixed, weights=[0.5, 1.0, 0.25])  # where the result goes
+    kernels = ReduceKernels()
+    kernels.reduce(list(data), mean, "mean")
+    kernels.reduce(list(data), weighted, weights=[0.3, 0.3, 0.3])
+    kernels.reduce([data[0], mixed, data[2]], mixed, weights=[0.5, 1.0, 0.25])  # where the result goes
     single = np.float32
     assert mean.tobytes() == (total / single(3)).astype(dtype).tobytes()
     assert weighted.tobytes() == (total * single(0.3)).astype(dtype).tobytes()
@@ -433,7 +433,7 @@ def one(member: Communicator, operation: str, array: Array, seed: int) -> None:
 @given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.sampled_from(LENGTHS), st.booleans()), max_size=12))
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_any_sequence_of_operations(groups: Former, program: list[tuple[str, int, bool]]) -> None:
-    """Slots, parities and lanes never mix up operations: any program, on ordinary and allocated arrays."""
+    """Slots, parities and channels never mix up operations: any program, on ordinary and allocated arrays."""
     group = groups.members("shared_memory", 3)
 
     def work(member: Communicator) -> None:

@@ -289,7 +289,7 @@ with former() as groups:
 
 
 def test_memory_that_is_refused_later_fails_the_group_and_kills_nobody() -> None:
-    """In a folder of 0.5 MB a lane finds no room when it is first used: both raise, instead of SIGBUS."""
+    """In a folder of 0.5 MB a channel finds no room when it is first used: both raise, instead of SIGBUS."""
     mount = f"mount -t tmpfs -o size=512k tmpfs {FOLDER}"
     unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
     if subprocess.run([*unshared, mount], capture_output=True, check=False).returncode:

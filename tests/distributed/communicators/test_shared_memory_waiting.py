@@ -26,7 +26,7 @@ from tests.patience import patience
 from tests.together import together
 
 NOTICED_SECONDS = 5.0
-FITS = CELLS * MAX_CELL_BYTES  # bytes that a small group's lane holds
+FITS = CELLS * MAX_CELL_BYTES  # bytes that a small group's channel holds
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def groups() -> Iterator[Former]:
 
 @pytest.mark.parametrize("length", [0, 1, FITS - 1, FITS, FITS + 1, 5 * FITS + 3])
 def test_both_ends_of_a_pair_send_at_once(groups: Former, length: int) -> None:
-    """Messages that are longer than the lane pass each other: neither end waits for the other to be done."""
+    """Messages longer than the channel pass each other: neither end waits for the other to be done."""
     group = groups.members("shared_memory", 2)
     data = [np.random.default_rng(rank).integers(0, 256, length, np.uint8) for rank in range(2)]
 
@@ -98,7 +98,7 @@ def test_messages_are_received_by_tag_in_any_order(groups: Former) -> None:
 
 
 def test_one_slow_receiver_does_not_hold_up_the_others(groups: Former) -> None:
-    """Rank 0 sends to 1 and 2 at once, more than a lane holds; 2 has all of it before 1 begins to receive."""
+    """Rank 0 sends 1 and 2 at once more than a channel holds; 2 has all of it before 1 begins to receive."""
     group = groups.members("shared_memory", 3)
     received = threading.Event()
     message = np.random.default_rng(0).integers(0, 256, 3 * FITS, np.uint8)
@@ -121,7 +121,7 @@ def test_one_slow_receiver_does_not_hold_up_the_others(groups: Former) -> None:
 def test_neighbors_wait_for_neighbors_alone(groups: Former, elements: int) -> None:
     """On a ring of five, 0 comes late: 2 and 3, which are not its neighbours, finish their round before it.
 
-    That is if the array fits into a lane: of a longer one, 1 and 4 can send no more while they wait for 0.
+    That is if the array fits into a channel: of a longer one, 1 and 4 can send no more while they wait for 0.
     """
     group = groups.members("shared_memory", Ring(5))
     done = threading.Barrier(3)

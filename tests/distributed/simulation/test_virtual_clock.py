@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.scheduler import THREADS, Queue, Scheduler
-from d5ray.distributed.simulation.clock import Standstill, VirtualClock, VirtualEvent
+from d5ray.distributed.simulation.clock import SimulatedDeadlock, VirtualClock, VirtualEvent
 
 Function = Callable[[], Any]
 
@@ -340,7 +340,7 @@ def test_a_standstill_says_when_and_who_waits_for_what(clock: VirtualClock) -> N
         over.wait(timeout=100.0)
         never("the end of the world")
 
-    with pytest.raises(Standstill) as raised:
+    with pytest.raises(SimulatedDeadlock) as raised:
         run(clock, alice=lambda: never("Bob"), ended=lambda: clock.sleep(1.0), carol=queued, dave=late)
     assert str(raised.value) == (
         "the simulation stands still at 1.5 s: alice waits for Bob; carol waits for work; "
@@ -350,7 +350,7 @@ def test_a_standstill_says_when_and_who_waits_for_what(clock: VirtualClock) -> N
 
 def test_a_standstill_of_many_names_the_first_eight(clock: VirtualClock) -> None:
     """Of eleven tasks three are only counted."""
-    with pytest.raises(Standstill) as raised:
+    with pytest.raises(SimulatedDeadlock) as raised:
         run(clock, **{f"task-{number}": clock.event().wait for number in range(11)})
     text = str(raised.value)
     assert text.count(" waits for an event") == 8 and text.endswith("task-7 waits for an event; and 3 more")

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from d5ray.errors import ConfigurationError
 
-HEADER_BYTES = 32
+SIGNATURE_BYTES = 32
 _LAYOUT = struct.Struct("<14s10sq")  # operation with its detail, dtype, elements
-assert _LAYOUT.size == HEADER_BYTES
+assert _LAYOUT.size == SIGNATURE_BYTES
 
 OPERATIONS = ("sum", "mean", "min", "max")
 _SHORT = {

@@ -8,9 +8,9 @@ import numpy as np
 
 from d5ray.distributed.authentication.envelopes import Envelope
 from d5ray.distributed.authentication.handshake import Refused
-from d5ray.distributed.communicators.gloo.eager import Letters
+from d5ray.distributed.communicators.gloo.eager import EagerMessages
 from d5ray.distributed.communicators.gloo.header import ALARM, dispute, packed
-from d5ray.distributed.communicators.gloo.header_exchange import Crossing
+from d5ray.distributed.communicators.gloo.header_exchange import Handshake
 from d5ray.distributed.communicators.gloo.member_authentication import introduced
 from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pieces
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 3.0  # for an answer over a new connection; twice as long wit
 
 @final
 class Gloo(PointToPoint):
-    """One gloo process group per (group name, epoch), in which two members exchange by a `Crossing`.
+    """One gloo process group per (group name, epoch), in which two members exchange by a `Handshake`.
 
     Whoever waits is woken: by a broken connection when the other one is gone or gives up, and by an alarm
     from everyone when a member is lost or fails elsewhere. All then raise the same error.
@@ -48,11 +48,14 @@ class Gloo(PointToPoint):
         self._busy = False
         self._alarms: list[Work] = []
         self._lock = threading.Lock()  # of the mesh: alarms come from another thread
-        self._mesh, self._envelopes = self._meet()
-        self._letters = Letters(self._mesh, self._envelopes, self._broken)
+        self._mesh, envelopes = self._connect()
+        self._eager = {
+            peer: EagerMessages(self._mesh, peer, envelope, self._broken)
+            for peer, envelope in envelopes.items()
+        }
         self._membership.on_failure(self._alarm)
 
-    def _meet(self) -> tuple["GlooGroup", dict[int, Envelope]]:
+    def _connect(self) -> tuple["GlooGroup", dict[int, Envelope]]:
         """The connections, of which each has proved to belong to a member, and how messages go over them."""
         try:
             for attempt in range(ATTEMPTS):
@@ -104,10 +107,10 @@ class Gloo(PointToPoint):
     def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> None:
         if self._ended is not None:
             raise self._ended.with_traceback(None)
-        crossings: list[Crossing] = []
+        handshakes: list[Handshake] = []
         self._busy = True
         try:
-            self._cross(crossings, outgoing, incoming, conversation)
+            self._shake_hands(handshakes, outgoing, incoming, conversation)
             return
         except self._broken as broken:
             silent = f"it took no part in {conversation.call} for {self.group.timeout_seconds:g} s"
@@ -117,37 +120,27 @@ class Gloo(PointToPoint):
             trouble, certain = error.with_traceback(None), isinstance(error, ConfigurationError)
         finally:
             self._busy = False
-        for crossing in crossings:  # which would keep the connections open
-            crossing.drop()
+        for handshake in handshakes:  # which would keep the connections open
+            handshake.drop()
         raise self._give_up(trouble, certain).with_traceback(None)
 
-    def _cross(
-        self, crossings: list[Crossing], outgoing: Pieces, incoming: Pieces, conversation: Conversation
+    def _shake_hands(
+        self, handshakes: list[Handshake], outgoing: Pieces, incoming: Pieces, conversation: Conversation
     ) -> None:
         given = {rank: _bytes(flat) for flat, rank in outgoing}
         wanted = {rank: _bytes(flat) for flat, rank in incoming}
-        call = (conversation.number, packed(conversation.call))
+        number, call = conversation.number, packed(conversation.call)
         for rank in dict.fromkeys((*given, *wanted)):
-            crossings.append(
-                Crossing(
-                    self._mesh,
-                    self._letters,
-                    rank,
-                    call,
-                    given.get(rank),
-                    wanted.get(rank),
-                    self._envelopes[rank],
-                )
-            )
-        for crossing in crossings:
-            theirs = crossing.greet()
+            handshakes.append(Handshake(self._eager[rank], number, call, given.get(rank), wanted.get(rank)))
+        for handshake in handshakes:
+            theirs = handshake.refusal()
             if theirs is not None:
-                error = dispute(self.rank, crossing.mine, crossing.peer, theirs, dict(self._calls))
-                raise self._membership.explain(error) if theirs.number > conversation.number else error
-        for crossing in crossings:
-            crossing.take()
-        for crossing in crossings:
-            crossing.settle()
+                error = dispute(self.rank, handshake.mine, handshake.peer, theirs, dict(self._calls))
+                raise self._membership.explain(error) if theirs.number > number else error
+        for handshake in handshakes:
+            handshake.take()
+        for handshake in handshakes:
+            handshake.finish()
 
     # -- trouble ---------------------------------------------------------------------------------------
 
@@ -169,16 +162,16 @@ class Gloo(PointToPoint):
             self._ended = self._ended or why
             for work in self._alarms:
                 work.drop()
-            self._letters.drop()
+            for eager in self._eager.values():
+                eager.drop()
             self._mesh.close()
 
     def _alarm(self) -> None:
         """Wake the others that wait for this member, now or later."""
         with self._lock:
-            for rank in range(self.size):
-                if rank != self.rank:
-                    with suppress(self._broken):
-                        self._alarms.append(self._letters.post(ALARM, rank))
+            for eager in self._eager.values():
+                with suppress(self._broken):
+                    self._alarms.append(eager.post(ALARM))
 
 
 def _bytes(flat: Flat) -> Bytes:

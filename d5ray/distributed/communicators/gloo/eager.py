@@ -1,14 +1,13 @@
-"""Small messages over gloo that come without being asked for: one row of them from every other member"""
+"""Eager messages over gloo: small ones that a member takes without being asked, from one other member"""
 
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from d5ray.distributed.authentication.envelopes import Envelope
-from d5ray.distributed.communicators.gloo.header import ALARM, GREETING_BYTES
+from d5ray.distributed.communicators.gloo.header import ALARM, HEADER_BYTES
 from d5ray.errors import PeerLost
 
 if TYPE_CHECKING:
@@ -16,59 +15,51 @@ if TYPE_CHECKING:
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 TAG = 0
-INLINE_BYTES = 65_536  # the largest payload in a letter: what a socket mostly takes as a whole
+INLINE_BYTES = 65_536  # the largest payload in an eager message: what a socket mostly takes as a whole
 
 
 @final
-class Letters:
-    """A letter is a greeting or an alarm, and a small payload.
+class EagerMessages:
+    """The eager messages to and from one other member: each is a header or an alarm, and a small payload.
 
-    The receive for the next letter of each member is posted before it is needed: the sender then writes it
-    into its socket right away, which saves the way there and back that gloo otherwise takes to learn that
-    somebody waits.
+    The receive for the next message is posted before it is needed: the sender then writes it into its
+    socket right away, which saves the way there and back that gloo otherwise takes to learn that somebody
+    waits.
     """
 
-    def __init__(self, mesh: "GlooGroup", envelopes: Mapping[int, Envelope], broken: type[Exception]) -> None:
-        """envelopes: how letters travel to and from each other member, by rank."""
-        self._mesh = mesh
-        self._envelopes = envelopes
+    def __init__(self, mesh: "GlooGroup", peer: int, envelope: Envelope, broken: type[Exception]) -> None:
+        """envelope: how messages travel to and from the peer."""
+        self.mesh, self.peer, self.envelope = mesh, peer, envelope
         self._broken = broken
-        self._posting = threading.Lock()  # letters leave in the order in which they are made
-        longest = GREETING_BYTES + INLINE_BYTES
-        self._heard: dict[int, Bytes] = {
-            other: np.empty(longest + envelope.margin, np.uint8) for other, envelope in envelopes.items()
-        }
-        self._coming: dict[int, Work] = {}
-        for other in envelopes:
-            self._listen(other)
+        self._posting = threading.Lock()  # messages leave in the order in which they are made
+        self._received: Bytes = np.empty(HEADER_BYTES + INLINE_BYTES + envelope.margin, np.uint8)
+        self._coming: Work | None = None
+        self.listen()
 
-    def post(self, words: bytes, to: int, payload: Bytes | None = None) -> "Work":
-        """Send a letter of `GREETING_BYTES` words, and at most `INLINE_BYTES`."""
+    def post(self, header: bytes, payload: Bytes | None = None) -> "Work":
+        """Send a message of `HEADER_BYTES`, and a payload of at most `INLINE_BYTES`."""
         with self._posting:
-            return self._mesh.send(self._envelopes[to].short(words, payload), to, TAG)
+            return self.mesh.send(self.envelope.short(header, payload), self.peer, TAG)
 
-    def next(self, source: int) -> tuple[bytes, Bytes]:
-        """The next message of a member: its words, and the rest, in which `payload` finds its payload."""
-        coming = self._coming.pop(source, None) or self._mesh.receive(self._heard[source], source, TAG)
+    def next(self) -> tuple[bytes, Bytes]:
+        """The next message: its header, and the rest, in which `Envelope.payload` finds its payload.
+
+        It is overwritten after `listen`.
+        """
+        coming = self._coming or self.mesh.receive(self._received, self.peer, TAG)
+        self._coming = None
         coming.wait()
-        words, rest = self._envelopes[source].read(self._heard[source], GREETING_BYTES)
-        if words == ALARM:
-            raise PeerLost(source, "it cannot go on")
-        return words, rest
+        header, rest = self.envelope.read(self._received, HEADER_BYTES)
+        if header == ALARM:
+            raise PeerLost(self.peer, "it cannot go on")
+        return header, rest
 
-    def payload(self, source: int, rest: Bytes, size: int) -> Bytes:
-        """The payload (size,) in the rest of a letter; it is copied before `done`."""
-        return self._envelopes[source].payload(rest, size)
-
-    def done(self, source: int) -> None:
-        """The member's letter is read."""
-        self._listen(source)
+    def listen(self) -> None:
+        """Post the receive for the next message: the one before is read."""
+        with suppress(self._broken):  # the peer may have left: to be seen when it is needed
+            self._coming = self.mesh.receive(self._received, self.peer, TAG)
 
     def drop(self) -> None:
         """Receive no more messages."""
-        for work in self._coming.values():
-            work.drop()
-
-    def _listen(self, source: int) -> None:
-        with suppress(self._broken):  # of one that may have left: to be seen when it is needed
-            self._coming[source] = self._mesh.receive(self._heard[source], source, TAG)
+        if self._coming is not None:
+            self._coming.drop()

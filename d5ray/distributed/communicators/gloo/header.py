@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from d5ray.distributed.communicators.agreement.call_signature import HEADER_BYTES, Signature, disagreement
+from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_BYTES, Signature, disagreement
 from d5ray.errors import ConfigurationError
 
 NONE = -1  # bytes, where there is no message in this direction
-_LAYOUT = struct.Struct(f"<q{HEADER_BYTES}sqq")
-GREETING_BYTES = _LAYOUT.size
+_LAYOUT = struct.Struct(f"<q{SIGNATURE_BYTES}sqq")
+HEADER_BYTES = _LAYOUT.size
 _PAYLOAD_TAGS = 2**30  # the first of them; PyTorch's tags have 31 bits
-ALARM = _LAYOUT.pack(-1, b"", NONE, NONE)  # instead of a greeting: this member cannot go on
+ALARM = _LAYOUT.pack(-1, b"", NONE, NONE)  # instead of a header: this member cannot go on
 _PAIRS = ("exchange", "neighbors", "send", "recv", "messages")  # not called by all members, or not counted
 
 
 @lru_cache(maxsize=1024)
 def packed(call: Signature) -> bytes:
-    """A call as it travels in a greeting."""
+    """A call as it travels in a header."""
     return call.pack()
 
 
-class Greeting(NamedTuple):
+class Header(NamedTuple):
     """The header that one member sends to another one."""
 
     number: int  # of collectives that it has begun
@@ -32,28 +32,28 @@ class Greeting(NamedTuple):
     awaited: int  # bytes of the other's message to it
 
     def pack(self) -> bytes:
-        """The header as `GREETING_BYTES` bytes."""
+        """The header as `HEADER_BYTES` bytes."""
         return _LAYOUT.pack(*self)
 
     @classmethod
-    def unpack(cls, words: bytes) -> "Greeting":
-        """The greeting of packed bytes."""
+    def unpack(cls, words: bytes) -> "Header":
+        """The header of packed bytes."""
         return cls(*_LAYOUT.unpack(words))
 
     def answer(self) -> bytes:
         """The other member's header, packed, if it calls the same operation."""
         return _LAYOUT.pack(self.number, self.call, self.awaited, self.given)
 
-
-def payload_tag(number: int, call: bytes, size: int) -> int:
-    """A tag that two members have in common only if they call the same with as many bytes."""
-    return _PAYLOAD_TAGS + zlib.crc32(_LAYOUT.pack(number, call, size, size)) % _PAYLOAD_TAGS
+    def payload_tag(self, size: int) -> int:
+        """A tag that two members have in common only if they call the same with as many bytes."""
+        packed = _LAYOUT.pack(self.number, self.call, size, size)
+        return _PAYLOAD_TAGS + zlib.crc32(packed) % _PAYLOAD_TAGS
 
 
 def dispute(
-    rank: int, mine: Greeting, other: int, theirs: Greeting, past: Mapping[int, Signature]
+    rank: int, mine: Header, other: int, theirs: Header, past: Mapping[int, Signature]
 ) -> ConfigurationError:
-    """The error for two members whose greetings do not fit; past: this member's collectives, by number."""
+    """The error for two members whose headers do not fit; past: this member's collectives, by number."""
     own, their = Signature.unpack(mine.call), Signature.unpack(theirs.call)
     if (mine.number, mine.call) == (theirs.number, theirs.call):
         if mine.given != theirs.awaited:

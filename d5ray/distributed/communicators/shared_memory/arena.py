@@ -4,37 +4,37 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
+from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
 from d5ray.distributed.communicators.shared_memory.segments import PAGE_BYTES, share
 from d5ray.distributed.group.membership import Membership
 from d5ray.errors import ConfigurationError
 
 LINE_BYTES = 64  # a cache line
 LINE_WORDS = LINE_BYTES // 8
-PARITIES = 2  # steps of a meeting whose lines and slots are kept apart
+PARITIES = 2  # steps of a barrier whose lines and slots are kept apart
 PAIR_SLOT_BYTES = 2**19  # for what a member shows the other one in one step: a few fit in a core's cache
-SLOT_BYTES = 2**20  # for more members, whose meetings take longer
+SLOT_BYTES = 2**20  # for more members, whose barriers take longer
 CELLS = 2  # chunks of a message that a receiver need not have read before the sender writes the next
 MAX_CELL_BYTES = 2**18
 ALL_CELLS_BYTES = 2**28  # of a group in which everyone writes to everyone
-LANE_WORDS = (2 + CELLS) * LINE_WORDS
+CHANNEL_WORDS = (2 + CELLS) * LINE_WORDS
 
 
 @final
 class Arena:
-    """One segment: words first (bells, lines of the meeting, lanes), then slots and cells.
+    """One segment: words first (doorbells, lines of the barrier, channels), then slots and cells.
 
     Of the latter only what is used takes memory: a member reserves its own.
     """
 
-    def __init__(self, membership: Membership, watch: Watch) -> None:
+    def __init__(self, membership: Membership, guard: WaitGuard) -> None:
         self.rank, self.size = membership.group.rank, membership.group.size
-        self._watch = watch
+        self._guard = guard
         members, pairs = self.size, self.size**2
-        self.bells = 0  # the first word
+        self.doorbells = 0  # the first word
         self.lines = members * LINE_WORDS
-        self.lanes = self.lines + PARITIES * members * LINE_WORDS
-        words = self.lanes + pairs * LANE_WORDS
+        self.channels = self.lines + PARITIES * members * LINE_WORDS
+        words = self.channels + pairs * CHANNEL_WORDS
         self.slot_bytes = PAIR_SLOT_BYTES if members <= 2 else SLOT_BYTES
         self._slots = _pages(8 * words)  # the first byte
         self._cells = self._slots + members * PARITIES * self.slot_bytes
@@ -62,7 +62,7 @@ class Arena:
         try:
             self._segment.reserve(begin, start + payload.nbytes)
         except ConfigurationError as error:
-            raise self._watch.fail(error) from None
+            raise self._guard.fail(error) from None
         self.bytes[start : start + payload.nbytes] = payload.view(np.uint8)
         return start
 

@@ -4,20 +4,22 @@ import struct
 from functools import lru_cache
 from typing import Any, final
 
-from d5ray.distributed.communicators.agreement.call_signature import HEADER_BYTES, Signature, disagreement
+from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_BYTES, Signature, disagreement
 from d5ray.distributed.communicators.shared_memory.allocations import NOWHERE, Place
 from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, PARITIES, Arena
-from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
-from d5ray.distributed.communicators.shared_memory.doorbell import Bells
+from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
+from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 
-_HEADER = struct.Struct(f"<qq8x{HEADER_BYTES}s")  # where the array lies and what is called, behind the step
-_CALL_AT = 8 * LINE_WORDS - HEADER_BYTES
+_HEADER = struct.Struct(
+    f"<qq8x{SIGNATURE_BYTES}s"
+)  # where the array lies and what is called, behind the step
+_CALL_AT = 8 * LINE_WORDS - SIGNATURE_BYTES
 
 packed = lru_cache(maxsize=1024)(Signature.pack)
 
 
 @final
-class Meeting:
+class Barrier:
     """A barrier that compares what its members call.
 
     A line of words for each member and parity of the step: the step that it arrived at, then its header,
@@ -25,9 +27,9 @@ class Meeting:
     everybody has read it: nobody is further ahead than one step.
     """
 
-    def __init__(self, arena: Arena, bells: Bells, watch: Watch) -> None:
+    def __init__(self, arena: Arena, doorbells: Doorbells, guard: WaitGuard) -> None:
         self._memory, self._words, self._rank = arena.memory, arena.words, arena.rank
-        self._bells, self._watch = bells, watch
+        self._doorbells, self._guard = doorbells, guard
         members = range(arena.size)
         self._lines = [
             [arena.lines + (parity * arena.size + member) * LINE_WORDS for member in members]
@@ -36,12 +38,12 @@ class Meeting:
         self._written: list[Any] = [None] * PARITIES
         self.step = 0
 
-    def meet(self, call: Signature, place: Place = NOWHERE) -> None:
+    def wait(self, call: Signature, place: Place = NOWHERE) -> None:
         """Return when all members are here; all raise `ConfigurationError` if they call different things.
 
         place: where this member's array lies, for `offsets`.
         """
-        self._watch.check()
+        self._guard.check()
         self.step = step = self.step + 1
         words, lines = self._words, self._lines[step % PARITIES]
         header = (call, place)
@@ -49,12 +51,12 @@ class Meeting:
             _HEADER.pack_into(self._memory, 8 * lines[self._rank] + 8, *place, packed(call))
             self._written[step % PARITIES] = header
         words[lines[self._rank]] = step
-        self._bells.fence()
+        self._doorbells.fence()
         missing = [line for line in lines if words[line] < step]
         if missing:
             self._await(call, step, missing, lines)
         else:
-            self._bells.ring_all()
+            self._doorbells.ring_all()
         self._compare(call, lines)
 
     def offsets(self) -> list[int]:
@@ -73,18 +75,18 @@ class Meeting:
                 missing.pop()
             return not missing
 
-        self._bells.wait(ready, lambda: [lines.index(line) for line in missing], call)
+        self._doorbells.wait(ready, lambda: [lines.index(line) for line in missing], call)
 
     def _compare(self, call: Signature, lines: list[int]) -> None:
         memory, expected = self._memory, packed(call)
         for line in lines:
             begin = 8 * line + _CALL_AT
-            if memory[begin : begin + HEADER_BYTES] != expected:
-                raise self._watch.fail(disagreement(self._calls(lines)))
+            if memory[begin : begin + SIGNATURE_BYTES] != expected:
+                raise self._guard.fail(disagreement(self._calls(lines)))
 
     def _calls(self, lines: list[int]) -> dict[int, Signature]:
         begins = [8 * line + _CALL_AT for line in lines]
         return {
-            rank: Signature.unpack(self._memory[begin : begin + HEADER_BYTES])
+            rank: Signature.unpack(self._memory[begin : begin + SIGNATURE_BYTES])
             for rank, begin in enumerate(begins)
         }

@@ -9,7 +9,7 @@ from d5ray.errors import D5Error, PeerLost
 
 
 @final
-class Watch:
+class WaitGuard:
     """Ends a wait that can have no good end: somebody is gone, the group failed, or it takes too long."""
 
     def __init__(self, membership: Membership) -> None:

@@ -1,17 +1,17 @@
-"""A lane from every member to every other one on the same node: chunks of messages, in order, by tag"""
+"""A channel from every member to every other one on the same node: chunks of messages, in order, by tag"""
 
 import struct
 from collections import defaultdict, deque
 from typing import NamedTuple, final
 
-from d5ray.distributed.communicators.agreement.call_signature import HEADER_BYTES, Signature, disagreement
-from d5ray.distributed.communicators.shared_memory.arena import CELLS, LANE_WORDS, LINE_WORDS, Arena
+from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_BYTES, Signature, disagreement
+from d5ray.distributed.communicators.shared_memory.arena import CELLS, CHANNEL_WORDS, LINE_WORDS, Arena
 from d5ray.distributed.communicators.shared_memory.barrier import packed
-from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
-from d5ray.distributed.communicators.shared_memory.doorbell import Bells
+from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
+from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat
 
-_DESCRIPTION = struct.Struct(f"<qiiq8x{HEADER_BYTES}s")
+_DESCRIPTION = struct.Struct(f"<qiiq8x{SIGNATURE_BYTES}s")
 
 
 class Chunk(NamedTuple):
@@ -24,20 +24,20 @@ class Chunk(NamedTuple):
 
 
 @final
-class Lanes:
-    """This member's ends of the lanes: it posts to other members, and reads what they posted.
+class Channels:
+    """This member's ends of the channels: it posts to other members, and reads what they posted.
 
-    The words of a lane: how many chunks were posted, which the sender counts; how many were read, which the
-    receiver counts, each in a line of its own; then for each of the last `CELLS` chunks a line that
-    describes it. Every lane has as many cells for the chunks themselves.
+    The words of a channel: how many chunks were posted, which the sender counts; how many were read, which
+    the receiver counts, each in a line of its own; then for each of the last `CELLS` chunks a line that
+    describes it. Every channel has as many cells for the chunks themselves.
     """
 
-    def __init__(self, arena: Arena, bells: Bells, watch: Watch) -> None:
-        self._arena, self._words, self._bells, self._watch = arena, arena.words, bells, watch
+    def __init__(self, arena: Arena, doorbells: Doorbells, guard: WaitGuard) -> None:
+        self._arena, self._words, self._doorbells, self._guard = arena, arena.words, doorbells, guard
         self.chunk_bytes = arena.cell_bytes
         rank, size = arena.rank, arena.size
-        self._to = [arena.lanes + (rank * size + other) * LANE_WORDS for other in range(size)]
-        self._from = [arena.lanes + (other * size + rank) * LANE_WORDS for other in range(size)]
+        self._to = [arena.channels + (rank * size + other) * CHANNEL_WORDS for other in range(size)]
+        self._from = [arena.channels + (other * size + rank) * CHANNEL_WORDS for other in range(size)]
         self._posted = [0] * size
         self._read = [0] * size
         self._aside: dict[tuple[int, int], deque[Chunk]] = defaultdict(deque)
@@ -50,12 +50,12 @@ class Lanes:
 
     def post(self, target: int, payload: Flat, tag: int, total: int, call: bytes) -> None:
         """Copy a chunk (n,) of at most `chunk_bytes` into the next cell, where there must be room."""
-        lane, number = self._to[target], self._posted[target]
+        channel, number = self._to[target], self._posted[target]
         start = self._arena.put(self._arena.cell(target, number), payload)
-        line = lane + (2 + number % CELLS) * LINE_WORDS
+        line = channel + (2 + number % CELLS) * LINE_WORDS
         _DESCRIPTION.pack_into(self._arena.memory, 8 * line, start, payload.nbytes, tag, total, call)
-        self._posted[target] = self._words[lane] = number + 1
-        self._bells.ring(target)
+        self._posted[target] = self._words[channel] = number + 1
+        self._doorbells.ring(target)
 
     # -- from others -----------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Lanes:
         if theirs == mine:
             theirs = mine._replace(elements=chunk.total // flat.itemsize)
             mine = mine._replace(elements=flat.size)
-        raise self._watch.fail(disagreement({source: theirs, self._arena.rank: mine}))
+        raise self._guard.fail(disagreement({source: theirs, self._arena.rank: mine}))
 
     def _front(self, source: int) -> Chunk:
         line = self._from[source] + (2 + self._read[source] % CELLS) * LINE_WORDS
@@ -98,4 +98,4 @@ class Lanes:
     def _pass(self, source: int) -> None:
         self._read[source] += 1
         self._words[self._from[source] + LINE_WORDS] = self._read[source]
-        self._bells.ring(source)
+        self._doorbells.ring(source)

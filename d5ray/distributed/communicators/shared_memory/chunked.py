@@ -7,40 +7,40 @@ import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.shared_memory.arena import LINE_BYTES, PARITIES, Arena
-from d5ray.distributed.communicators.shared_memory.barrier import Meeting
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, Folding, take_over
+from d5ray.distributed.communicators.shared_memory.barrier import Barrier
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels, take_over
 
 
 @final
-class Staged:
-    """Exchange in steps: each member writes to one of as many slots, all meet, then read the others' slots.
+class Chunked:
+    """Exchange in steps: each member writes to one of as many slots, all wait, then read the others' slots.
 
     The slots of a step are written over two steps later, each by a member that has read it. (Writing to
     memory that another core has read since is ten times as slow for the core that wrote it before as for the
-    one that read it: measured on AMD's Zen 4.) Every method returns the number of meetings.
+    one that read it: measured on AMD's Zen 4.) Every method returns the number of its barriers.
     """
 
-    def __init__(self, arena: Arena, meeting: Meeting, folding: Folding) -> None:
+    def __init__(self, arena: Arena, barrier: Barrier, kernels: ReduceKernels) -> None:
         self._arena, self._rank, self._size = arena, arena.rank, arena.size
-        self._meeting, self._folding = meeting, folding
+        self._barrier, self._kernels = barrier, kernels
         self._share = arena.slot_bytes // self._size // LINE_BYTES * LINE_BYTES  # of a slot, for one member
         self._step = 0  # of the slots' use, the same on all members
 
-    def fold_whole(self, flat: Flat, operation: str, call: Signature) -> int:
-        """flat ← the fold of all members' arrays, which each computes for itself from everything."""
+    def allreduce_whole(self, flat: Flat, operation: str, call: Signature) -> int:
+        """flat ← the reduction of all members' arrays, which each computes for itself from everything."""
         chunks = self._chunks(flat)
         for chunk in chunks:
             self._step += 1
             self._show(chunk)
-            self._meeting.meet(call)
+            self._barrier.wait(call)
             arrays = [chunk if rank == self._rank else self._shown(rank, chunk) for rank in range(self._size)]
-            self._folding.fold(arrays, chunk, operation)
+            self._kernels.reduce(arrays, chunk, operation)
         return len(chunks)
 
-    def fold_all(self, flat: Flat, parts: Sequence[slice], operation: str, call: Signature) -> int:
-        """flat ← the fold of all members' arrays; of three or more each computes one part of it."""
+    def allreduce(self, flat: Flat, parts: Sequence[slice], operation: str, call: Signature) -> int:
+        """flat ← the reduction of all members' arrays; of three or more each computes one part of it."""
         if self._size <= 2:
-            return self.fold_whole(flat, operation, call)
+            return self.allreduce_whole(flat, operation, call)
         rows = self._rows(parts, self._share // flat.itemsize)
         for row, finished in zip([*rows, None], [None, *rows], strict=True):
             self._step += 1
@@ -49,54 +49,54 @@ class Staged:
                 self._arena.put(begin, flat[finished[self._rank]], offset)
             if row:
                 self._give_row(flat, row)
-            self._meeting.meet(call)
+            self._barrier.wait(call)
             if finished:
                 for rank, piece in self._others(flat, finished):
                     np.copyto(piece, self._view(sum(self._corner(rank)), piece))
             if row:
-                self._fold_row(flat, row, operation)
+                self._reduce_row(flat, row, operation)
         return len(rows) + 1
 
-    def fold_parts(self, flat: Flat, parts: Sequence[slice], operation: str, call: Signature) -> int:
-        """This member's part of flat ← the fold of all members'."""
+    def reduce_scatter(self, flat: Flat, parts: Sequence[slice], operation: str, call: Signature) -> int:
+        """This member's part of flat ← the reduction of all members'."""
         rows = self._rows(parts, self._share // flat.itemsize)
         for row in rows:
             self._step += 1
             self._give_row(flat, row)
-            self._meeting.meet(call)
-            self._fold_row(flat, row, operation)
+            self._barrier.wait(call)
+            self._reduce_row(flat, row, operation)
         return len(rows)
 
-    def gather(self, flat: Flat, parts: Sequence[slice], call: Signature) -> int:
+    def all_gather(self, flat: Flat, parts: Sequence[slice], call: Signature) -> int:
         """Every part of flat ← that of the member that has it."""
         rows = self._rows(parts, self._arena.slot_bytes // flat.itemsize)
         for row in rows:
             self._step += 1
             self._show(flat[row[self._rank]])
-            self._meeting.meet(call)
+            self._barrier.wait(call)
             for rank, piece in self._others(flat, row):
                 np.copyto(piece, self._shown(rank, piece))
         return len(rows)
 
-    def transpose(self, flat: Flat, parts: Sequence[slice], call: Signature) -> int:
+    def all_to_all(self, flat: Flat, parts: Sequence[slice], call: Signature) -> int:
         """Part i of flat ← this member's part of member i's."""
         rows = self._rows(parts, self._share // flat.itemsize)
         for row in rows:
             self._step += 1
             self._give_row(flat, row)
-            self._meeting.meet(call)
+            self._barrier.wait(call)
             for rank, piece in self._others(flat, row):
                 np.copyto(piece, self._given(rank, piece))
         return len(rows)
 
-    def spread(self, flat: Flat, root: int, call: Signature) -> int:
+    def broadcast(self, flat: Flat, root: int, call: Signature) -> int:
         """flat ← the root's."""
         chunks = self._chunks(flat)
         for chunk in chunks:
             self._step += 1
             if self._rank == root:
                 self._show(chunk)
-            self._meeting.meet(call)
+            self._barrier.wait(call)
             if self._rank != root:
                 shown = self._shown(root, chunk)
                 np.copyto(chunk, shown)
@@ -122,19 +122,19 @@ class Staged:
         return [(rank, flat[piece]) for rank, piece in enumerate(row) if rank != self._rank]
 
     def _give_row(self, flat: Flat, row: Sequence[slice]) -> None:
-        """Let every member read its piece after the coming meeting."""
+        """Let every member read its piece after the coming barrier."""
         for rank, piece in self._others(flat, row):
             self._give(rank, piece)
 
-    def _fold_row(self, flat: Flat, row: Sequence[slice], operation: str) -> None:
+    def _reduce_row(self, flat: Flat, row: Sequence[slice], operation: str) -> None:
         own = flat[row[self._rank]]
         pieces = [own if rank == self._rank else self._given(rank, own) for rank in range(self._size)]
-        self._folding.fold(pieces, own, operation)
+        self._kernels.reduce(pieces, own, operation)
 
     # -- slots: who reads a place writes to it next ---------------------------------------------------
 
     def _show(self, piece: Flat) -> None:
-        """Copy a piece to where all members read it after the coming meeting."""
+        """Copy a piece to where all members read it after the coming barrier."""
         self._arena.put(self._slot(self._rank), piece)
 
     def _shown(self, rank: int, like: Flat) -> Flat:
@@ -152,7 +152,7 @@ class Staged:
         return (rank + self._step // PARITIES) % self._size
 
     def _give(self, rank: int, piece: Flat) -> None:
-        """Copy a piece to where one member reads it after the coming meeting."""
+        """Copy a piece to where one member reads it after the coming barrier."""
         begin, offset = self._between(self._rank, rank)
         self._arena.put(begin, piece, offset)
 

@@ -8,24 +8,24 @@ from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS
 from d5ray.distributed.communicators.shared_memory.arena import Arena
-from d5ray.distributed.communicators.shared_memory.barrier import Meeting
-from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
-from d5ray.distributed.communicators.shared_memory.channels import Lanes
-from d5ray.distributed.communicators.shared_memory.chunked import Staged
-from d5ray.distributed.communicators.shared_memory.doorbell import Bells
-from d5ray.distributed.communicators.shared_memory.message_passing import Receiving, Sending, exchange
+from d5ray.distributed.communicators.shared_memory.barrier import Barrier
+from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
+from d5ray.distributed.communicators.shared_memory.channels import Channels
+from d5ray.distributed.communicators.shared_memory.chunked import Chunked
+from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
+from d5ray.distributed.communicators.shared_memory.message_passing import Incoming, Outgoing, exchange
 from d5ray.distributed.communicators.shared_memory.neighbor_sums import Neighbors
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, Folding
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels
 from d5ray.distributed.communicators.shared_memory.segments import PAGE_BYTES, share
 from d5ray.distributed.communicators.shared_memory.segments import supported as supported
-from d5ray.distributed.communicators.shared_memory.zero_copy import Direct
+from d5ray.distributed.communicators.shared_memory.zero_copy import ZeroCopy
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, PeerLost
 
-SMALL_BYTES = 2**16  # up to here one meeting more costs as much as it saves
+SMALL_BYTES = 2**16  # up to here one barrier more costs as much as it saves
 
 
 @final
@@ -58,23 +58,23 @@ class SharedMemory(Communicator):
             )
         self._membership = Membership(group)
         self._allocations = 0
-        self._watch = Watch(self._membership)
+        self._guard = WaitGuard(self._membership)
         try:
-            self._arena = Arena(self._membership, self._watch)
+            self._arena = Arena(self._membership, self._guard)
         except BaseException:
             self._membership.leave()
             raise
-        self._bells = Bells(self._arena, self._watch)
-        self._meeting = Meeting(self._arena, self._bells, self._watch)
-        self._lanes = Lanes(self._arena, self._bells, self._watch)
-        folding = Folding()
-        self._staged = Staged(self._arena, self._meeting, folding)
-        self._direct = Direct(self.rank, folding)
-        self._neighbors = Neighbors(self._arena, self._lanes, self._bells, folding)
+        self._doorbells = Doorbells(self._arena, self._guard)
+        self._node_barrier = Barrier(self._arena, self._doorbells, self._guard)
+        self._channels = Channels(self._arena, self._doorbells, self._guard)
+        kernels = ReduceKernels()
+        self._chunked = Chunked(self._arena, self._node_barrier, kernels)
+        self._zero_copy = ZeroCopy(self.rank, kernels)
+        self._neighbors = Neighbors(self._arena, self._channels, self._doorbells, kernels)
 
     def allocate(self, elements: int, dtype: str) -> Flat:
         """A flat array of zeros (elements,) that all members of this group, and of its sub-groups, reach."""
-        self._watch.check()
+        self._guard.check()
         kind = numpy_dtype(dtype)
         length = elements * kind.itemsize
         stride = max(1, -(-length // PAGE_BYTES)) * PAGE_BYTES
@@ -88,7 +88,7 @@ class SharedMemory(Communicator):
 
     def common(self, elements: int, dtype: str) -> Flat:
         """One flat array of zeros (elements,) in the memory of all members; it keeps no order of writes."""
-        self._watch.check()
+        self._guard.check()
         kind = numpy_dtype(dtype)
         stride = max(1, -(-elements * kind.itemsize // PAGE_BYTES)) * PAGE_BYTES
         self._allocations += 1
@@ -107,26 +107,26 @@ class SharedMemory(Communicator):
                 f"the members of a group allocate different arrays ({by_rank}): every member must ask for "
                 "the same"
             )
-            raise self._watch.fail(error)
+            raise self._guard.fail(error)
         return int(answers[0][0])
 
     def _close(self) -> None:
-        self._watch.end(PeerLost(self.rank, "this member has left the group"))
+        self._guard.end(PeerLost(self.rank, "this member has left the group"))
         self._membership.leave()
 
     # -- collectives -----------------------------------------------------------------------------------
 
     def _allreduce(self, flat: Flat, operation: str, call: Signature) -> None:
         if flat.nbytes <= SMALL_BYTES:
-            rounds = self._staged.fold_whole(flat, operation, call)
+            rounds = self._chunked.allreduce_whole(flat, operation, call)
             moved = (self.size - 1) * flat.nbytes
         else:
             parts = self.bounds(flat.size)
             rounds = self._either(
                 flat,
                 call,
-                lambda arrays: self._direct.fold_and_gather(arrays, parts, operation),
-                lambda: self._staged.fold_all(flat, parts, operation, call),
+                lambda arrays: self._zero_copy.allreduce(arrays, parts, operation),
+                lambda: self._chunked.allreduce(flat, parts, operation, call),
             )
             own = self._own_bytes(flat, parts)
             moved = flat.nbytes - own + (self.size - 1) * own
@@ -137,8 +137,8 @@ class SharedMemory(Communicator):
         rounds = self._either(
             flat,
             call,
-            lambda arrays: self._direct.fold_parts(arrays, parts, operation),
-            lambda: self._staged.fold_parts(flat, parts, operation, call),
+            lambda arrays: self._zero_copy.reduce_scatter(arrays, parts, operation),
+            lambda: self._chunked.reduce_scatter(flat, parts, operation, call),
         )
         own = self._own_bytes(flat, parts)
         self._count(flat.nbytes - own, (self.size - 1) * own, rounds)
@@ -148,8 +148,8 @@ class SharedMemory(Communicator):
         rounds = self._either(
             flat,
             call,
-            lambda arrays: self._direct.gather(arrays, parts),
-            lambda: self._staged.gather(flat, parts, call),
+            lambda arrays: self._zero_copy.all_gather(arrays, parts),
+            lambda: self._chunked.all_gather(flat, parts, call),
         )
         own = self._own_bytes(flat, parts)
         self._count((self.size - 1) * own, flat.nbytes - own, rounds)
@@ -159,8 +159,8 @@ class SharedMemory(Communicator):
         rounds = self._either(
             flat,
             call,
-            lambda arrays: self._direct.transpose(arrays, parts),
-            lambda: self._staged.transpose(flat, parts, call),
+            lambda arrays: self._zero_copy.all_to_all(arrays, parts),
+            lambda: self._chunked.all_to_all(flat, parts, call),
         )
         moved = flat.nbytes - self._own_bytes(flat, parts)
         self._count(moved, moved, rounds)
@@ -169,8 +169,8 @@ class SharedMemory(Communicator):
         rounds = self._either(
             flat,
             call,
-            lambda arrays: self._direct.spread(arrays, root),
-            lambda: self._staged.spread(flat, root, call),
+            lambda arrays: self._zero_copy.broadcast(arrays, root),
+            lambda: self._chunked.broadcast(flat, root, call),
         )
         if self.rank == root:
             self._count((self.size - 1) * flat.nbytes, 0, rounds)
@@ -178,7 +178,7 @@ class SharedMemory(Communicator):
             self._count(0, flat.nbytes, rounds, messages=0)
 
     def _barrier(self, call: Signature) -> None:
-        self._meeting.meet(call)
+        self._node_barrier.wait(call)
         self._count(0, 0, 1)
 
     # -- neighbours and pairs --------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class SharedMemory(Communicator):
     def _combine(
         self, flat: Flat, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
     ) -> None:
-        self._watch.check()
+        self._guard.check()
         self._neighbors.combine(flat, own, sources, targets, call)
         self._count(len(targets) * flat.nbytes, len(sources) * flat.nbytes, 1, messages=len(targets))
 
@@ -197,12 +197,12 @@ class SharedMemory(Communicator):
         call: Signature,
         tag: int,
     ) -> None:
-        self._watch.check()
-        transfers: list[Sending | Receiving] = [
-            Sending(self._lanes, flat, rank, call, tag) for flat, rank in outgoing
+        self._guard.check()
+        transfers: list[Outgoing | Incoming] = [
+            Outgoing(self._channels, flat, rank, call, tag) for flat, rank in outgoing
         ]
-        transfers += [Receiving(self._lanes, flat, rank, call, tag) for flat, rank in incoming]
-        exchange(transfers, call, self._bells)
+        transfers += [Incoming(self._channels, flat, rank, call, tag) for flat, rank in incoming]
+        exchange(transfers, call, self._doorbells)
         self._count(
             sum(flat.nbytes for flat, _ in outgoing),
             sum(flat.nbytes for flat, _ in incoming),
@@ -223,12 +223,13 @@ class SharedMemory(Communicator):
         if flat.nbytes <= SMALL_BYTES:
             return through_slots()
         place, whole = ALLOCATIONS.find(flat)
-        self._meeting.meet(call, place)
-        arrays = [whole[offset : offset + flat.nbytes].view(flat.dtype) for offset in self._meeting.offsets()]
+        self._node_barrier.wait(call, place)
+        offsets = self._node_barrier.offsets()
+        arrays = [whole[offset : offset + flat.nbytes].view(flat.dtype) for offset in offsets]
         if not arrays:
             return 1 + through_slots()
         directly(arrays)
-        self._meeting.meet(call)
+        self._node_barrier.wait(call)
         return 2
 
     def _own_bytes(self, flat: Flat, parts: Sequence[slice]) -> int:

@@ -1,4 +1,4 @@
-"""Waiting for words in shared memory that other members set: look, yield, then sleep until a bell rings"""
+"""Waits for words in shared memory that other members set: look, yield, then sleep until a doorbell rings"""
 
 import ctypes
 import threading
@@ -8,8 +8,8 @@ from typing import final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, Arena
-from d5ray.distributed.communicators.shared_memory.bounded_wait import Watch
-from d5ray.distributed.communicators.shared_memory.deadlock import Standstill
+from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
+from d5ray.distributed.communicators.shared_memory.deadlock import DeadlockDetector
 
 NAP_SECONDS = 0.02  # the longest sleep without a look around
 LOOKS = 16  # before the core is offered to others, which costs no more than a few looks if nobody wants it
@@ -33,20 +33,20 @@ _NAP = _Timespec(0, int(NAP_SECONDS * 1e9))
 
 
 @final
-class Bells:
-    """A bell for every member: it sleeps on its own, others ring it when they changed what it waits for.
+class Doorbells:
+    """A doorbell for every member: it sleeps on its own, others ring it when they change what it waits for.
 
-    A line of words for each member: the bell, which takes another value with every ring; whether the member
-    sleeps; then what `Standstill` needs. Whoever changes a flag looks for sleepers behind a fence, whoever
-    goes to sleep looks at the flags behind a fence, so that one of the two sees the other.
+    A line of words for each member: the doorbell, a futex that takes another value with every ring; whether
+    the member sleeps; then what `DeadlockDetector` needs. Whoever changes a flag looks for sleepers behind a
+    fence, whoever goes to sleep looks at the flags behind a fence, so that one of the two sees the other.
     """
 
-    def __init__(self, arena: Arena, watch: Watch) -> None:
-        self._words, self._first, self._address = arena.words, arena.bells, arena.address
+    def __init__(self, arena: Arena, guard: WaitGuard) -> None:
+        self._words, self._first, self._address = arena.words, arena.doorbells, arena.address
         self._rank = arena.rank
         self._others = [other for other in range(arena.size) if other != arena.rank]
-        self._watch = watch
-        self._standstill = Standstill(arena)
+        self._guard = guard
+        self._deadlock = DeadlockDetector(arena)
         self._rings = 0
         self._lock = threading.Lock()
 
@@ -81,35 +81,35 @@ class Bells:
         self, ready: Callable[[], bool], awaited: Callable[[], Sequence[int]], call: Signature
     ) -> None:
         begin = time.monotonic()
-        bell = self._first + self._rank * LINE_WORDS
-        self._words[bell + 1] = 1
+        doorbell = self._first + self._rank * LINE_WORDS
+        self._words[doorbell + 1] = 1
         try:
             while True:
                 self.fence()
-                heard = self._words[bell]
+                heard = self._words[doorbell]
                 if ready():
                     return
                 self._look(begin, awaited(), heard, call)
                 nap = ctypes.byref(_NAP)
-                _syscall(SYS_FUTEX, self._address + 8 * bell, FUTEX_WAIT, heard, nap, None, 0)
+                _syscall(SYS_FUTEX, self._address + 8 * doorbell, FUTEX_WAIT, heard, nap, None, 0)
         finally:
-            self._words[bell + 1] = 0
-            self._standstill.withdraw()
+            self._words[doorbell + 1] = 0
+            self._deadlock.withdraw()
 
     def _look(self, begin: float, awaited: Sequence[int], heard: int, call: Signature) -> None:
         """Raise if this wait can have no good end."""
-        self._watch.look(begin, awaited)
+        self._guard.look(begin, awaited)
         if time.monotonic() > begin + NAP_SECONDS:
-            self._standstill.declare(heard, awaited[0], call)
-            if (error := self._standstill.between(awaited, self._wake)) is not None:
-                raise self._watch.fail(error)
+            self._deadlock.declare(heard, awaited[0], call)
+            if (error := self._deadlock.between(awaited, self._wake)) is not None:
+                raise self._guard.fail(error)
 
     def _wake(self, member: int) -> int:
-        """Ring if the member sleeps; gives the value of the bell, unlike that of any other ring."""
-        bell = self._first + member * LINE_WORDS
-        if not self._words[bell + 1]:
+        """Ring if the member sleeps; gives the value of the doorbell, unlike that of any other ring."""
+        doorbell = self._first + member * LINE_WORDS
+        if not self._words[doorbell + 1]:
             return 0
         self._rings = (self._rings + 1) % 2**20
-        self._words[bell] = value = (self._rank % 2**11 + 1) * 2**20 + self._rings
-        _syscall(SYS_FUTEX, self._address + 8 * bell, FUTEX_WAKE, 1, None, None, 0)
+        self._words[doorbell] = value = (self._rank % 2**11 + 1) * 2**20 + self._rings
+        _syscall(SYS_FUTEX, self._address + 8 * doorbell, FUTEX_WAKE, 1, None, None, 0)
         return value

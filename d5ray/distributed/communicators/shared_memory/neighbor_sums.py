@@ -6,9 +6,9 @@ from typing import final
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.shared_memory.arena import Arena
 from d5ray.distributed.communicators.shared_memory.barrier import packed
-from d5ray.distributed.communicators.shared_memory.channels import Lanes
-from d5ray.distributed.communicators.shared_memory.doorbell import Bells
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, Folding, take_over
+from d5ray.distributed.communicators.shared_memory.channels import Channels
+from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels, take_over
 
 TAG = 0
 
@@ -21,15 +21,17 @@ class Neighbors:
     Every target gets a copy: memory that one core writes and many read is slower than many copies.
     """
 
-    def __init__(self, arena: Arena, lanes: Lanes, bells: Bells, folding: Folding) -> None:
-        self._arena, self._lanes, self._bells, self._folding = arena, lanes, bells, folding
+    def __init__(
+        self, arena: Arena, channels: Channels, doorbells: Doorbells, kernels: ReduceKernels
+    ) -> None:
+        self._arena, self._channels, self._doorbells, self._kernels = arena, channels, doorbells, kernels
 
     def combine(
         self, flat: Flat, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
     ) -> None:
         """flat ← own · flat + Σ weight · the source's flat, summed in the order of the ranks."""
         weights = dict(sorted({**sources, self._arena.rank: own}.items()))
-        step = self._lanes.chunk_bytes // flat.itemsize
+        step = self._channels.chunk_bytes // flat.itemsize
         parts = [flat[low : low + step] for low in range(0, max(1, flat.size), step)]
         self._send(parts[0], targets, flat.nbytes, call)
         for part, following in zip(parts, [*parts[1:], None], strict=True):
@@ -37,25 +39,25 @@ class Neighbors:
                 self._send(following, targets, flat.nbytes, call)
             received = {source: self._receive(source, flat, call) for source in sources}
             arrays = [received.get(rank, part) for rank in weights]
-            self._folding.fold(arrays, part, weights=list(weights.values()))
+            self._kernels.reduce(arrays, part, weights=list(weights.values()))
             for source, array in received.items():
                 take_over(array)
-                self._lanes.drop(source, TAG)
+                self._channels.drop(source, TAG)
 
     def _send(self, part: Flat, targets: Sequence[int], total: int, call: Signature) -> None:
         for target in targets:
             self._make_room(target, call)
-            self._lanes.post(target, part, TAG, total, packed(call))
+            self._channels.post(target, part, TAG, total, packed(call))
 
     def _make_room(self, target: int, call: Signature) -> None:
-        if not self._lanes.room(target):
-            self._bells.wait(lambda: self._lanes.room(target), lambda: [target], call)
+        if not self._channels.room(target):
+            self._doorbells.wait(lambda: self._channels.room(target), lambda: [target], call)
 
     def _receive(self, source: int, flat: Flat, call: Signature) -> Flat:
-        lanes = self._lanes
-        if (chunk := lanes.head(source, TAG)) is None:
-            self._bells.wait(lambda: lanes.head(source, TAG) is not None, lambda: [source], call)
-            chunk = lanes.head(source, TAG)
+        channels = self._channels
+        if (chunk := channels.head(source, TAG)) is None:
+            self._doorbells.wait(lambda: channels.head(source, TAG) is not None, lambda: [source], call)
+            chunk = channels.head(source, TAG)
         assert chunk is not None
-        lanes.check(source, chunk, call, flat)
+        channels.check(source, chunk, call, flat)
         return chunk.payload.view(flat.dtype)

@@ -13,17 +13,17 @@ _End = tuple[Any, float] | None  # what is done with the result, as a ufunc and 
 
 
 @final
-class Folding:
-    """Folds arrays in the order given; keeps the memory that it needs between the calls.
+class ReduceKernels:
+    """Reduces arrays in the order given; keeps the memory that it needs between the calls.
 
-    Halves are computed in float32 and rounded once.
+    Types of 16 bits are computed in float32 and rounded once.
     """
 
     def __init__(self) -> None:
         self._scratch: dict[str, Flat] = {}
 
     @np.errstate(over="ignore", invalid="ignore")  # infinities are for the caller to judge
-    def fold(
+    def reduce(
         self,
         sources: Sequence[Flat],
         out: Flat,
@@ -40,7 +40,7 @@ class Folding:
         factors, end = _factored(weights or [1.0] * len(sources))
         if operation == "mean":
             end = np.divide, len(sources)
-        compute = self._halves if _is_half(out.dtype) else self._plain
+        compute = self._half_precision if _is_half(out.dtype) else self._plain
         step = BLOCK_BYTES // out.itemsize
         for low in range(0, out.size, step):
             block = slice(low, low + step)
@@ -78,7 +78,7 @@ class Folding:
         scaled: Flat = np.multiply(source, factor, out=self._block(name, source, source.dtype))
         return scaled
 
-    def _halves(
+    def _half_precision(
         self, ufunc: Any, sources: list[Flat], factors: Sequence[float], end: _End, out: Flat
     ) -> None:
         from d5ray.frameworks.torch.widening import convert  # noqa: PLC0415 - imports torch

@@ -5,38 +5,38 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, Folding
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels
 
 
 @final
-class Direct:
+class ZeroCopy:
     """The work of one member between two barriers, on all members' arrays, each (n,), by rank.
 
     No element is written by two members, or written by one and read by another.
     """
 
-    def __init__(self, rank: int, folding: Folding) -> None:
-        self._rank, self._folding = rank, folding
+    def __init__(self, rank: int, kernels: ReduceKernels) -> None:
+        self._rank, self._kernels = rank, kernels
 
-    def fold_and_gather(self, arrays: Sequence[Flat], parts: Sequence[slice], operation: str) -> None:
-        """This member's part of every array ← the fold of that part of all."""
+    def allreduce(self, arrays: Sequence[Flat], parts: Sequence[slice], operation: str) -> None:
+        """This member's part of every array ← the reduction of that part of all."""
         pieces = [array[parts[self._rank]] for array in arrays]
         others = [piece for rank, piece in enumerate(pieces) if rank != self._rank]
-        self._folding.fold(pieces, pieces[self._rank], operation, copies=others)
+        self._kernels.reduce(pieces, pieces[self._rank], operation, copies=others)
 
-    def fold_parts(self, arrays: Sequence[Flat], parts: Sequence[slice], operation: str) -> None:
-        """This member's part of its array ← the fold of that part of all."""
+    def reduce_scatter(self, arrays: Sequence[Flat], parts: Sequence[slice], operation: str) -> None:
+        """This member's part of its array ← the reduction of that part of all."""
         pieces = [array[parts[self._rank]] for array in arrays]
-        self._folding.fold(pieces, pieces[self._rank], operation)
+        self._kernels.reduce(pieces, pieces[self._rank], operation)
 
-    def gather(self, arrays: Sequence[Flat], parts: Sequence[slice]) -> None:
+    def all_gather(self, arrays: Sequence[Flat], parts: Sequence[slice]) -> None:
         """Every other part of this member's array ← that of the member that has it."""
         own = arrays[self._rank]
         for rank, part in enumerate(parts):
             if rank != self._rank:
                 np.copyto(own[part], arrays[rank][part])
 
-    def transpose(self, arrays: Sequence[Flat], parts: Sequence[slice]) -> None:
+    def all_to_all(self, arrays: Sequence[Flat], parts: Sequence[slice]) -> None:
         """Exchange part i of this member's array with its part of member i's; each of a pair does a half."""
         own = parts[self._rank]
         for rank, part in enumerate(parts):
@@ -44,9 +44,9 @@ class Direct:
                 here, there = arrays[self._rank][part], arrays[rank][own]
                 middle = here.size // 2
                 half = slice(0, middle) if self._rank < rank else slice(middle, None)
-                self._folding.swap(here[half], there[half])
+                self._kernels.swap(here[half], there[half])
 
-    def spread(self, arrays: Sequence[Flat], root: int) -> None:
+    def broadcast(self, arrays: Sequence[Flat], root: int) -> None:
         """This member's array ← the root's."""
         if self._rank != root:
             np.copyto(arrays[self._rank], arrays[root])

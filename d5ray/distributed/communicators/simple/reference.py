@@ -31,7 +31,7 @@ class _Table:
         self.given: dict[int, dict[int, tuple[Signature, Array]]] = defaultdict(
             dict
         )  # by the operation's number
-        self.letters: dict[tuple[int, int, int], list[tuple[Signature, Array]]] = defaultdict(list)
+        self.messages: dict[tuple[int, int, int], list[tuple[Signature, Array]]] = defaultdict(list)
         self.failure: D5Error | None = None
 
 
@@ -95,15 +95,15 @@ class Reference(Communicator):
         table = self._table
         with table.changed:
             for flat, to in outgoing:
-                table.letters[self.rank, to, tag].append((call, flat.copy()))
+                table.messages[self.rank, to, tag].append((call, flat.copy()))
             table.changed.notify_all()
             for flat, source in incoming:
-                box = table.letters[source, self.rank, tag]
+                box = table.messages[source, self.rank, tag]
                 self._wait(lambda box=box: bool(box), call.operation)  # type: ignore[misc]
-                theirs, letter = box.pop(0)
+                theirs, message = box.pop(0)
                 if theirs.pack() != call.pack():
                     self._fail(disagreement({self.rank: call, source: theirs}))
-                flat[...] = letter
+                flat[...] = message
         sent, received = (sum(flat.nbytes for flat, _ in pairs) for pairs in (outgoing, incoming))
         self._moved(sent=sent, received=received, messages=len(outgoing), rounds=1)
 
