@@ -5,7 +5,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from d5ray.distributed.network_cost import Network
+from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.parameter_server.client import SERVER_METRICS, Server, summary
 from d5ray.distributed.pipeline.executor import PipelineExecutor
@@ -42,7 +42,7 @@ class AgentRecords:
         self._stages = recorder.frame(OF_A_STAGE, scope="stage", level=3)
         self._probed: np.ndarray[Any, Any] | None = None
 
-    def steps(self, network: Network | None) -> Frame:
+    def steps(self, network: LinkCost | None) -> Frame:
         """The frame of `STEP_METRICS`; with what is known of the network also of `PREDICTED`."""
         metrics = STEP_METRICS if network is None else STEP_METRICS | PREDICTED
         return self._recorder.frame(tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values()))

@@ -27,7 +27,7 @@ from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
 from d5ray.actors.training_agent import Built, TrainingAgent
-from d5ray.archive.experiments import Kept
+from d5ray.archive.experiments import ArchiveFiles
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
@@ -68,7 +68,7 @@ class TrainingGroup(Training):
         release: Callable[[], None],
         recovery: Recovery,
         monitors: Monitors,
-        kept: Kept,
+        kept: ArchiveFiles,
         shares: Shares | None = None,
     ) -> None:
         super().__init__(experiment, run_id, root, origin, kept)

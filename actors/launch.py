@@ -37,7 +37,7 @@ from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
 from d5ray.actors.training import found_for
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.archive.experiments import Archived, Kept, kept
+from d5ray.archive.experiments import Archived, ArchiveFiles, kept
 from d5ray.checks import check_address, check_kind, check_path
 from d5ray.distributed import network_cost
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
@@ -160,7 +160,7 @@ class _Launcher:
     def __init__(
         self,
         experiment: Experiment,
-        kept: Kept,
+        kept: ArchiveFiles,
         run_id: str,
         root: Path,
         timings: Timings,

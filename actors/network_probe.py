@@ -11,7 +11,7 @@ from d5ray.actors.launch import place_of, spawned
 from d5ray.distributed import network_cost
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.network_cost import Network
+from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.topologies.topology import Complete
 
 MEASURING_SECONDS = 120.0
@@ -31,7 +31,7 @@ class Endpoint:
             communication.close()
 
 
-def measure_network(address: str | None) -> list[Network]:
+def measure_network(address: str | None) -> list[LinkCost]:
     """Measure between two agents, on different nodes if the cluster has several; kept too."""
     session.connect(address, cpus=2, metadata={"task": "measure the network"}, quiet=True)
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -52,6 +52,6 @@ def measure_network(address: str | None) -> list[Network]:
             seconds = [max(times) for times in zip(*([t for _, t in a] for a in answers), strict=True)]
             latency, per_byte = network_cost.fit(sizes, seconds)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            found.append(Network(name, latency, per_byte, hosts, now))
+            found.append(LinkCost(name, latency, per_byte, hosts, now))
     network_cost.keep(found)
     return found

@@ -15,7 +15,7 @@ from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
-from d5ray.distributed.checkpoints.rollback import NOTHING, Agreement
+from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topologies.topology import Topology
@@ -37,7 +37,7 @@ class Formed:
     """
 
     group: int = 0  # its epoch
-    agreed: dict[int, Agreement] = field(default_factory=dict)
+    agreed: dict[int, RestartPoint] = field(default_factory=dict)
     died: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -241,9 +241,9 @@ class Recovery:
                 again[rank] = str(error)
         return again
 
-    def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, Agreement], dict[int, str]]:
+    def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, RestartPoint], dict[int, str]]:
         """Wait until all have joined their group; what each agreed on, or why it died, by rank in it."""
-        agreed: dict[int, Agreement] = {}
+        agreed: dict[int, RestartPoint] = {}
         died: dict[int, str] = {}
         failed, waiting = [], list(calls)
         deadline = time.monotonic() + self.experiment.timeout_seconds + CALL_SECONDS

@@ -16,7 +16,7 @@ from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
 from d5ray.actors.training_agent import Built
-from d5ray.archive.experiments import Kept
+from d5ray.archive.experiments import ArchiveFiles
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.plain_data import drawn
@@ -40,7 +40,7 @@ class Training(ABC):
     closing_errors: ClassVar[tuple[type[Exception], ...]] = (D5Error,)
 
     def __init__(
-        self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin, kept: Kept
+        self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin, kept: ArchiveFiles
     ) -> None:
         self.experiment = experiment
         self._kept = kept

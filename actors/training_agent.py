@@ -25,13 +25,13 @@ from d5ray.actors.mesh_agent import meet, replicas, staged
 from d5ray.actors.metrics_exporter import Mirror, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.buffers import Kept
-from d5ray.distributed.checkpoints.rollback import Agreement, Committed, begun_anew, prove
+from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.mesh.mesh import Mesh, Seat
-from d5ray.distributed.network_cost import Network
+from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
 from d5ray.distributed.parameter_server.client import Server
@@ -56,7 +56,7 @@ from d5ray.training.samplers import Shards
 from d5ray.training.transformations import shape_after
 
 NS = 1e-9
-NO_NETWORKS: Mapping[str, Network] = {}
+NO_NETWORKS: Mapping[str, LinkCost] = {}
 LINGER_SECONDS = 1e-4  # of a round without gradients, at least
 
 
@@ -209,7 +209,7 @@ class TrainingAgent:
                     **experiment.executor_kwargs,
                 )
                 executor.draw_from(experiment.seed, self.rank)
-                self._executor = self._world.paced(executor, experiment.pace(self.rank))
+                self._executor = self._world.delayed(executor, experiment.pace(self.rank))
         self._dataset = dataset
         self._evaluates = experiment.evaluate and len(dataset.test) > 0
         self._shards = Shards(
@@ -252,7 +252,7 @@ class TrainingAgent:
     def join(
         self,
         group: Group,
-        networks: Mapping[str, Network] = NO_NETWORKS,
+        networks: Mapping[str, LinkCost] = NO_NETWORKS,
         directory: Directory | None = None,
     ) -> str:
         """Join the group, take the first agent's parameters, and bind the distributed optimizer.
@@ -333,7 +333,7 @@ class TrainingAgent:
         self._start_at(entry.step, entry.group.size, self.rank)
         self._recorder.event("joined", step=entry.step)
 
-    def rejoin(self, group: Group, topology: Topology) -> Agreement:
+    def rejoin(self, group: Group, topology: Topology) -> RestartPoint:
         """Form a new group with those that are left, and those that were started again.
 
         All go on from the step of the one that has done the most, drawing that step's samples: those of a

@@ -33,7 +33,7 @@ from d5ray.training.datasets import Dataset, check_dataset_options, load_dataset
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import Sampler, ShuffleSampler
-from d5ray.training.stragglers import Pace, Slowness, check_slownesses
+from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stragglers
 from d5ray.training.transformations import Transformation, check_transformations, shape_after
 
 ON_FAILURE = ("stop", "continue", "restart")
@@ -106,7 +106,7 @@ class Experiment:
     monitor_seconds: float = 1.0
     mirror_seconds: float = 1.0
     servers: Servers | None = None
-    slow: tuple[Slowness, ...] | Slowness = ()
+    slow: tuple[StragglerModel, ...] | StragglerModel = ()
     late: tuple[Late, ...] | Late = ()
     events: tuple[Event, ...] | Event = ()
     on_failure: str = "stop"
@@ -149,7 +149,7 @@ class Experiment:
         check_monitor(self.monitor_seconds)
         check_mirror(self.mirror_seconds)
         assert self.agents is not None
-        object.__setattr__(self, "slow", check_slownesses(self.slow, self.agents))
+        object.__setattr__(self, "slow", check_stragglers(self.slow, self.agents))
         object.__setattr__(self, "late", check_late(self.late, self.agents))
         object.__setattr__(self, "transformations", check_transformations(self.transformations))
         if isinstance(self.dataset, Dataset):
@@ -349,9 +349,9 @@ class Experiment:
         """The experiment as JSON data, for the tables and for people."""
         return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
 
-    def pace(self, rank: int) -> Pace:
+    def pace(self, rank: int) -> StragglerDelay:
         """The slowdown of this agent's computation."""
-        return Pace(check_slownesses(self.slow, self.agents or 1), rank, self.seed)
+        return StragglerDelay(check_stragglers(self.slow, self.agents or 1), rank, self.seed)
 
     def load_dataset(self) -> Dataset:
         """The data set, read from its files if it is given by name; raises `DataError`.

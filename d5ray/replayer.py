@@ -11,7 +11,7 @@ import numpy as np
 
 from d5ray.archive import experiments
 from d5ray.checks import check_path
-from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
+from d5ray.distributed.simulation.recorded_order import Recorded, RecordedSchedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import d5ray_version
@@ -57,7 +57,7 @@ def replay(run: Run | str | Path, *, trust: bool = False) -> Replay:
     events = found.tables()["events"].to_pylist()
     _check_membership(found, events)
     try:
-        schedule, calls = Schedule.of(events, experiment.resolved_servers, agents), _calls(events)
+        schedule, calls = RecordedSchedule.of(events, experiment.resolved_servers, agents), _calls(events)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"the run {found.name} cannot be replayed: its events are none that d5ray writes ({error!r})"

@@ -16,7 +16,7 @@ from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.training import Training, found_for
 from d5ray.actors.training_agent import LateEntry, TrainingAgent
-from d5ray.archive.experiments import Archived, Kept, Simulated, kept
+from d5ray.archive.experiments import Archived, ArchiveFiles, SimulationSettings, kept
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.group.group import Group
@@ -93,8 +93,8 @@ def simulate(
     checkpoint = None if resume is None else found_for(experiment, resume, root)
     store.check_writable(root)
     simulation = Simulation.of(network, compute, experiment.seed, order)
-    archived = Archived(experiment, Simulated(network, compute, planned))
-    keeping = kept(archived, lambda: _pickled(archived)) if order is None else Kept()
+    archived = Archived(experiment, SimulationSettings(network, compute, planned))
+    keeping = kept(archived, lambda: _pickled(archived)) if order is None else ArchiveFiles()
     group = SimulatedGroup(experiment, simulation, root, origin, keeping, planned)
     try:
         group.open(checkpoint)
@@ -123,7 +123,7 @@ class SimulatedGroup(Training):
         simulation: Simulation,
         root: Path,
         origin: RunOrigin | None,
-        kept: Kept,
+        kept: ArchiveFiles,
         failures: tuple[Failure, ...] = (),
     ) -> None:
         origin = origin or RunOrigin(recipe=experiment.name)

@@ -22,7 +22,7 @@ from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.schema import EVENTS, SAMPLES
 from d5ray.metrics.record.store import Run, list_runs
-from d5ray.networks.executors.delayed import PacedExecutor, Slowed, Virtual
+from d5ray.networks.executors.delayed import DelayedExecutor, Slowed, Virtual
 from d5ray.simulator import SimulatedGroup
 from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY
@@ -376,7 +376,7 @@ def quadratic() -> QuadraticExecutor:
 def test_a_virtual_executor_announces_buckets_at_equal_intervals_of_its_backward_pass() -> None:
     """2 of 6 s forward, then three buckets at 10/3, 14/3 and 6 s, each complete when it is announced."""
     clock, inner, plain = VirtualClock(), quadratic(), quadratic()
-    executor = PacedExecutor(inner, Virtual(lambda: 6.0, clock.sleep))
+    executor = DelayedExecutor(inner, Virtual(lambda: 6.0, clock.sleep))
     ranges = executor.buckets(1)
     samples = np.random.default_rng(1).standard_normal((3, SIZE))
     labels = np.zeros(3, np.int64)
@@ -402,8 +402,8 @@ def test_a_virtual_executor_announces_buckets_at_equal_intervals_of_its_backward
 def test_a_slowed_executor_takes_a_multiple_of_its_own_time(announced: bool) -> None:
     """Computations of 2, 3 and 7 s take 8, 12 and 28 s with factor 4; buckets come by the end of it."""
     clock, durations = VirtualClock(), [2.0, 3.0, 7.0]
-    inner = PacedExecutor(quadratic(), Virtual(iter(durations).__next__, clock.sleep))
-    executor = PacedExecutor(inner, Slowed(lambda: 4.0, clock.now, clock.sleep))
+    inner = DelayedExecutor(quadratic(), Virtual(iter(durations).__next__, clock.sleep))
+    executor = DelayedExecutor(inner, Slowed(lambda: 4.0, clock.now, clock.sleep))
     ranges, told = executor.buckets(1), []
 
     def step() -> tuple[float, int]:
@@ -435,7 +435,7 @@ def test_a_slowdown_of_real_agents_stretches_its_computation_and_leaves_its_resu
             waited = sum(sinks[0].of("exchange_time"))
             executors = [agent._executor for agent in agents]
     fast, slowed = executors
-    assert isinstance(slowed, PacedExecutor) and not isinstance(fast, PacedExecutor)
+    assert isinstance(slowed, DelayedExecutor) and not isinstance(fast, DelayedExecutor)
     framework_seconds = (slowed._inner.forward_ns + slowed._inner.backward_ns) * 1e-9
     assert 3.9 < took[1] / framework_seconds < 8.0  # a loaded machine wakes late from a pause
     assert waited > took[1] / 2 - took[0]

@@ -14,7 +14,7 @@ from benchmarks.checkpoint_speed.metrics import CHECKPOINT_TIME, RESTORE, SAVE, 
 from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints, Saved, restore, save
-from d5ray.distributed.checkpoints.folder import Folder
+from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.distributed.communicators.simple.solo import Solo
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
@@ -120,7 +120,7 @@ class InTurn:
         for turn in range(self.repetitions + 1):
             for what, do in turns if turn % 2 else reversed(turns):
                 if what == SAVE:
-                    Folder(str(place)).forget(1)
+                    CheckpointFolder(str(place)).forget(1)
                 if what == WRITE:
                     (Path(self.folder) / "plain").unlink(missing_ok=True)
                 if what == RESTORE:

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.server_speed.service import alternately
 from d5ray.experiment import Experiment
-from d5ray.networks.executors.delayed import PacedExecutor
+from d5ray.networks.executors.delayed import DelayedExecutor
 from d5ray.networks.executors.executor import Executor
 from d5ray.recipes.engine.comparisons.timing import Times
 from d5ray.simulator import SimulatedGroup, simulate
@@ -91,5 +91,5 @@ def peak_memory() -> float:
 
 def inner_of(executor: Executor) -> Executor:
     """The executor that computes, within the one that lets virtual time pass."""
-    assert isinstance(executor, PacedExecutor)
+    assert isinstance(executor, DelayedExecutor)
     return executor._inner

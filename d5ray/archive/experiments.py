@@ -28,7 +28,7 @@ MOST_PICKLED_BYTES: Final = 2**28  # a larger one, which carries data, is kept o
 
 @final
 @dataclass(frozen=True)
-class Simulated:
+class SimulationSettings:
     """The settings of a simulated run besides its experiment."""
 
     network: Links
@@ -42,12 +42,12 @@ class Archived:
     """Everything that repeating a run needs: the experiment, and of a simulation its other settings."""
 
     experiment: Experiment
-    simulated: Simulated | None = None
+    simulated: SimulationSettings | None = None
 
 
 @final
 @dataclass(frozen=True)
-class Kept:
+class ArchiveFiles:
     """The files of a run that keep its experiment; none where it cannot be kept, or is too large.
 
     sha256: of the one that the others hang on, for the table `runs`.
@@ -70,7 +70,7 @@ class Kept:
         keep(folder, self.files)
 
 
-def kept(archived: Archived, pickled: Callable[[], bytes], *, needed: bool = False) -> Kept:
+def kept(archived: Archived, pickled: Callable[[], bytes], *, needed: bool = False) -> ArchiveFiles:
     """The files by which a run keeps its experiment. pickled: makes the pickle of `archived`, if needed.
 
     needed: however large it is.
@@ -80,12 +80,12 @@ def kept(archived: Archived, pickled: Callable[[], bytes], *, needed: bool = Fal
     except ConfigurationError:
         pass
     else:
-        return Kept({EXPERIMENT: form.text} | ({} if form.arrays is None else {ARRAYS: form.arrays}))
+        return ArchiveFiles({EXPERIMENT: form.text} | ({} if form.arrays is None else {ARRAYS: form.arrays}))
     try:
         data = pickled()
     except Exception:  # whatever an object of the user's raises; in a simulation nothing needs the pickle
-        return Kept()
-    return Kept({PICKLED: data}) if needed or len(data) <= MOST_PICKLED_BYTES else Kept()
+        return ArchiveFiles()
+    return ArchiveFiles({PICKLED: data}) if needed or len(data) <= MOST_PICKLED_BYTES else ArchiveFiles()
 
 
 def read(run: Run, *, trust: bool = False) -> Archived | None:
@@ -135,7 +135,7 @@ def _plain(run: Run, data: bytes, trust: bool) -> Archived:
         raise ConfigurationError(
             f"{run.folder / EXPERIMENT} holds another experiment than the run {run.name} says that it ran"
         )
-    return Archived(experiment, Simulated(**parts) if parts else None)
+    return Archived(experiment, SimulationSettings(**parts) if parts else None)
 
 
 def _pickled(run: Run, data: bytes, trust: bool) -> Archived:

@@ -21,7 +21,7 @@ import numpy as np
 from d5ray.distributed.buffers import Untrained
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction
-from d5ray.distributed.compression.sparse_allreduce import Schedule as ExchangeSchedule
+from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
 from d5ray.distributed.group.late_agents import Late
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -60,15 +60,15 @@ from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import Sampler
 from d5ray.training.schedules import Schedule
-from d5ray.training.stragglers import Slowness
+from d5ray.training.stragglers import StragglerModel
 from d5ray.training.transformations import Sampled, Transformation
 
 # What an experiment is made of. A file makes nothing else of d5ray: some classes hold code, or run it.
 KINDS: Final = (
     Experiment, Optimizer, DistributedOptimizer, Topology, Mixing, Mesh, Servers, ServerRule, Consistency,
-    Late, Slowness, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples, CPUDevice,
-    GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, Untrained, PipelineSchedule, Cutting,
-    ByColumns, ByRows, ByOutputChannels, ByInputChannels, ByHeads, BySamples, FullyConnectedSplit,
+    Late, StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples,
+    CPUDevice, GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, Untrained, PipelineSchedule,
+    Cutting, ByColumns, ByRows, ByOutputChannels, ByInputChannels, ByHeads, BySamples, FullyConnectedSplit,
     TransformerSplit, Links, ComputeTime, Failure,
 )  # fmt: skip
 MODELS: Final = "d5ray.recipes.models"  # the networks of shipped recipes, which are public there

@@ -18,7 +18,7 @@ MOST_REPETITIONS = 300
 
 
 @dataclass(frozen=True)
-class Network:
+class LinkCost:
     """T = α · rounds + β · bytes, of one backend between two agents.
 
     α, `latency_seconds`, is a round of messages; β, `seconds_per_byte`, a byte received (Hockney, doi
@@ -86,7 +86,7 @@ def _exchange(
     return taken
 
 
-def keep(networks: Iterable[Network]) -> None:
+def keep(networks: Iterable[LinkCost]) -> None:
     """Keep what was measured for these hosts, instead of what was known about them."""
     known = _read()
     for network in networks:
@@ -99,11 +99,11 @@ def keep(networks: Iterable[Network]) -> None:
         raise StorageError(f"{path} cannot be written ({error.strerror}): name another D5RAY_HOME") from error
 
 
-def known(hosts: Iterable[str]) -> dict[str, Network]:
+def known(hosts: Iterable[str]) -> dict[str, LinkCost]:
     """Latency and bandwidth between these hosts, by backend, as `d5ray doctor --network` measured them."""
     wanted = _key(hosts, "")
     rows = [row for key, row in _read().items() if key.startswith(wanted)]
-    return {row["backend"]: Network(**{**row, "hosts": tuple(row["hosts"])}) for row in rows}
+    return {row["backend"]: LinkCost(**{**row, "hosts": tuple(row["hosts"])}) for row in rows}
 
 
 def _read() -> dict[str, Any]:

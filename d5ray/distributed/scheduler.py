@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, final
 
 
-class Event(Protocol):
+class Signal(Protocol):
     """A thing that happens once, and that others wait for."""
 
     def set(self) -> None:
@@ -51,7 +51,7 @@ class Scheduler(ABC):
         """Run this beside the caller; it ends with the process at the latest."""
 
     @abstractmethod
-    def event(self) -> Event:
+    def event(self) -> Signal:
         """A new event."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Threads(Scheduler):
     def spawn(self, run: Callable[[], object], name: str) -> None:
         threading.Thread(target=run, name=name, daemon=True).start()
 
-    def event(self) -> Event:
+    def event(self) -> Signal:
         return threading.Event()
 
     def queue(self) -> Queue:

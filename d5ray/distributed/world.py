@@ -17,9 +17,9 @@ from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
-from d5ray.networks.executors.delayed import PacedExecutor, Slowed
+from d5ray.networks.executors.delayed import DelayedExecutor, Slowed
 from d5ray.networks.executors.executor import Executor
-from d5ray.training.stragglers import Pace
+from d5ray.training.stragglers import StragglerDelay
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class World(ABC):
         """
 
     @abstractmethod
-    def paced(self, executor: Executor, pace: Pace) -> Executor:
+    def delayed(self, executor: Executor, delay: StragglerDelay) -> Executor:
         """The executor, so that its gradients take the time they are to take."""
 
 
@@ -109,7 +109,7 @@ class RealWorld(World):
 
         return RemotePeers(host_view(x), communication, addresses)
 
-    def paced(self, executor: Executor, pace: Pace) -> Executor:
-        if not pace:
+    def delayed(self, executor: Executor, delay: StragglerDelay) -> Executor:
+        if not delay:
             return executor
-        return PacedExecutor(executor, Slowed(pace.factor, self.scheduler.now, self.scheduler.sleep))
+        return DelayedExecutor(executor, Slowed(delay.factor, self.scheduler.now, self.scheduler.sleep))

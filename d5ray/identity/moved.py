@@ -47,6 +47,15 @@ def described_now(name: str) -> tuple[str, str]:
     return module, attribute
 
 
+def first_class_name(kind: type) -> str:
+    """The name, without a module, by which checkpoints know a class.
+
+    >>> first_class_name(str)
+    'str'
+    """
+    return first_name(f"{kind.__module__}:{kind.__qualname__}").rpartition(":")[2]
+
+
 def _translated(name: str, names: Mapping[str, str]) -> str:
     if name in names:
         return names[name]

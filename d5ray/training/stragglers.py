@@ -14,7 +14,7 @@ from d5ray.errors import ConfigurationError
 SLOWEST = 1e6  # times as long: a step of a millisecond takes a quarter of an hour
 
 
-class Slowness(ABC):
+class StragglerModel(ABC):
     """Makes an agent's gradient computations take a multiple of the time."""
 
     agent: int | None  # a rank; None: every agent, each with draws of its own
@@ -26,7 +26,7 @@ class Slowness(ABC):
 
 @final
 @dataclass(frozen=True)
-class Slowdown(Slowness):
+class Slowdown(StragglerModel):
     """A straggler: one agent that computes `factor` times as long as it would."""
 
     agent: int
@@ -42,7 +42,7 @@ class Slowdown(Slowness):
 
 @final
 @dataclass(frozen=True)
-class ExponentialSlowdown(Slowness):
+class ExponentialSlowdown(StragglerModel):
     """Every computation takes 1 + X times as long, X exponential with this mean (arXiv:1803.01113)."""
 
     mean: float
@@ -58,7 +58,7 @@ class ExponentialSlowdown(Slowness):
 
 @final
 @dataclass(frozen=True)
-class HeavyTailedSlowdown(Slowness):
+class HeavyTailedSlowdown(StragglerModel):
     """Every computation takes X times as long, X of Pareto's law: P(X > x) = x^−shape, for x ≥ 1.
 
     The mean is shape / (shape − 1); the variance is infinite up to shape 2.
@@ -79,11 +79,11 @@ class HeavyTailedSlowdown(Slowness):
 
 
 @final
-class Pace:
+class StragglerDelay:
     """The delays of one agent together; its draws are its own, and the same for equal seeds."""
 
-    def __init__(self, slownesses: Iterable[Slowness], rank: int, seed: int) -> None:
-        self._own = [slow for slow in slownesses if slow.agent in (None, rank)]
+    def __init__(self, stragglers: Iterable[StragglerModel], rank: int, seed: int) -> None:
+        self._own = [slow for slow in stragglers if slow.agent in (None, rank)]
         self._rng = np.random.default_rng([seed, rank, 0x510])
 
     def __bool__(self) -> bool:
@@ -94,15 +94,15 @@ class Pace:
         return math.prod(slow.draw(self._rng) for slow in self._own)
 
 
-def check_slownesses(given: object, agents: int) -> tuple[Slowness, ...]:
+def check_stragglers(given: object, agents: int) -> tuple[StragglerModel, ...]:
     """The stragglers as a tuple. Raises `ConfigurationError` for a stranger, or an agent that is not."""
-    listed = (given,) if isinstance(given, Slowness) else given
+    listed = (given,) if isinstance(given, StragglerModel) else given
     if not isinstance(listed, (tuple, list)):
         raise ConfigurationError(
             f"slow is {given!r}: it must be a tuple such as (Slowdown(agent=3, factor=4),)"
         )
     for slow in listed:
-        if not isinstance(slow, Slowness):
+        if not isinstance(slow, StragglerModel):
             raise ConfigurationError(
                 f"slow has {slow!r}: it must be a Slowdown(agent=3, factor=4) or the like"
             )

@@ -12,7 +12,7 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.compression.reductions import Draws, Reduction
+from d5ray.distributed.compression.reductions import RandomSources, Reduction
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
@@ -99,7 +99,7 @@ class Averaging:
 
             return dense
         reduction, state = self.reduction, self.reduction.state(slots, np.float32)
-        draws = Draws(generator, np.random.default_rng(self.seed))
+        draws = RandomSources(generator, np.random.default_rng(self.seed))
         return lambda: reduction.mean(gradient, communicator, draws, state).mean
 
 

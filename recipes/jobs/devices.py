@@ -7,7 +7,7 @@ from typing import Any, final
 from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.torch import from_model as on_processor
-from d5ray.networks.executors.delayed import PacedExecutor, Virtual
+from d5ray.networks.executors.delayed import DelayedExecutor, Virtual
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.stages.piece import Piece
 from d5ray.operators.collectives import Collectives
@@ -15,7 +15,7 @@ from d5ray.operators.collectives import Collectives
 
 def from_model(model: Any, model_kwargs: dict[str, Any], *, seconds: float, **others: Any) -> Executor:
     """PyTorch's executor, whose gradients take so long on the device."""
-    return PacedExecutor(on_processor(model, model_kwargs, **others), Virtual(lambda: seconds, time.sleep))
+    return DelayedExecutor(on_processor(model, model_kwargs, **others), Virtual(lambda: seconds, time.sleep))
 
 
 def from_pieces(

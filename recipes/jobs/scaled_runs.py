@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.distributed.network_cost import Network
+from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.experiment import Experiment
@@ -34,7 +34,7 @@ class Study(Protocol):
     @property
     def networks(self) -> Mapping[str, UniformLinks]: ...
     @property
-    def measured_networks(self) -> Mapping[str, Network]: ...
+    def measured_networks(self) -> Mapping[str, LinkCost]: ...
     @property
     def data(self) -> Dataset: ...
     @property

@@ -25,7 +25,7 @@ from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
-    from d5ray.distributed.network_cost import Network
+    from d5ray.distributed.network_cost import LinkCost
 
 
 @final
@@ -152,7 +152,7 @@ class ScaleStudy(SideBySide):
         return whole_batches(load_dataset(self.dataset), self.samples_per_step)
 
     @cached_property
-    def measured_networks(self) -> "dict[str, Network]":
+    def measured_networks(self) -> "dict[str, LinkCost]":
         """Latency and bandwidth between agents of this machine, by backend: as once measured, or now."""
         from d5ray.actors.network_probe import measure_network  # noqa: PLC0415 - imports Ray
 

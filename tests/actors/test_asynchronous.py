@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.simulation.recorded_order import Recorded, Schedule
+from d5ray.distributed.simulation.recorded_order import Recorded, RecordedSchedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import EVENTS
@@ -161,7 +161,7 @@ def in_threads(wanted: Experiment, steps: Sequence[int] = STEPS) -> tuple[Array,
         return found, [event for sink in sinks for event in sink.sent_events]
 
 
-def in_simulation(wanted: Experiment, schedule: Schedule, folder: Path) -> Array:
+def in_simulation(wanted: Experiment, schedule: RecordedSchedule, folder: Path) -> Array:
     """The parameters of all agents (agents, n) after the same operations in the same order."""
     order = Recorded(schedule)
     with d5.simulate(wanted, order=order, root=folder) as group:
@@ -180,7 +180,7 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
     with nothing_left():
         found, events = in_threads(wanted)
     assert wanted.agents is not None
-    schedule = Schedule.of(events, wanted.resolved_servers, wanted.agents)
+    schedule = RecordedSchedule.of(events, wanted.resolved_servers, wanted.agents)
     assert entangled(schedule)
     np.testing.assert_array_equal(in_simulation(wanted, schedule, tmp_path), found)
     others = (in_own_order(wanted, compute, tmp_path) for compute in (d5.simulation.ConstantTime(), UNEVEN))
@@ -205,7 +205,7 @@ def in_own_order(wanted: Experiment, compute: d5.simulation.ComputeTime, folder:
         return np.stack([agent.flat_parameters() for agent in group.agents])
 
 
-def entangled(schedule: Schedule) -> bool:
+def entangled(schedule: RecordedSchedule) -> bool:
     """Whether agents did not simply come one after the other."""
     places = [[rank for rank, _ in turns] for turns in schedule.turns.values()]
     changes = [sum(a != b for a, b in pairwise(ranks)) for ranks in places]

@@ -12,7 +12,7 @@ import pytest
 import ray
 
 import d5ray as d5
-from d5ray.distributed.checkpoints.folder import Folder
+from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.distributed.checkpoints.tensor_file import parsed
 from d5ray.errors import AgentError, StorageError
 from tests.conftest import wait_until
@@ -49,7 +49,7 @@ def test_a_run_whose_agent_was_killed_goes_on_bit_for_bit(changes: dict[str, Any
         group.train(progress=False)
         expected = ray.get([agent.parameters_sha256.remote() for agent in group.agents])
 
-    folder = Folder(str(tmp_path))
+    folder = CheckpointFolder(str(tmp_path))
     saving = experiment(events=(d5.events.Checkpoint(tmp_path, every_steps=3, keep=0),), **changes)
     with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) died"), d5.launch(saving) as group:
         pid = group.places[1].pid

@@ -15,7 +15,7 @@ from torch import nn
 
 import d5ray as d5
 from d5ray.archive import experiments
-from d5ray.archive.experiments import Archived, Simulated
+from d5ray.archive.experiments import Archived, SimulationSettings
 from d5ray.archive.serialized import Serialized, deserialized, serialized
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.artifacts import ARRAYS, EXPERIMENT, PICKLED, keep_parameters, sha256_of
@@ -246,7 +246,7 @@ def test_a_run_keeps_its_experiment_without_code(own_home: Path) -> None:
     found = experiments.read(run)
     assert found is not None
     assert found.experiment == experiment(dataset=found.experiment.dataset)
-    assert found.simulated == Simulated(links, d5.simulation.LogNormalTime(1e-3, 0.5))
+    assert found.simulated == SimulationSettings(links, d5.simulation.LogNormalTime(1e-3, 0.5))
 
 
 def test_the_users_own_code_is_kept_and_known_again(own_home: Path) -> None:

@@ -10,7 +10,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.simulation.clock import VirtualClock
-from d5ray.distributed.simulation.communicator import Network
+from d5ray.distributed.simulation.communicator import SimulatedNetwork
 from d5ray.distributed.simulation.links import UniformLinks, Wires
 from d5ray.distributed.topologies.topology import Complete, Topology
 from tests.patience import patience
@@ -50,7 +50,7 @@ class Former:
         ]
         members: list[Communicator]
         if backend == "simulated":
-            network = Network(VirtualClock(), Wires(UniformLinks()))
+            network = SimulatedNetwork(VirtualClock(), Wires(UniformLinks()))
             members = [network.join(group, graph, range(size)) for group in groups]
         else:
             members = together(lambda rank: backends.join(backend, groups[rank], graph), size)

@@ -15,7 +15,7 @@ import numpy as np
 
 import d5ray as d5
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.checkpoints.rollback import Agreement
+from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import D5Error
@@ -142,7 +142,7 @@ class Survivor:
     """How it went with an agent that was left."""
 
     stopped_at: int  # complete steps
-    agreed: Agreement | str  # str: the error
+    agreed: RestartPoint | str  # str: the error
     before: State  # when the group was formed again
     after: State  # so many steps later
     events: list[dict[str, Any]]
@@ -172,7 +172,7 @@ def live(rank: int, experiment: d5.Experiment, group: Group, more: int, pipe: Co
     pipe.send(outcome)
     topology = d5.topologies.Complete(group.size - 1)
     try:
-        agreed: Agreement | str = agent.rejoin(pipe.recv(), topology)
+        agreed: RestartPoint | str = agent.rejoin(pipe.recv(), topology)
     except D5Error as error:
         pipe.send(str(error))
         return

@@ -10,7 +10,7 @@ import pytest
 
 from d5ray.distributed import network_cost
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.network_cost import Network
+from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.topologies.topology import Ring
 from d5ray.errors import StorageError
 from tests.distributed.forming import Former, former, on_all
@@ -43,7 +43,7 @@ def test_neither_number_is_negative() -> None:
 
 def test_a_prediction_is_linear() -> None:
     """α for each round and β for each byte: a ring of eight with 1 MB, in numbers."""
-    network = Network("gloo", 1e-4, 1e-8, ("a",), "2026-01-01")
+    network = LinkCost("gloo", 1e-4, 1e-8, ("a",), "2026-01-01")
     assert network.predict(14, 2 * 7 / 8 * 1e6) == pytest.approx(14e-4 + 17.5e-3)
     assert network.bytes_per_second == pytest.approx(1e8)
 
@@ -57,14 +57,14 @@ def test_what_was_measured_predicts_an_exchange(groups: Former, backend: str) ->
     """
     group = groups.form(backend, Ring(2))
 
-    def network() -> Network:
+    def network() -> LinkCost:
         measured = on_all(group, network_cost.measure)
         sizes = [size for size, _ in measured[0]]
         assert sizes == list(network_cost.SIZES)
         latency, per_byte = network_cost.fit(
             sizes, [max(pair) for pair in zip(*_seconds(measured), strict=True)]
         )
-        return Network(backend, latency, per_byte, ("here",), "now")
+        return LinkCost(backend, latency, per_byte, ("here",), "now")
 
     def exchange(communicator: Communicator) -> tuple[float, float, float]:
         array = np.zeros(500_000, dtype=np.uint8)
@@ -89,9 +89,9 @@ def test_networks_are_kept_for_their_hosts(monkeypatch: pytest.MonkeyPatch, tmp_
     """In any order of hosts; others know nothing; a later measurement takes the place of an earlier one."""
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
     assert network_cost.known(["a"]) == {}
-    first = Network("gloo", 1e-4, 1e-8, ("a", "b"), "2026-01-01")
-    later = Network("gloo", 2e-4, 1e-8, ("b", "a"), "2026-01-02")
-    near = Network("shared_memory", 1e-6, 1e-10, ("a",), "2026-01-01")
+    first = LinkCost("gloo", 1e-4, 1e-8, ("a", "b"), "2026-01-01")
+    later = LinkCost("gloo", 2e-4, 1e-8, ("b", "a"), "2026-01-02")
+    near = LinkCost("shared_memory", 1e-6, 1e-10, ("a",), "2026-01-01")
     network_cost.keep([first, near])
     assert network_cost.known(["b", "a", "a"]) == {"gloo": first}
     network_cost.keep([later])
@@ -108,7 +108,7 @@ def test_a_home_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPat
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "file" / "below"))
     with pytest.raises(StorageError, match="D5RAY_HOME"):
-        network_cost.keep([Network("gloo", 1e-4, 1e-8, ("a",), "2026-01-01")])
+        network_cost.keep([LinkCost("gloo", 1e-4, 1e-8, ("a",), "2026-01-01")])
 
 
 def _seconds(measured: list[list[tuple[int, float]]]) -> list[list[float]]:

@@ -12,7 +12,7 @@ import pytest
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
-from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction
+from d5ray.distributed.compression.reductions import RandomSources, Reduced, Reduction
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.networks.executors.slots import Slot
@@ -97,7 +97,7 @@ class Selfish(Reduction):
 
     def check(self, elements: int) -> None: ...
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         return Reduced(vector.copy(), vector)
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.session import TAG_BYTES, Forged, Session, sealed_bytes
+from d5ray.distributed.authentication.session import TAG_BYTES, Forged, SessionKeys, sealed_bytes
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 SHORT, LARGE, RECEIPTS = 0, 1, 2  # streams
@@ -105,7 +105,7 @@ class Protected(Envelope):
     margin = 2 * TAG_BYTES
     end_bytes = TAG_BYTES
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionKeys) -> None:
         self._encrypted = session.encrypted
         self._short_out, self._short_in = session.sender(SHORT), session.receiver(SHORT)
         self._large_out, self._large_in = session.sender(LARGE), session.receiver(LARGE)

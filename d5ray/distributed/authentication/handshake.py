@@ -18,7 +18,7 @@ import struct
 from typing import NamedTuple, final
 
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.errors import D5Error
 
 MAGIC = b"d5ray\0\0\1"  # with the version of the protocol
@@ -57,7 +57,7 @@ class Initiator:
         self._secret, self._encrypted = secret, encrypted
         self.hello: bytes = _packed(claim, secrets.token_bytes(NONCE_BYTES))
 
-    def prove(self, challenge: bytes) -> tuple[bytes, Session]:
+    def prove(self, challenge: bytes) -> tuple[bytes, SessionKeys]:
         """The proof for the responder, and the session, if the challenge shows that it knows the secret.
 
         Raises `Refused` if it does not.
@@ -67,7 +67,9 @@ class Initiator:
         if len(challenge) != CHALLENGE_BYTES or not hmac.compare_digest(proof, expected):
             raise Refused("who answers does not know this run's secret: it is another process than expected")
         own = self._secret.mac(b"initiator", self.hello, challenge)
-        return own, Session(self._secret, self.hello + challenge, initiates=True, encrypted=self._encrypted)
+        return own, SessionKeys(
+            self._secret, self.hello + challenge, initiates=True, encrypted=self._encrypted
+        )
 
 
 @final
@@ -104,13 +106,13 @@ class Responder:
         self._hello, self._challenge = hello, nonce + self._secret.mac(b"responder", hello, nonce)
         return self._challenge
 
-    def admit(self, proof: bytes) -> Session:
+    def admit(self, proof: bytes) -> SessionKeys:
         """The session with an initiator whose proof shows that it knows the secret; raises `Refused`."""
         expected = self._secret.mac(b"initiator", self._hello, self._challenge)
         if not self._challenge or not hmac.compare_digest(proof, expected):
             raise Refused("who connected does not know this run's secret")
         transcript = self._hello + self._challenge
-        return Session(self._secret, transcript, initiates=False, encrypted=self._encrypted)
+        return SessionKeys(self._secret, transcript, initiates=False, encrypted=self._encrypted)
 
 
 def _packed(claim: Claim, nonce: bytes) -> bytes:

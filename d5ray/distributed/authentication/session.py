@@ -30,7 +30,7 @@ class Forged(D5Error):
 
 
 @final
-class Session:
+class SessionKeys:
     """The keys of one connection. encrypted: whether payloads are hidden too, not only authenticated."""
 
     def __init__(self, secret: Secret, transcript: bytes, *, initiates: bool, encrypted: bool) -> None:

@@ -10,13 +10,13 @@ from d5ray.distributed.authentication.handshake import (
     Initiator,
     Responder,
 )
-from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.errors import PeerLost
 
 HANDSHAKE_SECONDS = 10.0  # that who connected may take to prove itself
 
 
-def initiate(connection: socket.socket, initiator: Initiator, seconds: float) -> Session:
+def initiate(connection: socket.socket, initiator: Initiator, seconds: float) -> SessionKeys:
     """The session with who answers at the other end, which has proved itself.
 
     Raises `Refused` if it has not, and `OSError` or `PeerLost` if it takes longer or hangs up. Afterwards the
@@ -30,7 +30,7 @@ def initiate(connection: socket.socket, initiator: Initiator, seconds: float) ->
     return session
 
 
-def respond(connection: socket.socket, responder: Responder, seconds: float) -> Session:
+def respond(connection: socket.socket, responder: Responder, seconds: float) -> SessionKeys:
     """The session with who has connected, as `initiate`."""
     deadline = time.monotonic() + seconds
     _send(connection, responder.challenge(_receive(connection, HELLO_BYTES, deadline)), deadline)

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from d5ray.checks import check_path
-from d5ray.distributed.checkpoints.folder import Folder, step_name
+from d5ray.distributed.checkpoints.folder import CheckpointFolder, step_name
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
@@ -22,6 +22,7 @@ from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.identity.canonical import canonical
+from d5ray.identity.moved import first_class_name
 from d5ray.metrics.record.folders import runs_root
 from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import zeros_like
@@ -54,13 +55,13 @@ class Checkpoints:
             check_path("the checkpoint", path)
         parent, _, last = text.rstrip("/").rpartition("/")
         if last.startswith("step-") and last[5:].isdigit():
-            if int(last[5:]) in Folder(parent or ".").steps():
+            if int(last[5:]) in CheckpointFolder(parent or ".").steps():
                 return cls(parent or ".", int(last[5:]))
             raise ConfigurationError(f"{text} is no complete checkpoint: its checkpoint.json is missing")
         root = runs_root() if root is None else root
         places = [text] if "://" in text else [text, f"{text}/checkpoints", str(root / text / "checkpoints")]
         for place in places:
-            if steps := Folder(place).steps():
+            if steps := CheckpointFolder(place).steps():
                 return cls(place, steps[-1])
         raise ConfigurationError(
             f"{text!r} has no complete checkpoint: give a folder that Checkpoint() wrote, one of its "
@@ -72,7 +73,7 @@ class Checkpoints:
 
     def check(self, described: Mapping[str, Any]) -> None:
         """Raise unless an experiment, as `describe` gives it, is the one that was saved."""
-        manifest = Folder(self.path).manifest(self.step)
+        manifest = CheckpointFolder(self.path).manifest(self.step)
         if manifest.get("format", FORMAT) > FORMAT:
             raise ConfigurationError(
                 f"{self} was written by d5ray {manifest.get('d5ray')} in format {manifest['format']}, this "
@@ -120,7 +121,7 @@ def save(
     manifest. Raises `StorageError` on all agents if one of them cannot write.
     """
     communication = optimizer.communication
-    folder, first = Folder(path), communication.rank == 0
+    folder, first = CheckpointFolder(path), communication.rank == 0
     with _Together(communication, executor) as together:
         together.do(lambda: folder.begin(now.step) if first else None)
     packed = _packed(optimizer, executor, events, now)
@@ -146,7 +147,7 @@ def restore(
     found: Checkpoints, optimizer: DistributedOptimizer, executor: Executor, events: Sequence[Event]
 ) -> Saved:
     """Bring an agent, made anew and bound, to where it was. Raises `StorageError` for what does not fit."""
-    folder, rank = Folder(found.path), optimizer.communication.rank
+    folder, rank = CheckpointFolder(found.path), optimizer.communication.rank
     manifest = folder.manifest(found.step)
     _check_model(found, manifest, executor)
     name = _file(rank)
@@ -160,7 +161,7 @@ def restore(
     x = executor.parameters
     unpack_into(optimizer, Packed(data["optimizer"], arrays), x, type(optimizer).__name__)
     for event, own in zip(events, data["events"], strict=False):
-        if own["class"] == type(event).__qualname__:
+        if own["class"] == first_class_name(type(event)):
             unpack_into(event, Packed(own["state"], arrays), x, repr(event))
     executor.set_random_state(arrays["random"])
     if optimizer.uses_server:
@@ -171,7 +172,7 @@ def restore(
     return Saved(**data["now"])
 
 
-def _fill_servers(found: Checkpoints, folder: Folder, server: Server) -> None:
+def _fill_servers(found: Checkpoints, folder: CheckpointFolder, server: Server) -> None:
     """Bring every shard of the parameter server, made anew, to where it was."""
     kept = []
     for at in range(server.shards):
@@ -196,7 +197,7 @@ def _packed(
     for at, event in enumerate(events):
         own = pack(event, f"event.{at}")
         arrays |= own.arrays
-        states.append({"class": type(event).__qualname__, "state": own.data})
+        states.append({"class": first_class_name(type(event)), "state": own.data})
     data = {"optimizer": whole.data, "events": states, "now": vars(now)}
     if optimizer.uses_server:
         sending = pack(optimizer.server.sending, "sending")
@@ -239,7 +240,7 @@ def agents_that(agree: bool, communication: Communicator, like: Any) -> int:
     return round(float(flag[0]))
 
 
-def _forget_all_but(folder: Folder, keep: int, run_id: object) -> None:
+def _forget_all_but(folder: CheckpointFolder, keep: int, run_id: object) -> None:
     own = [step for step in folder.steps() if folder.manifest(step).get("run_id") == run_id]
     for step in own[:-keep]:
         folder.forget(step)

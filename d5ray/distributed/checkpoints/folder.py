@@ -22,7 +22,7 @@ _PART: Final = ".part"  # the end of a folder's name until it is complete
 
 
 @final
-class Folder:
+class CheckpointFolder:
     """The folder of an experiment's checkpoints, each in a folder named by its step.
 
     path: a local path, or a URI such as s3://bucket/folder. A checkpoint is complete when its manifest is
@@ -45,7 +45,7 @@ class Folder:
         self._local = isinstance(self._files, fs.LocalFileSystem)
 
     def __repr__(self) -> str:
-        return f"Folder({self.path!r})"
+        return f"CheckpointFolder({self.path!r})"
 
     # -- reading ---------------------------------------------------------------------------------------
 

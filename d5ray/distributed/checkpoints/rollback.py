@@ -28,7 +28,7 @@ OF_EXECUTOR = ("parameters", "untrained", "counters")
 
 @final
 @dataclass(frozen=True)
-class Agreement:
+class RestartPoint:
     """The step from which a group goes on that was formed again after a death.
 
     steps    complete steps that each member had done, by its rank in the group; -1: it was just started
@@ -68,7 +68,7 @@ class Committed:
         self.own = _copied(_own(optimizer), self.own or Packed())
         self.step = step
 
-    def agree(self, communication: Communicator, like: Any, one_model: bool) -> Agreement:
+    def agree(self, communication: Communicator, like: Any, one_model: bool) -> RestartPoint:
         """Find out who is furthest; agents that train one model, and new ones, take that one's state.
 
         All members call it. like: an array of the framework and on the device that they exchange from.
@@ -85,7 +85,7 @@ class Committed:
             arrays, text = parsed(received, "the state that another agent sent")
             self.common = Packed(json.loads(text), arrays)
         self.step = int(steps[source])
-        return Agreement(tuple(int(step) for step in steps), source)
+        return RestartPoint(tuple(int(step) for step in steps), source)
 
     def give_parameters(self, executor: Executor) -> None:
         """Let the executor have its part of the state."""

@@ -17,6 +17,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.identity.moved import first_class_name
 from d5ray.training.arrays import library_of
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer
@@ -89,14 +90,14 @@ class _Packer:
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
             return {"state_dict": self.packed(value.state_dict(), name)}
         if _is_made_anew(value):
-            return {"kept": kind}
+            return {"kept": first_class_name(type(value))}
         if not hasattr(value, "__dict__") or _of_a_library(value):
             raise ConfigurationError(
                 f"{name} is a {kind}, which a checkpoint cannot keep: it keeps arrays, numbers, texts, "
                 "random generators, and lists, dictionaries and objects of them"
             )
         parts = {key: self.packed(item, f"{name}.{key}") for key, item in vars(value).items()}
-        return {"object": parts, "class": type(value).__qualname__}
+        return {"object": parts, "class": first_class_name(type(value))}
 
     def _array(self, value: Any, name: str) -> dict[str, Any]:
         of = "numpy" if isinstance(value, np.ndarray) else type(value).__module__.partition(".")[0]
@@ -173,7 +174,7 @@ class _Unpacker:
             fresh.load_state_dict(self.value(packed[kind], None, name))
             return fresh
         expected = {"kept": packed[kind], "object": packed.get("class")}.get(kind, "object with that state")
-        if expected not in (type(fresh).__name__, type(fresh).__qualname__):
+        if expected not in (type(fresh).__name__, first_class_name(type(fresh))):
             raise StorageError(
                 f"the checkpoint's {name} is a {expected}, but here stands {fresh!r}: resume with the same "
                 "classes, and make such objects in `start`"

@@ -20,7 +20,7 @@ PIECE = 2**22  # bytes that are summed up and written at a time
 ALIGNMENT = 64
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A stream of bytes to read from, such as a binary file."""
 
     def read(self, nbytes: int, /) -> Any:

@@ -74,7 +74,7 @@ def computed_in(dtype: Any) -> "np.dtype[Any]":
     return np.promote_types(dtype, np.float32)
 
 
-class Linear(Compressor):
+class LinearCompressor(Compressor):
     """Keeps some entries, which no vector but the generator chooses, and multiplies them with a number.
 
     Agents whose generators are in the same state keep the same entries, so they can be added on the way.

@@ -8,7 +8,13 @@ import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array, Compressor
-from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction, elements_of, reduction_of
+from d5ray.distributed.compression.reductions import (
+    RandomSources,
+    Reduced,
+    Reduction,
+    elements_of,
+    reduction_of,
+)
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import State
@@ -54,7 +60,7 @@ class ErrorFeedback(Reduction):
         inner = self.reduction.state(slots, dtype)
         return {"residual": np.zeros(elements_of(slots), dtype=dtype), "inner": inner}
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         corrected = vector + state["residual"]
         reduced = self.reduction.mean(corrected, communication, draws, state["inner"])
         state["residual"] = np.subtract(corrected, reduced.sent, out=corrected)

@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.checks import check_count
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
-from d5ray.distributed.compression.reductions import Draws, Reduced, Reduction, elements_of
+from d5ray.distributed.compression.reductions import RandomSources, Reduced, Reduction, elements_of
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import State
@@ -90,7 +90,7 @@ class PowerSGD(Reduction):
         q = np.zeros(sum(m.columns for m in matrices) * self.rank, dtype=dtype)
         return {"matrices": matrices, "dense": np.flatnonzero(dense), "q": q}
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         matrices, dense = state["matrices"], state["dense"]
         p = self._lefts(vector, state, draws.shared)
         communication.allreduce(p, "mean")

@@ -7,14 +7,14 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Message
-from d5ray.distributed.compression.compressor import Array, Linear, Quantizer
+from d5ray.distributed.compression.compressor import Array, LinearCompressor, Quantizer
 
 EXPONENT_BYTES = 4
 
 
 @final
 @dataclass(frozen=True)
-class Identity(Linear):
+class Identity(LinearCompressor):
     """C(v) = v: nothing is lost and nothing saved."""
 
     linear = True

@@ -6,14 +6,14 @@ from typing import final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Message
-from d5ray.distributed.compression.compressor import Array, Indices, Linear
+from d5ray.distributed.compression.compressor import Array, Indices, LinearCompressor
 from d5ray.distributed.compression.sparsifier import Sparsifier, check_k, count_of
 
 SEED_BYTES = 8
 
 
 @dataclass(frozen=True)
-class _Random(Sparsifier, Linear):
+class _Random(Sparsifier, LinearCompressor):
     """A message is the seed from which the places follow, and the values."""
 
     k: int | float

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator, Message
-from d5ray.distributed.compression.compressor import Array, Compressor, Linear, Quantizer
+from d5ray.distributed.compression.compressor import Array, Compressor, LinearCompressor, Quantizer
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import State
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomSources:
     """The sources of random choices: this agent's own generator, and one that is alike on all agents."""
 
     own: np.random.Generator
@@ -53,7 +53,7 @@ class Reduction(ABC):
         return {}
 
     @abstractmethod
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         """The mean over the agents, all of whom call this with vectors of the same size and type.
 
         vector (n,), float32 or float64, is not changed; the arrays that are given back are the caller's.
@@ -95,7 +95,7 @@ class AllGather(Compressed):
                 f"AllGather is given {self.compressor!r}: it must be a compressor such as QSGD(bits=4)"
             )
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         n, dtype, compressor = len(vector), vector.dtype, self.compressor
         message = compressor.compress(vector, draws.own)
         total, own = np.zeros_like(vector), vector
@@ -129,7 +129,7 @@ class ScatterReduce(Compressed):
                 f"quantizer such as Float16 or QSGD, or AllGather({self.compressor!r})"
             )
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         if communication.size <= 2:
             return AllGather(self.compressor).mean(vector, communication, draws, state)
         compressor, rank, dtype = self.compressor, communication.rank, vector.dtype
@@ -167,16 +167,16 @@ class Allreduce(Compressed):
     All agents keep the same entries, drawn from the shared generator, so that no index travels.
     """
 
-    compressor: Linear
+    compressor: LinearCompressor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.compressor, Linear):
+        if not isinstance(self.compressor, LinearCompressor):
             raise ConfigurationError(
                 f"Allreduce adds messages on the way, but those of {self.compressor!r} cannot be added: take "
                 f"a linear compressor such as RandomK, or AllGather({self.compressor!r})"
             )
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         part = self.compressor.part(len(vector), draws.shared)
         values = self.compressor.values(vector, part)
         mean, sent = np.zeros_like(vector), np.zeros_like(vector)

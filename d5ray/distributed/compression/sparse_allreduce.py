@@ -8,14 +8,14 @@ import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
-from d5ray.distributed.compression.reductions import Compressed, Draws, Reduced
+from d5ray.distributed.compression.reductions import Compressed, RandomSources, Reduced
 from d5ray.distributed.compression.sparse_stream import LARGEST, Stream
 from d5ray.distributed.compression.sparsifier import Sparsifier
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import State
 
 
-class Schedule(ABC):
+class ExchangeSchedule(ABC):
     """The schedule of streams: who sends which one to whom until everyone has the sum."""
 
     @abstractmethod
@@ -25,7 +25,7 @@ class Schedule(ABC):
 
 @final
 @dataclass(frozen=True)
-class RecursiveDoubling(Schedule):
+class RecursiveDoubling(ExchangeSchedule):
     """log₂P rounds, in each of which pairs swap their sums: for few entries   (SSAR_Recursive_double)
 
     With k pairs of β bytes an agent, each sends from log₂P · kβ (all have the same indices) to (P−1)kβ
@@ -58,7 +58,7 @@ class RecursiveDoubling(Schedule):
 
 @final
 @dataclass(frozen=True)
-class SplitAllGather(Schedule):
+class SplitAllGather(ExchangeSchedule):
     """Each agent adds up one part of the index range, then all gather the parts: for many entries
 
     (SSAR_Split_allgather and, where a part fills up and is sent dense, DSAR_Split_allgather.)
@@ -93,7 +93,7 @@ class SparseAllreduce(Compressed):
     """
 
     compressor: Sparsifier
-    schedule: Schedule = RecursiveDoubling()
+    schedule: ExchangeSchedule = RecursiveDoubling()
 
     def __post_init__(self) -> None:
         if not isinstance(self.compressor, Sparsifier):
@@ -101,12 +101,12 @@ class SparseAllreduce(Compressed):
                 f"SparseAllreduce adds pairs of index and value, but {self.compressor!r} gives none: take a "
                 f"sparsifier such as TopK(16, bucket=512), or AllGather({self.compressor!r})"
             )
-        if not isinstance(self.schedule, Schedule):
+        if not isinstance(self.schedule, ExchangeSchedule):
             raise ConfigurationError(
                 f"the schedule is {self.schedule!r}: it must be RecursiveDoubling() or SplitAllGather()"
             )
 
-    def mean(self, vector: Array, communication: Communicator, draws: Draws, state: State) -> Reduced:
+    def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         if len(vector) > LARGEST:
             raise ConfigurationError(f"a vector of {len(vector)} entries: SparseAllreduce takes {LARGEST}")
         indices, _ = self.compressor.choose(vector, draws.own)

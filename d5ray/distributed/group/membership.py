@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from d5ray.distributed.authentication.handshake import Claim, Initiator, Refused
-from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import (
@@ -235,7 +235,7 @@ def _left(rank: int) -> PeerLost:
     return PeerLost(rank, "it left the group")
 
 
-def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket, Session]:
+def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket, SessionKeys]:
     """A connection to the store, and the session of its handshake."""
     begin = time.monotonic()
     place = f"the store at {store.host}:{store.port}"

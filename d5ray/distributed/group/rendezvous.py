@@ -10,7 +10,7 @@ from typing import Any, final
 
 from d5ray.distributed.authentication.handshake import HELLO_BYTES, PROOF_BYTES, Responder
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Receiver, Sender, Session
+from d5ray.distributed.authentication.session import Receiver, Sender, SessionKeys
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS
 from d5ray.distributed.group.group import Store
 from d5ray.errors import D5Error
@@ -204,7 +204,7 @@ class Rendezvous:
 
     async def _proved(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[int, Session]:
+    ) -> tuple[int, SessionKeys]:
         """The rank of who has connected, and the session with it; raises `Refused`."""
         responder = Responder(self.address.secret, PURPOSE)
         writer.write(responder.challenge(await reader.readexactly(HELLO_BYTES)))

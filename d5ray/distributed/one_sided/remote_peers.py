@@ -17,9 +17,9 @@ from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, Letter, Peers,
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import LEAVE_SECONDS, Channel
 from d5ray.distributed.rpc.dtypes import plain_dtype
-from d5ray.distributed.rpc.frames import Frame, Unexpected
+from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service
-from d5ray.distributed.rpc.shared_region import Region
+from d5ray.distributed.rpc.shared_region import SharedRegion
 from d5ray.distributed.scheduler import THREADS
 from d5ray.errors import PeerLost
 
@@ -54,7 +54,7 @@ class RemotePeers(Peers):
             seconds=group.timeout_seconds,
         )
         self._node = group.nodes[self.rank] if group.nodes else ""
-        self._region = Region(x.nbytes)
+        self._region = SharedRegion(x.nbytes)
         self._window: Array = self._region.carve(x.nbytes).view(x.dtype)
         self._window[...] = x
         self._lock = threading.Lock()  # of the window
@@ -166,7 +166,7 @@ class RemotePeers(Peers):
             except PeerLost:
                 client.reply(FAILED, ())
 
-    def _serve_average(self, client: Connection, frame: Frame, inbox: Array) -> None:
+    def _serve_average(self, client: Connection, frame: FrameHeader, inbox: Array) -> None:
         """Average the window of an agent of lower rank, which it holds locked, with this one's."""
         theirs, place = inbox, frame.numbers[0]
         frame.expect(inbox.nbytes if place == NOTHING else 0, "a window")
@@ -230,7 +230,7 @@ class RemotePeers(Peers):
     def _give_back(self, letter: Letter) -> None:
         self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
 
-    def _take_in(self, source: int, client: Connection, frame: Frame) -> None:
+    def _take_in(self, source: int, client: Connection, frame: FrameHeader) -> None:
         begin = frame.numbers[0]
         if not 0 < begin <= min(frame.payload_bytes, DESCRIPTION_BYTES):
             raise Unexpected(f"a letter of {frame.payload_bytes:,} bytes has a description of {begin:,}")
@@ -289,7 +289,9 @@ class RemotePeers(Peers):
 
     # -- connections -----------------------------------------------------------------------------------
 
-    def _ask(self, peer: int, kind: int, numbers: tuple[int, ...] = (), payload: Any = frames.EMPTY) -> Frame:
+    def _ask(
+        self, peer: int, kind: int, numbers: tuple[int, ...] = (), payload: Any = frames.EMPTY
+    ) -> FrameHeader:
         return self._call(self._channel(peer), kind, numbers, payload)
 
     def _call(
@@ -299,7 +301,7 @@ class RemotePeers(Peers):
         numbers: tuple[int, ...],
         payload: Any = frames.EMPTY,
         into: Array | None = None,
-    ) -> Frame:
+    ) -> FrameHeader:
         frame = channel.call(kind, numbers, payload, into)
         if frame.kind == FAILED:
             raise PeerLost(None, "the other agent's peer is gone")

@@ -7,7 +7,7 @@ import numpy as np
 from d5ray.distributed.buffers import Averaged
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.feedback import LARGE
-from d5ray.distributed.compression.reductions import Draws, Reduction, reduction_of
+from d5ray.distributed.compression.reductions import RandomSources, Reduction, reduction_of
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
@@ -60,7 +60,7 @@ class CompressedSGD(DistributedOptimizer):
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
         flat = host_view(gradient)  # the same memory
-        draws = Draws(self.rng, np.random.default_rng([self.shared_seed, batch.step]))
+        draws = RandomSources(self.rng, np.random.default_rng([self.shared_seed, batch.step]))
         scaled = self.learning_rate * flat.astype(self.dtype)
         mean = self.reduction.mean(scaled, self.communication, draws, self.memory).mean
         flat[...] = mean / self.learning_rate

@@ -23,7 +23,7 @@ from d5ray.training.arrays import like
 KINDS = ("pull", "push", "push_pull")
 
 
-class Operation(NamedTuple):
+class ServerOperation(NamedTuple):
     """One push or pull of this agent, as it is kept for the schedule."""
 
     kind: str
@@ -50,7 +50,7 @@ SERVER_METRICS = (
 )  # fmt: skip
 
 
-def summary(operations: Sequence[Operation]) -> tuple[float | None, ...]:
+def summary(operations: Sequence[ServerOperation]) -> tuple[float | None, ...]:
     """`SERVER_METRICS` of the operations of one step."""
     pushed = [reply.staleness for done in operations for reply in done.replies if reply.staleness >= 0]
     replies = [reply for done in operations for reply in done.replies]
@@ -109,7 +109,9 @@ class Server(ABC):
         self.rank = rank
         self.shards = shards
         self.traffic = traffic
-        self.operations: deque[Operation] = deque()  # that were done; whoever records them takes them out
+        self.operations: deque[ServerOperation] = (
+            deque()
+        )  # that were done; whoever records them takes them out
         self.scheduler = scheduler
         self.timeout_seconds = seconds
         self.counts = 1  # for which a push counts in a mean
@@ -121,7 +123,7 @@ class Server(ABC):
         self._number = 0
         self.sending = Sending()
         self._compressor: Compressor | None = None
-        self._start: Background | None = None
+        self._start: BackgroundRequests | None = None
 
     # -- operations ------------------------------------------------------------------------------------
 
@@ -142,14 +144,14 @@ class Server(ABC):
 
     @final
     @property
-    def start(self) -> "Background":
+    def start(self) -> "BackgroundRequests":
         """The operations in the background: `handle = self.server.start.push(gradient)`, `handle.wait()`.
 
         The vector is copied, so the agent may compute the next gradient meanwhile; `into` must not be
         touched before `wait` has returned.
         """
         if self._start is None:
-            self._start = Background(self)
+            self._start = BackgroundRequests(self)
         return self._start
 
     @final
@@ -252,7 +254,7 @@ class Server(ABC):
         self.traffic.nanoseconds += taken if timed else 0
         self.traffic.operations += 1
         self.traffic.rounds += 2
-        self.operations.append(Operation(begun.kind, begun.number, replies, taken * 1e-9, ended))
+        self.operations.append(ServerOperation(begun.kind, begun.number, replies, taken * 1e-9, ended))
 
     def _count(self, shard: int, sent: Array | None, received: Array | None) -> None:
         there, back = (0 if array is None else array.nbytes for array in (sent, received))
@@ -295,7 +297,7 @@ class _Begun(NamedTuple):
 
 
 @final
-class Background:
+class BackgroundRequests:
     """A worker that does pushes and pulls in the order in which they were started."""
 
     def __init__(self, server: Server) -> None:

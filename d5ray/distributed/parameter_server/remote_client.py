@@ -30,7 +30,7 @@ from d5ray.distributed.rpc.connection import Channel
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller
-from d5ray.distributed.rpc.shared_region import Region, pages
+from d5ray.distributed.rpc.shared_region import SharedRegion, pages
 from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.traffic import Traffic
 
@@ -71,7 +71,7 @@ class RemoteServer(Server):
         size = pages(elements * self._dtype.itemsize)
         self._near = all(address.near(node) for address in addresses)
         # parameters, gradients, and what is copied on its way to the servers and back
-        self._region = Region(4 * size) if self._near else None
+        self._region = SharedRegion(4 * size) if self._near else None
         self._staged = [
             (self._region.carve(elements * self._dtype.itemsize).view(self._dtype) if self._region else None)
             for _ in range(2)

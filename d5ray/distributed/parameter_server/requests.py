@@ -24,7 +24,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(eq=False)
-class Kept:
+class ShardState:
     """The part of a shard that outlives a run, between two steps of agents that meet at every step."""
 
     x: Array  # (n,)

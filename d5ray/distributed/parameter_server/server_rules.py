@@ -19,7 +19,7 @@ ALL = slice(None)
 
 
 @dataclass
-class Held:
+class ShardContents:
     """The contents of a shard: the parameters x (n,), the base optimizer with its state, the rule's own."""
 
     x: Array
@@ -32,15 +32,15 @@ class Held:
 class ServerRule(ABC):
     """A rule is frozen data; every coordinate is treated alike, so that shards do what one server does.
 
-    keeps_reads: whether `Held.read` is kept, n numbers an agent. replies: whether `push_pull` gives an agent
-    what `update` wrote as its request's result, and not the parameters.
+    keeps_reads: whether `ShardContents.read` is kept, n numbers an agent. replies: whether `push_pull` gives
+    an agent what `update` wrote as its request's result, and not the parameters.
     """
 
     keeps_reads: ClassVar[bool] = False
     replies: ClassVar[bool] = False
 
     @abstractmethod
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         """Change held.x in place by what was pushed: by one agent, or by several in the order of ranks."""
 
     def own(self, x: Array) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Descend(ServerRule):
     A large x goes block by block through the cache, which takes half the time and gives the same bits.
     """
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         held.base.advance(held.state)
         for block, state in held.base.blocks(held.x, held.state):
             held.base.update(held.x[block], mean(pushes, block), state)
@@ -84,7 +84,7 @@ class StalenessAware(ServerRule):
                 f"the field learning_rate, found {base!r}: make it one, as SGD is"
             )
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         staleness = max(1, *(push.staleness for push in pushes))
         held.base.advance(held.state)
         now = held.base.current(held.state)
@@ -114,7 +114,7 @@ class DelayCompensated(ServerRule):
     def own(self, x: Array) -> dict[str, Any]:
         return {} if self.decay is None else {"square": np.zeros_like(x)}
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         corrected = np.zeros_like(held.x)
         for push in pushes:
             g = _scaled(push)
@@ -123,7 +123,7 @@ class DelayCompensated(ServerRule):
             corrected /= len(pushes)
         held.base.step(held.x, corrected, held.state)
 
-    def _lam(self, held: Held, g: Array) -> Any:
+    def _lam(self, held: ShardContents, g: Array) -> Any:
         if self.decay is None:
             return self.lam
         square = held.own["square"]
@@ -146,7 +146,7 @@ class Elastic(ServerRule):
     def __post_init__(self) -> None:
         _check("alpha", self.alpha, 1.0, high_included=True)
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         for push in pushes:
             assert push.vector is not None
             push.result = self.alpha * (push.vector - held.x)
@@ -180,7 +180,7 @@ class DelayedNesterov(ServerRule):
     def own(self, x: Array) -> dict[str, Any]:
         return {"pushes": 0, "momentum": np.zeros_like(x), "sum": np.zeros_like(x)}
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         own, base = held.own, held.base
         assert self.period is not None
         delta = mean(pushes)

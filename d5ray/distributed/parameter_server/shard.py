@@ -10,8 +10,8 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.parameter_server.consistency import Consistency
-from d5ray.distributed.parameter_server.requests import Array, Kept, Request
-from d5ray.distributed.parameter_server.server_rules import Held, ServerRule, mean
+from d5ray.distributed.parameter_server.requests import Array, Request, ShardState
+from d5ray.distributed.parameter_server.server_rules import ServerRule, ShardContents, mean
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer
 
@@ -36,7 +36,7 @@ class Shard:
         members: Sequence[int],
         upstream: Upstream | None = None,
     ) -> None:
-        self.held = Held(x, base, base.state(x), rule.own(x), {})
+        self.held = ShardContents(x, base, base.state(x), rule.own(x), {})
         self.rule = rule
         self.version = 0
         self.orders = 0  # requests taken
@@ -105,11 +105,11 @@ class Shard:
 
     # -- snapshots -------------------------------------------------------------------------------------
 
-    def kept(self) -> Kept:
+    def kept(self) -> ShardState:
         """The contents that a checkpoint keeps, as copies; no push is on its way here."""
-        return copy.deepcopy(Kept(self.held.x, self.held.state, self.held.own))
+        return copy.deepcopy(ShardState(self.held.x, self.held.state, self.held.own))
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: ShardState) -> None:
         """Go on from a checkpoint, before the first push; versions and clocks count from here."""
         if kept.x.shape != self.held.x.shape or kept.x.dtype != self.held.x.dtype:
             raise ConfigurationError(

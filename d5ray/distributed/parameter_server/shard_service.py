@@ -34,7 +34,7 @@ from d5ray.distributed.parameter_server.requests import Array, Request
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.dtypes import plain_dtype
-from d5ray.distributed.rpc.frames import Frame, Unexpected
+from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
 from d5ray.errors import ConfigurationError, PeerLost
 
@@ -207,7 +207,7 @@ class ShardServer:
             raise Unexpected("an agent asks for what a shard holds before one has brought parameters")
         return self._shard
 
-    def _arrived(self, client: Connection, frame: Frame, slot: "_Slot") -> Array:
+    def _arrived(self, client: Connection, frame: FrameHeader, slot: "_Slot") -> Array:
         """The array (n,) that a frame brings: in shared memory, or behind it."""
         _, place, size, *_ = frame.numbers
         if size != slot.size:
@@ -219,7 +219,7 @@ class ShardServer:
         return slot.behind(client, frame, size).view(slot.dtype)
 
     def _operate(
-        self, client: Connection, frame: Frame, slot: "_Slot", compressor: Compressor | None
+        self, client: Connection, frame: FrameHeader, slot: "_Slot", compressor: Compressor | None
     ) -> None:
         sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
         if sequence < 0 or counts < 1 or wanted not in (0, slot.size):
@@ -254,7 +254,7 @@ class ShardServer:
         client.reply(ANSWER, tuple(map(int, request.reply)), back)
 
     def _decompressed(
-        self, client: Connection, frame: Frame, slot: "_Slot", compressor: Compressor | None
+        self, client: Connection, frame: FrameHeader, slot: "_Slot", compressor: Compressor | None
     ) -> Array:
         """The vector (n,) of a compressed push."""
         if compressor is None:
@@ -314,7 +314,7 @@ class _Slot:
             raise Unexpected(f"an agent has {elements!r} parameters: from 1 to what this machine can hold")
         return cls(elements, dtype, near=client.region is not None)
 
-    def behind(self, client: Connection, frame: Frame, most_bytes: int) -> Array:
+    def behind(self, client: Connection, frame: FrameHeader, most_bytes: int) -> Array:
         """The bytes (payload,) behind a frame; `Unexpected` if there are more than that many."""
         if frame.payload_bytes > most_bytes:
             raise Unexpected(f"{frame.payload_bytes:,} bytes come where {most_bytes:,} are the most")

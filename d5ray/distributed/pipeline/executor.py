@@ -12,12 +12,12 @@ from d5ray.checks import check_count
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
 from d5ray.distributed.pipeline.measured_times import PassTimes, pass_times
-from d5ray.distributed.pipeline.messages import TIED, Message, Passage, Route, passage
+from d5ray.distributed.pipeline.messages import TIED, Message, PassMessages, Route, passage
 from d5ray.distributed.pipeline.negotiation import Ends, agree
-from d5ray.distributed.pipeline.passes import Pass, Stage, Takes
+from d5ray.distributed.pipeline.passes import Pass, StageContext, Takes
 from d5ray.distributed.pipeline.ready_gradients import Announced
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
-from d5ray.distributed.pipeline.tensor_encoding import Kind, Wire
+from d5ray.distributed.pipeline.tensor_encoding import Kind, TensorCodec
 from d5ray.distributed.pipeline.transport import Carrier, Ordered, PairChannels
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.labelled_executor import samples_at_once
@@ -75,7 +75,7 @@ class PipelineExecutor(Executor):
         self.last_pass: PassTimes | None = None
         self._closed = True
         self._carrier: Carrier | None = None
-        self._passages: dict[tuple[int, bool], tuple[Actions, Passage]] = {}
+        self._passages: dict[tuple[int, bool], tuple[Actions, PassMessages]] = {}
         self._adopt()
         if communicator is not None:
             self.join(communicator, takes)
@@ -174,7 +174,7 @@ class PipelineExecutor(Executor):
         return self._stage.wire.broadcast(self.communicator, array, maker)
 
     def _begin(
-        self, passage: Passage, outside: Mapping[str, list[Array]], weights: list[float], result: str
+        self, passage: PassMessages, outside: Mapping[str, list[Array]], weights: list[float], result: str
     ) -> Pass:
         sizes = [
             self._agreement.sizes({name: parts[micro].shape for name, parts in outside.items()})
@@ -203,7 +203,7 @@ class PipelineExecutor(Executor):
         self.last_pass = pass_times(repr(self.schedule), actions, [row[1:] for row in rows], one_clock)
         return float(rows[self._agreement.maker(self.ends.loss), 0])
 
-    def _passage(self, count: int, trains: bool) -> tuple[Actions, Passage]:
+    def _passage(self, count: int, trains: bool) -> tuple[Actions, PassMessages]:
         """The actions of all stages for this many micro-batches, and this stage's part of them."""
         if (count, trains) not in self._passages:
             actions = self.schedule.actions(self.stages, count)
@@ -250,7 +250,7 @@ class PipelineExecutor(Executor):
 
     def _form(self, takes: Takes | None) -> None:
         executor, communicator = self.executor, self.communicator
-        wire = Wire(executor, communicator)
+        wire = TensorCodec(executor, communicator)
         self._route = Route(executor.pieces, communicator.rank, communicator.size)
         actions = self.schedule.actions(communicator.size, self.micro_batches)
         same = {
@@ -267,7 +267,7 @@ class PipelineExecutor(Executor):
                 self._carrier = Ordered(communicator, wire)
             else:
                 self._carrier = PairChannels(communicator, wire, self._route.pairs())
-        self._stage = Stage(executor, self._route, wire, self._carrier, communicator.scheduler, takes)
+        self._stage = StageContext(executor, self._route, wire, self._carrier, communicator.scheduler, takes)
 
     @property
     def _makes_scores(self) -> bool:

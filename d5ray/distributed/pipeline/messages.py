@@ -163,7 +163,7 @@ def by_source(messages: Iterable[Message], actions: Actions) -> Mapping[int, lis
 
 @final
 @dataclass(frozen=True)
-class Passage:
+class PassMessages:
     """A kind of pass of one stage: its turns, and all its messages in the orders in which they travel.
 
     arrivals   what comes from each other stage, in the order in which that makes it
@@ -187,7 +187,7 @@ class Passage:
 
 def passage(
     route: Route, actions: Actions, made_at: Mapping[tuple[int, Action], float], withheld: Iterable[str] = ()
-) -> Passage:
+) -> PassMessages:
     """A pass of the route's stage. made_at: when each stage has done what, in an execution of the actions."""
     turns = route.turns(actions, withheld)
     trains = any(isinstance(turn.action, Backward) for turn in turns)
@@ -201,7 +201,7 @@ def passage(
             return math.inf, message
         return made_at[message.source, made_by(message, route.stages)], message
 
-    return Passage(
+    return PassMessages(
         turns,
         ties,
         {source: tuple(own) for source, own in by_source(needed, actions).items()},

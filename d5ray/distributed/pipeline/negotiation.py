@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.pipeline.tensor_encoding import Wire
+from d5ray.distributed.pipeline.tensor_encoding import TensorCodec
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.executors.inputs import open_sizes
 from d5ray.networks.executors.labelled_network import LabelledNetwork
@@ -75,7 +75,11 @@ class Agreement:
 
 
 def agree(
-    communicator: Communicator, wire: Wire, pieces: Sequence[Piece], same: Mapping[str, Any], labels: str
+    communicator: Communicator,
+    wire: TensorCodec,
+    pieces: Sequence[Piece],
+    same: Mapping[str, Any],
+    labels: str,
 ) -> Agreement:
     """Compare what must be the same on all stages, and gather what each knows of its tensors.
 
@@ -166,7 +170,7 @@ def _depending(needs: Mapping[str, Sequence[str]], source: str) -> frozenset[str
     return frozenset(found)
 
 
-def _gathered(communicator: Communicator, wire: Wire, text: bytes) -> list[bytes]:
+def _gathered(communicator: Communicator, wire: TensorCodec, text: bytes) -> list[bytes]:
     """Every stage's text, by stage."""
     lengths = np.zeros(communicator.size, np.int64)
     lengths[communicator.rank] = len(text)

@@ -8,8 +8,8 @@ import numpy as np
 
 from d5ray.distributed.pipeline.actions import Action, Backward
 from d5ray.distributed.pipeline.measured_times import Stopwatch
-from d5ray.distributed.pipeline.messages import Message, Passage, Route, Turn, answered
-from d5ray.distributed.pipeline.tensor_encoding import Wire
+from d5ray.distributed.pipeline.messages import Message, PassMessages, Route, Turn, answered
+from d5ray.distributed.pipeline.tensor_encoding import TensorCodec
 from d5ray.distributed.pipeline.transport import Carrier
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.networks.stages.piece import Piece
@@ -22,7 +22,7 @@ Takes = Callable[[Action, int], float]  # an action over so many samples -> seco
 
 @final
 @dataclass(frozen=True)
-class Stage:
+class StageContext:
     """Everything that a stage has for all its passes.
 
     carrier   None where there is one stage
@@ -31,7 +31,7 @@ class Stage:
 
     executor: PieceExecutor
     route: Route
-    wire: Wire
+    wire: TensorCodec
     carrier: Carrier | None
     scheduler: Scheduler
     takes: Takes | None
@@ -52,8 +52,8 @@ class Pass:
 
     def __init__(
         self,
-        stage: Stage,
-        passage: Passage,
+        stage: StageContext,
+        passage: PassMessages,
         outside: Mapping[str, Sequence[HostArray]],
         weights: Sequence[float],
         results: Iterable[str],

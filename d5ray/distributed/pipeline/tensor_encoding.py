@@ -18,7 +18,7 @@ _HEADER = struct.Struct(f"<16sq{MOST_AXES}q")  # the type's name, the number of 
 
 
 @final
-class Wire:
+class TensorCodec:
     """A conversion between an executor's arrays and those that a communicator exchanges."""
 
     def __init__(self, executor: PieceExecutor, communicator: Communicator) -> None:

@@ -9,8 +9,8 @@ from typing import Any, final
 
 from d5ray.distributed.communicators.background import Background, Handle
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.pipeline.messages import Message, Passage
-from d5ray.distributed.pipeline.tensor_encoding import Kind, Wire
+from d5ray.distributed.pipeline.messages import Message, PassMessages
+from d5ray.distributed.pipeline.tensor_encoding import Kind, TensorCodec
 from d5ray.errors import PeerLost
 
 KindOf = Callable[[Message], Kind | None]
@@ -20,7 +20,7 @@ class Carrier(ABC):
     """Sends and receives the messages of one stage in the background; every wait is bounded."""
 
     @abstractmethod
-    def begin(self, passage: Passage, kind_of: KindOf) -> None:
+    def begin(self, passage: PassMessages, kind_of: KindOf) -> None:
         """A pass begins. kind_of: shape and type of a message, None where a header has to tell."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class PairChannels(Carrier):
     what they need. pairs: those that have this stage; every stage makes its own in ascending order.
     """
 
-    def __init__(self, communicator: Communicator, wire: Wire, pairs: set[tuple[int, int]]) -> None:
+    def __init__(self, communicator: Communicator, wire: TensorCodec, pairs: set[tuple[int, int]]) -> None:
         self._stage, self._wire = communicator.rank, wire
         self._channels: dict[tuple[int, int], Background[Communicator]] = {}
         self._sending: dict[int, deque[Handle]] = {}
@@ -67,7 +67,7 @@ class PairChannels(Carrier):
             if pair[0] == self._stage:
                 self._sending[pair[1]] = deque()
 
-    def begin(self, passage: Passage, kind_of: KindOf) -> None:
+    def begin(self, passage: PassMessages, kind_of: KindOf) -> None:
         self._coming = {source: deque(messages) for source, messages in passage.arrivals.items()}
         self._kind_of, self._limit = kind_of, passage.limit
 
@@ -124,7 +124,7 @@ class Ordered(Carrier):
     on both sides, so none waits for ever. Where stages do not take equally long, messages wait for others.
     """
 
-    def __init__(self, communicator: Communicator, wire: Wire) -> None:
+    def __init__(self, communicator: Communicator, wire: TensorCodec) -> None:
         self._stage, self._wire = communicator.rank, wire
         self._seconds = communicator.group.timeout_seconds
         self._scheduler = communicator.scheduler
@@ -134,7 +134,7 @@ class Ordered(Carrier):
         self._made: dict[Message, Any] = {}  # events
         self._closed = False
 
-    def begin(self, passage: Passage, kind_of: KindOf) -> None:
+    def begin(self, passage: PassMessages, kind_of: KindOf) -> None:
         for message in passage.in_common:
             kind = kind_of(message)
             if message.source == self._stage:

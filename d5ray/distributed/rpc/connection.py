@@ -11,9 +11,9 @@ import numpy as np
 from d5ray.distributed.authentication.handshake import ANYONE
 from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.rpc import frames
-from d5ray.distributed.rpc.frames import Unexpected, Wire
+from d5ray.distributed.rpc.frames import FrameStream, Unexpected
 from d5ray.distributed.rpc.service import ERROR, MAX_ERROR_BYTES, Address, Caller, connect
-from d5ray.distributed.rpc.shared_region import Region
+from d5ray.distributed.rpc.shared_region import SharedRegion
 from d5ray.errors import AgentError, PeerLost
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,7 @@ class Channel:
         address: Address,
         caller: Caller,
         hello: dict[str, Any],
-        region: Region | None,
+        region: SharedRegion | None,
         seconds: float,
         patience_seconds: float = 0.0,
         *,
@@ -47,7 +47,7 @@ class Channel:
         self._patience = patience_seconds
         self._caller, self._hello, self._region, self._seconds = caller, hello, region, seconds
         self._to = to
-        self._wire: Wire | None = None
+        self._wire: FrameStream | None = None
         self._deadline = 0.0  # until which a connection that broke is made again
         self._closed = False
         self._prologue: list[tuple[int, tuple[int, ...], frames.Bytes]] = []  # sent after every connect
@@ -62,7 +62,7 @@ class Channel:
         into: Array | None = None,
         *,
         again: bool = False,
-    ) -> frames.Frame:
+    ) -> frames.FrameHeader:
         """Ask, and wait for the answer; bytes behind it go into an array. again: after every reconnection."""
         with self.lock:
             self.send(kind, numbers, payload, into)
@@ -80,7 +80,7 @@ class Channel:
         except (OSError, PeerLost):
             self._broken()  # `answer` tries again
 
-    def answer(self) -> frames.Frame:
+    def answer(self) -> frames.FrameHeader:
         """The answer to what was sent.
 
         Raises `PeerLost` when none comes in time, and `AgentError` with what the service failed by.
@@ -121,7 +121,7 @@ class Channel:
         self._closed = True
         self.drop()
 
-    def _connect(self, seconds: float) -> Wire:
+    def _connect(self, seconds: float) -> FrameStream:
         if self._closed:
             raise PeerLost(None, "the connection was closed here")
         made = connect(self.address, self._caller, self._hello, self._region, seconds, to=self._to)
@@ -146,7 +146,7 @@ class Channel:
             wire.socket.close()
 
 
-def _received(wire: Wire, into: Array | None) -> frames.Frame:
+def _received(wire: FrameStream, into: Array | None) -> frames.FrameHeader:
     """The next answer, and the bytes behind it in the array, which stays as it is if they were altered."""
     wanted = 0 if into is None else into.nbytes
     frame = wire.receive(max(wanted, MAX_ERROR_BYTES))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.session import TAG_BYTES, Session, sealed_bytes
+from d5ray.distributed.authentication.session import TAG_BYTES, SessionKeys, sealed_bytes
 from d5ray.errors import D5Error, PeerLost
 
 NUMBERS = 10
@@ -21,7 +21,7 @@ class Unexpected(D5Error):
     """A frame came that its receiver did not expect: of another kind or length, or with wrong numbers."""
 
 
-class Frame(NamedTuple):
+class FrameHeader(NamedTuple):
     """The header of a frame that came: `payload_bytes` are still to be read."""
 
     kind: int
@@ -38,14 +38,14 @@ class Frame(NamedTuple):
 
 
 @final
-class Wire:
+class FrameStream:
     """One end of a connection on which frames travel.
 
     Under a session they carry proof of their sender and order, and are encrypted if the session is; `relax`
     lets them travel as they are, between two processes of one machine.
     """
 
-    def __init__(self, connection: socket.socket, session: Session | None = None) -> None:
+    def __init__(self, connection: socket.socket, session: SessionKeys | None = None) -> None:
         self.socket = connection
         self._sender = None if session is None else session.sender()
         self._receiver = None if session is None else session.receiver()
@@ -81,7 +81,7 @@ class Wire:
         if tag:
             self.socket.sendall(tag)
 
-    def receive(self, most_bytes: int) -> Frame | None:
+    def receive(self, most_bytes: int) -> FrameHeader | None:
         """The next frame's head; None where the other end has closed the connection.
 
         most_bytes: of the longest payload that is expected; a longer one raises `Unexpected`.
@@ -96,7 +96,7 @@ class Wire:
             raise Unexpected("what came over the connection is none of d5ray's frames")
         if size > most_bytes:
             raise Unexpected(f"a frame announces {size:,} bytes, and at most {most_bytes:,} were expected")
-        return Frame(kind, tuple(numbers), size)
+        return FrameHeader(kind, tuple(numbers), size)
 
     def fill(self, into: Bytes) -> None:
         """into (bytes,) ← the payload."""

@@ -24,8 +24,8 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate, respond
 from d5ray.distributed.rpc import frames
-from d5ray.distributed.rpc.frames import Unexpected, Wire
-from d5ray.distributed.rpc.shared_region import Region
+from d5ray.distributed.rpc.frames import FrameStream, Unexpected
+from d5ray.distributed.rpc.shared_region import SharedRegion
 from d5ray.errors import D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
 
@@ -78,10 +78,10 @@ class Connection:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: FrameStream,
         rank: int,
         hello: dict[str, Any],
-        region: Region | None,
+        region: SharedRegion | None,
         is_open: Callable[[], bool],
     ) -> None:
         self.wire = wire
@@ -90,7 +90,7 @@ class Connection:
         self.region = region
         self._is_open = is_open
 
-    def receive(self, most_bytes: int) -> frames.Frame | None:
+    def receive(self, most_bytes: int) -> frames.FrameHeader | None:
         """The next request, of at most these bytes of payload; None at the end of client or service."""
         return self.wire.receive(most_bytes) if self._is_open() else None
 
@@ -246,7 +246,7 @@ class Service:
     def _welcome(self, connection: socket.socket) -> Connection:
         """A client that has proved itself. Raises `Refused` or `Unexpected` for others."""
         responder = self._responder()
-        wire = Wire(connection, respond(connection, responder, HANDSHAKE_SECONDS))
+        wire = FrameStream(connection, respond(connection, responder, HANDSHAKE_SECONDS))
         if responder.rank not in self._ranks:
             raise Refused(f"no client of this service has the rank {responder.rank}")
         connection.settimeout(HANDSHAKE_SECONDS)
@@ -261,7 +261,7 @@ class Service:
         shared_bytes, apart, *_ = head.numbers
         region = None
         if shared_bytes and connection.family == socket.AF_UNIX:
-            region = Region(shared_bytes, _one_descriptor(connection))
+            region = SharedRegion(shared_bytes, _one_descriptor(connection))
             region.close_descriptor()
         apart = int(bool(apart) or _leaves(connection))
         wire.send(WELCOME, (apart,))
@@ -318,11 +318,11 @@ def connect(
     address: Address,
     caller: Caller,
     hello: dict[str, Any],
-    region: Region | None,
+    region: SharedRegion | None,
     seconds: float,
     *,
     to: int = ANYONE,
-) -> Wire:
+) -> FrameStream:
     """A connection to a service, which shares the region if it is on this node.
 
     to: the service's rank. Every wait for it is bounded by `seconds`; raises `PeerLost` when it does not
@@ -343,7 +343,7 @@ def connect(
         claim = Claim(caller.purpose, address.identity, caller.rank, to)
         session = initiate(connection, Initiator(caller.secret, claim, encrypted=caller.encrypted), seconds)
         connection.settimeout(seconds)
-        wire = Wire(connection, session)
+        wire = FrameStream(connection, session)
         shared = region if near else None
         said = np.frombuffer(json.dumps(hello).encode(), np.uint8)
         numbers = (0 if shared is None else len(shared.bytes), int(_leaves(connection)))

@@ -15,7 +15,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @final
-class Region:
+class SharedRegion:
     """Anonymous memory of the kernel's, known by a file descriptor that is sent over a Unix socket.
 
     Its size is sealed: nobody can take memory away that another process has mapped, which would end that one.

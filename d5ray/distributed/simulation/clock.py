@@ -8,7 +8,7 @@ from typing import Any, final
 
 from greenlet import getcurrent, greenlet
 
-from d5ray.distributed.scheduler import Event, Queue, Scheduler
+from d5ray.distributed.scheduler import Queue, Scheduler, Signal
 from d5ray.errors import D5Error
 
 NS = 1e9
@@ -71,7 +71,7 @@ class VirtualClock(Scheduler):
     def spawn(self, run: Callable[[], object], name: str) -> None:
         self.start(run, name)
 
-    def event(self) -> Event:
+    def event(self) -> Signal:
         return VirtualEvent(self)
 
     def queue(self) -> Queue:

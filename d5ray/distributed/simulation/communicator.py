@@ -11,7 +11,7 @@ from d5ray.distributed.communicators.agreement.call_signature import Signature, 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import ReduceKernels
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.scheduler import Event
+from d5ray.distributed.scheduler import Signal
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
 from d5ray.distributed.topologies.topology import Topology
@@ -43,7 +43,7 @@ class _Table:
         self.failure: D5Error | None = None
 
 
-class Network:
+class SimulatedNetwork:
     """The groups of one simulation: where their members meet, and the wires between the agents."""
 
     def __init__(self, clock: VirtualClock, wires: Wires) -> None:
@@ -52,13 +52,13 @@ class Network:
         self.kernels = ReduceKernels()
         self.tables: dict[str, _Table] = defaultdict(_Table)
 
-    def join(self, group: Group, topology: Topology, nodes: Sequence[int]) -> "Simulated":
+    def join(self, group: Group, topology: Topology, nodes: Sequence[int]) -> "SimulatedCommunicator":
         """This member's communicator. nodes: where its members are, by rank."""
-        return Simulated(group, topology, self, nodes)
+        return SimulatedCommunicator(group, topology, self, nodes)
 
 
 @final
-class Simulated(Communicator):
+class SimulatedCommunicator(Communicator):
     """Sums in the order of the ranks, weighted ones too: the bits that shared memory gives.
 
     What a collective costs, with P members and n bytes:
@@ -76,7 +76,9 @@ class Simulated(Communicator):
 
     backend = "simulated"
 
-    def __init__(self, group: Group, topology: Topology, network: Network, nodes: Sequence[int]) -> None:
+    def __init__(
+        self, group: Group, topology: Topology, network: SimulatedNetwork, nodes: Sequence[int]
+    ) -> None:
         super().__init__(group, topology)
         self.scheduler = network.clock
         self._clock = network.clock
@@ -87,15 +89,15 @@ class Simulated(Communicator):
         self._number = 0  # of this member's next collective
         self._commons = 0  # arrays in common
 
-    def _join(self, group: Group, topology: Topology) -> "Simulated":
+    def _join(self, group: Group, topology: Topology) -> "SimulatedCommunicator":
         raise AssertionError("sub-groups need their members' nodes")
 
-    def _join_again(self, name: str, members: tuple[int, ...], topology: Topology) -> "Simulated":
+    def _join_again(self, name: str, members: tuple[int, ...], topology: Topology) -> "SimulatedCommunicator":
         group = Group(
             name, self.group.epoch, members.index(self.rank), len(members),
             timeout_seconds=self.group.timeout_seconds,
         )  # fmt: skip
-        return Simulated(group, topology, self._network, [self._nodes[rank] for rank in members])
+        return SimulatedCommunicator(group, topology, self._network, [self._nodes[rank] for rank in members])
 
     def common(self, elements: int, dtype: str) -> Array:
         """One array for all members of this simulated node."""
@@ -243,7 +245,7 @@ class Simulated(Communicator):
 
     # -- waiting ---------------------------------------------------------------------------------------
 
-    def _await(self, event: Event, what: str) -> None:
+    def _await(self, event: Signal, what: str) -> None:
         seconds = self.group.timeout_seconds
         if not event.wait(seconds):
             self._fail(PeerLost(None, f"nobody answered {what} within {seconds:g} s"))

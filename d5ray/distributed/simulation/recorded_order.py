@@ -18,7 +18,7 @@ WINDOW_KINDS = ("average", "held", "read")
 
 @final
 @dataclass(frozen=True)
-class Schedule:
+class RecordedSchedule:
     """The order of requests at every shard and window, by name; and the finds of each look at messages.
 
     rounds: how often each agent lingered, at the end of each training.
@@ -36,7 +36,7 @@ class Schedule:
     @classmethod
     def of(
         cls, events: Iterable[Mapping[str, Any]], resolved: ResolvedServers | None, agents: int
-    ) -> "Schedule":
+    ) -> "RecordedSchedule":
         """The schedule in the rows of `events`, of a run with these servers and this many agents.
 
         Raises `ConfigurationError` where an operation is missing, as after a failure.
@@ -69,7 +69,7 @@ class Schedule:
 class Recorded(Order):
     """An order of requests that follows a schedule, whenever they arrive."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: RecordedSchedule) -> None:
         self._turns, self._looks = schedule.turns, schedule.looks
         self._rounds = {rank: iter(rounds) for rank, rounds in schedule.rounds.items()}
         self._next: dict[str, int] = defaultdict(int)

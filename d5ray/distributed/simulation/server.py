@@ -24,7 +24,7 @@ HEADER_BYTES = 64  # of a request or a reply without an array
 
 
 @dataclass
-class Place:
+class PlacedShard:
     """A shard, and the node it is on."""
 
     shard: Shard
@@ -52,7 +52,7 @@ class SimulatedServers:
         self.parts = bounds(len(x), servers.shards)
         hierarchical = servers.groups > 1
         self.root = [
-            Place(
+            PlacedShard(
                 Shard(
                     x[part].copy(),
                     resolved.base,
@@ -67,7 +67,7 @@ class SimulatedServers:
         ]
         self.groups = [self._group(group, x) for group in range(servers.groups)] if hierarchical else []
 
-    def near(self, rank: int) -> Sequence[Place]:
+    def near(self, rank: int) -> Sequence[PlacedShard]:
         """The shards that this agent speaks to."""
         if not self.groups:
             return self.root
@@ -95,7 +95,7 @@ class SimulatedServers:
             for place, above in zip(group, self.root, strict=True):
                 place.shard.refresh(above.shard.x, above.shard.version)
 
-    def ask(self, place: Place, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
+    def ask(self, place: PlacedShard, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
         """Send a request over the wires; the event is set when its reply has arrived."""
         clock, wires = self.clock, self.wires
         heard = VirtualEvent(clock, f"{place.name}")
@@ -115,7 +115,7 @@ class SimulatedServers:
         wires.send(clock, node, place.node, sent, arrive)
         return heard
 
-    def _group(self, group: int, x: Array) -> list[Place]:
+    def _group(self, group: int, x: Array) -> list[PlacedShard]:
         servers, members = self.resolved.servers, self.resolved.servers.members(group, self.agents)
         places = []
         for number, part in enumerate(self.parts):
@@ -130,7 +130,7 @@ class SimulatedServers:
                 relay.send,
             )
             relay.shard = shard
-            places.append(Place(shard, node, self.resolved.shard_name(number, group)))
+            places.append(PlacedShard(shard, node, self.resolved.shard_name(number, group)))
         return places
 
 
@@ -140,7 +140,7 @@ class _Relay:
 
     shard: Shard
 
-    def __init__(self, servers: SimulatedServers, above: Place, group: int, node: int) -> None:
+    def __init__(self, servers: SimulatedServers, above: PlacedShard, group: int, node: int) -> None:
         self._servers, self._above, self._group, self._node = servers, above, group, node
         self._pushes = 0
 

@@ -14,7 +14,7 @@ from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.simulation.arrival_order import FirstCome, Order
 from d5ray.distributed.simulation.clock import VirtualClock
-from d5ray.distributed.simulation.communicator import Network
+from d5ray.distributed.simulation.communicator import SimulatedNetwork
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.links import Links, Wires
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
@@ -22,9 +22,9 @@ from d5ray.distributed.simulation.server import SimulatedServer, SimulatedServer
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.world import Directory, World
 from d5ray.frameworks.host import host_view
-from d5ray.networks.executors.delayed import PacedExecutor, Virtual
+from d5ray.networks.executors.delayed import DelayedExecutor, Virtual
 from d5ray.networks.executors.executor import Executor
-from d5ray.training.stragglers import Pace
+from d5ray.training.stragglers import StragglerDelay
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Simulation:
     """The state that all agents of one simulation share."""
 
     clock: VirtualClock
-    network: Network
+    network: SimulatedNetwork
     compute: ComputeTime
     seed: int
     order: Order
@@ -45,7 +45,7 @@ class Simulation:
         order = order or FirstCome()
         clock = VirtualClock()
         wires = Wires(links)
-        return cls(clock, Network(clock, wires), compute, seed, order, Meadow(clock, wires, order))
+        return cls(clock, SimulatedNetwork(clock, wires), compute, seed, order, Meadow(clock, wires, order))
 
 
 @final
@@ -95,10 +95,10 @@ class SimulatedWorld(World):
             communication.group.timeout_seconds,
         )
 
-    def paced(self, executor: Executor, pace: Pace) -> Executor:
+    def delayed(self, executor: Executor, delay: StragglerDelay) -> Executor:
         simulation, rng = self._simulation, self._rng
 
         def seconds() -> float:
-            return simulation.compute.seconds(rng) * pace.factor()
+            return simulation.compute.seconds(rng) * delay.factor()
 
-        return PacedExecutor(executor, Virtual(seconds, simulation.clock.sleep))
+        return DelayedExecutor(executor, Virtual(seconds, simulation.clock.sleep))

@@ -4,17 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.distributed.topologies.graph import Graph, Matrix, Table
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix, Table
 from d5ray.errors import ConfigurationError
 
 
-def union(graph: Graph) -> Table:
+def union(graph: CommunicationGraph) -> Table:
     """[i, j]: whether i gets from j at any round."""
     rounds = [graph.adjacency(round) for round in range(graph.period)]
     return np.asarray(np.logical_or.reduce(rounds))
 
 
-def first_unreached(graph: Graph) -> tuple[int, int] | None:
+def first_unreached(graph: CommunicationGraph) -> tuple[int, int] | None:
     """A pair (sender, receiver) such that nothing ever gets from one to the other, or None."""
     table = union(graph)
     for receives in (table, table.T):
@@ -27,7 +27,7 @@ def first_unreached(graph: Graph) -> tuple[int, int] | None:
     return None
 
 
-def two_sides(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def two_sides(graph: CommunicationGraph) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ranks of two sides such that every edge of any round goes across; that of rank 0 comes first.
 
     >>> from d5ray.distributed.topologies.topology import Ring
@@ -55,7 +55,7 @@ def two_sides(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return first, second
 
 
-def networkx_graph(graph: Graph, weights: Matrix, round: int) -> Any:
+def networkx_graph(graph: CommunicationGraph, weights: Matrix, round: int) -> Any:
     """A `networkx.DiGraph` with an edge from j to i of "weight" W[i, j] where i gets from j.
 
     Each node's "weight" is W[i, i], so that `Custom` of this graph has the same weights.

@@ -10,7 +10,7 @@ Places = np.ndarray[Any, np.dtype[np.complex128]]
 
 @final
 @dataclass(frozen=True)
-class Curve:
+class BezierCurve:
     """A cubic Bézier curve by its four points."""
 
     points: tuple[complex, complex, complex, complex]
@@ -26,10 +26,10 @@ class Curve:
         rest = 1 - part
         return rest**3 * a + 3 * rest**2 * part * b + 3 * rest * part**2 * c + part**3 * d
 
-    def backwards(self) -> "Curve":
+    def backwards(self) -> "BezierCurve":
         """The curve from its end to its start."""
         a, b, c, d = self.points
-        return Curve((d, c, b, a))
+        return BezierCurve((d, c, b, a))
 
     def head(self, size: float) -> str:
         """An arrow head at the end, as the `points` of an SVG polygon."""
@@ -39,7 +39,7 @@ class Curve:
         return " ".join(text_of(corner) for corner in corners)
 
 
-def curve_between(places: Places, first: int, second: int, radius: float, aside: float) -> Curve:
+def curve_between(places: Places, first: int, second: int, radius: float, aside: float) -> BezierCurve:
     """The curve from one circle to another: straight, or bowed around circles between; `aside` more."""
     start, end = complex(places[first]), complex(places[second])
     way = end - start
@@ -52,7 +52,7 @@ def curve_between(places: Places, first: int, second: int, radius: float, aside:
     ahead = _unit(way) * min(radius + 0.05 * abs(way), 0.4 * abs(way))
     from_start, from_end = offset + ahead, offset - ahead
     tips = start + radius * _unit(from_start), end + radius * _unit(from_end)
-    return Curve((tips[0], start + from_start, end + from_end, tips[1]))
+    return BezierCurve((tips[0], start + from_start, end + from_end, tips[1]))
 
 
 def text_of(point: complex) -> str:

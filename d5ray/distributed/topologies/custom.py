@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.topologies.graph import Graph, Matrix
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix
 from d5ray.distributed.topologies.mixing import Mixing
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
@@ -15,7 +15,7 @@ from d5ray.errors import ConfigurationError
 
 @final
 @dataclass(frozen=True)
-class Links:
+class GraphData:
     """A graph as plain data: what `Custom` keeps of the one it was given.
 
     edges: (sender, receiver), sorted; of an undirected graph each once, the smaller rank first.
@@ -40,14 +40,14 @@ class Custom(Topology):
     it does not send, W[j, j] = 1 − Σ_i W[i, j], so that columns sum to one.
     """
 
-    links: Any  # given: a Graph or DiGraph; kept: `Links`
+    links: Any  # given: a Graph or DiGraph; kept: `GraphData`
     agents: int = field(init=False)
     mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
-        links = self.links if isinstance(self.links, Links) else _links(self.links, self.mixing is None)
+        links = self.links if isinstance(self.links, GraphData) else _links(self.links, self.mixing is None)
         if self.mixing is not None:
-            links = Links(links.agents, links.edges, links.directed)
+            links = GraphData(links.agents, links.edges, links.directed)
         object.__setattr__(self, "links", links)
         object.__setattr__(self, "agents", links.agents)
         super().__post_init__()
@@ -81,9 +81,9 @@ class Custom(Topology):
 @final
 @dataclass(frozen=True, repr=False)
 class _Given(Mixing):
-    links: Links
+    links: GraphData
 
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         weights = np.zeros((self.links.agents, self.links.agents))
         senders, receivers = np.array(self.links.edges).T
         weights[receivers, senders] = self.links.weights
@@ -96,7 +96,7 @@ class _Given(Mixing):
         return "the edges' attribute 'weight'"
 
 
-def _links(graph: Any, weighted: bool) -> Links:
+def _links(graph: Any, weighted: bool) -> GraphData:
     import networkx  # noqa: PLC0415 - a quarter of a second, which only those pay who give a graph
 
     if not isinstance(graph, networkx.Graph):
@@ -125,10 +125,10 @@ def _links(graph: Any, weighted: bool) -> Links:
     }
     edges = tuple(sorted(attributes))
     if not weighted:
-        return Links(agents, edges, directed)
+        return GraphData(agents, edges, directed)
     weights = _weights_of("edge", {edge: attributes[edge] for edge in edges})
     own = _weights_of("node", {rank: graph.nodes[rank] for rank in range(agents)}) if weights else ()
-    links = Links(agents, edges, directed, weights, own)
+    links = GraphData(agents, edges, directed, weights, own)
     if weights and not own:
         _check_shares(links)
     return links
@@ -152,7 +152,7 @@ def _weights_of(kind: str, attributes: Mapping[Any, Mapping[str, Any]]) -> tuple
     return tuple(float(weight) for weight in given.values())
 
 
-def _check_shares(links: Links) -> None:
+def _check_shares(links: GraphData) -> None:
     sent = np.zeros(links.agents)
     for (sender, receiver), weight in zip(links.edges, links.weights, strict=True):
         sent[sender] += weight

@@ -14,7 +14,7 @@ Table = np.ndarray[Any, np.dtype[np.bool_]]
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
-class Graph(ABC):
+class CommunicationGraph(ABC):
     """A graph of who sends to whom among `agents` members, ranks from 0; it is data and never changes."""
 
     agents: int
@@ -73,7 +73,7 @@ class Graph(ABC):
         }
 
 
-def adjacency_matrix(graph: Graph, round: int) -> Table:
+def adjacency_matrix(graph: CommunicationGraph, round: int) -> Table:
     """(agents, agents), read-only: [i, j] says whether i gets from j.
 
     Raises `ConfigurationError` where the graph's `out_neighbors` cannot be.

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.topologies.graph import Graph, Matrix, first_one_way
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix, first_one_way
 from d5ray.errors import ConfigurationError
 
 TOLERANCE = 1e-9  # by which sums may differ from one
@@ -16,7 +16,7 @@ class Mixing(ABC):
     """A rule by which the weights follow from the graph."""
 
     @abstractmethod
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         """W (agents, agents): i gives W[i, j] to what it gets from j, and W[i, i] to its own.
 
         W[i, j] is zero where `topology.adjacency(round)[i, j]` is False, i ≠ j; all rows or all columns sum
@@ -33,7 +33,7 @@ class MetropolisHastings(Mixing):
     doi 10.1109/IPSN.2005.1440896); uniform on regular ones.
     """
 
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         table = topology.adjacency(round)
         if one_way := first_one_way(table):
             raise ConfigurationError(
@@ -54,7 +54,7 @@ class Uniform(Mixing):
     Row-stochastic; doubly stochastic where all have the same number of in- and out-neighbours.
     """
 
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         closed = topology.adjacency(round) | np.eye(topology.agents, dtype=np.bool_)
         return np.asarray(closed / closed.sum(axis=1, keepdims=True))
 
@@ -69,12 +69,12 @@ class ColumnStochastic(Mixing):
     number of in- and out-neighbours.
     """
 
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         closed = topology.adjacency(round) | np.eye(topology.agents, dtype=np.bool_)
         return np.asarray(closed / closed.sum(axis=0, keepdims=True))
 
 
-def mixing_matrix(mixing: Mixing, topology: Graph, round: int) -> Matrix:
+def mixing_matrix(mixing: Mixing, topology: CommunicationGraph, round: int) -> Matrix:
     """The weights of a round, read-only; `ConfigurationError` where a mixing gave what cannot be."""
     agents = topology.agents
     matrix = np.array(mixing.matrix(topology, round), dtype=np.float64)

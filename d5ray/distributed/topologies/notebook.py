@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from d5ray.display import notebook_html
-from d5ray.distributed.topologies.graph import Graph
+from d5ray.distributed.topologies.graph import CommunicationGraph
 from d5ray.errors import D5Error
 
 MOST_AGENTS = 512  # whose eigenvalues and edges are a matter of a moment
 
 
-def described(topology: Graph, spectral_gap: Callable[[], float], picture: str | None) -> str:
+def described(topology: CommunicationGraph, spectral_gap: Callable[[], float], picture: str | None) -> str:
     """The picture, if there is one, and beside it size, degree, direction, rounds and spectral gap."""
     few = topology.agents <= MOST_AGENTS
     ranks = range(topology.agents if few else 1)

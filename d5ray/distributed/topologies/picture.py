@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from d5ray.distributed.topologies.curves import Curve, Places, curve_between, text_of
+from d5ray.distributed.topologies.curves import BezierCurve, Places, curve_between, text_of
 from d5ray.distributed.topologies.graph import Matrix, Table
 from d5ray.distributed.topologies.layout import Point
 
@@ -109,7 +109,7 @@ class _Edge:
                     f"{html.escape(label(weight))}</text>"
                 )
 
-    def _curve(self, frame: _Frame) -> Curve:
+    def _curve(self, frame: _Frame) -> BezierCurve:
         return curve_between(
             frame.places, self.first, self.second, frame.radius, 0.8 * frame.radius * self.lane
         )

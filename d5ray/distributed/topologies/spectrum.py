@@ -6,7 +6,7 @@ import numpy as np
 
 from d5ray.checks import is_number
 from d5ray.distributed.topologies.adjacency import first_unreached
-from d5ray.distributed.topologies.graph import Graph, Matrix
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix
 from d5ray.distributed.topologies.mixing import sums_to_one
 from d5ray.errors import ConfigurationError
 
@@ -32,7 +32,9 @@ def spectral_gap(weights: Sequence[Matrix]) -> float:
     return 0.0 if abs(gap) < NEGLIGIBLE else float(gap)
 
 
-def rounds_to_consensus(graph: Graph, weights: Sequence[Matrix], tolerance: float = 1e-3) -> int | None:
+def rounds_to_consensus(
+    graph: CommunicationGraph, weights: Sequence[Matrix], tolerance: float = 1e-3
+) -> int | None:
     """The smallest number of rounds after which every agent is within `tolerance` of the mean; None: never.
 
     With Φ_k = W_{k−1} ⋯ W_0 and J = 11ᵀ/n, where all W are doubly stochastic: the smallest k with

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from d5ray.distributed.topologies.graph import Graph, Matrix
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix
 from d5ray.distributed.topologies.mixing import Mixing
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
@@ -66,6 +66,6 @@ class TimeVarying(Topology):
 class _TheirOwn(Mixing):
     topologies: tuple[Topology, ...]
 
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         turn, which = divmod(round, len(self.topologies))
         return self.topologies[which].weights(turn)

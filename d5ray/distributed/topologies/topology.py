@@ -6,7 +6,7 @@ from os import PathLike
 from typing import Any, final
 
 from d5ray.distributed.topologies.adjacency import networkx_graph, two_sides
-from d5ray.distributed.topologies.graph import Graph, Matrix, check_agents
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix, check_agents
 from d5ray.distributed.topologies.layout import Point, circle
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, mixing_matrix
 from d5ray.distributed.topologies.notebook import MOST_AGENTS, described
@@ -15,7 +15,7 @@ from d5ray.distributed.topologies.spectrum import rounds_to_consensus, spectral_
 from d5ray.errors import ConfigurationError
 
 
-class Topology(Graph):
+class Topology(CommunicationGraph):
     """A graph of `agents` members, ranks from 0; each sends to its neighbours and keeps its own share.
 
     A topology is data and never changes. One of your own is a subclass with `agents` and `out_neighbors`;

@@ -25,7 +25,7 @@ class Stretch(ABC):
 
 
 @final
-class PacedExecutor(Executor):
+class DelayedExecutor(Executor):
     """A wrapper that delays another executor: first the inner one computes, then the time passes.
 
     Buckets are announced while the time of the backward pass goes by, at equal intervals, outside the

@@ -22,7 +22,7 @@ from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import Sampler
 from d5ray.training.schedules import Schedule
-from d5ray.training.stragglers import Slowness
+from d5ray.training.stragglers import StragglerModel
 from d5ray.training.transformations import Transformation
 
 # Keys whose value is a class (or its name) that is made with `<key>_args` and `<key>_kwargs`.
@@ -34,7 +34,7 @@ COMPONENTS: dict[str, type] = {
     "train_sampler": Sampler,
     "loss": Loss,
     "servers": Servers,
-    "slow": Slowness,
+    "slow": StragglerModel,
     "late": Late,
     "events": Event,
     "batch_size": Schedule,

@@ -27,7 +27,7 @@ from d5ray.distributed.authentication.session import (
     Forged,
     Receiver,
     Sender,
-    Session,
+    SessionKeys,
     sealed_bytes,
 )
 from d5ray.errors import ConfigurationError
@@ -42,7 +42,7 @@ def responder(secret: Secret = SECRET, **other: Any) -> Responder:
     return Responder(secret, **{"purpose": "gossip"} | keywords)
 
 
-def met(*, encrypted: bool = False) -> tuple[Session, Session]:
+def met(*, encrypted: bool = False) -> tuple[SessionKeys, SessionKeys]:
     """Both ends after a handshake."""
     first, second = Initiator(SECRET, CLAIM, encrypted=encrypted), responder(encrypted=encrypted)
     proof, session = first.prove(second.challenge(first.hello))

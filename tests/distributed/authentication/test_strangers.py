@@ -28,7 +28,7 @@ from d5ray.distributed.authentication.handshake import (
     Initiator,
 )
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.distributed.authentication.socket_handshake import initiate
 from d5ray.distributed.communicators.simple.absent import Absent
 from d5ray.distributed.group.group import Group, Store
@@ -39,7 +39,7 @@ from d5ray.distributed.one_sided.remote_peers import RemotePeers
 from d5ray.distributed.parameter_server import frame_kinds
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.rpc import frames, service
-from d5ray.distributed.rpc.frames import Wire
+from d5ray.distributed.rpc.frames import FrameStream
 from d5ray.distributed.rpc.service import HELLO, Address
 from d5ray.errors import D5Error, PeerLost
 from d5ray.experiment import Experiment
@@ -122,7 +122,7 @@ class Target:
     secret: Secret
     work: Callable[[], None]
 
-    def proved(self) -> tuple[socket.socket, Session]:
+    def proved(self) -> tuple[socket.socket, SessionKeys]:
         """A connection that has proved itself."""
         connection = connected(self.place)
         session = initiate(connection, Initiator(self.secret, self.claim), SECONDS)
@@ -360,7 +360,7 @@ def fuzz_after(target: Target, examples: int) -> None:
     fuzz()
 
 
-def _enters(connection: socket.socket, session: Session, enters: bool, requests: list[Any]) -> None:
+def _enters(connection: socket.socket, session: SessionKeys, enters: bool, requests: list[Any]) -> None:
     sender = session.sender()
     if enters:
         connection.sendall(frame(sender, ["enter", "fuzz/0", 0, 2]))
@@ -369,9 +369,11 @@ def _enters(connection: socket.socket, session: Session, enters: bool, requests:
         connection.sendall(frame(sender, words))
 
 
-def _asks(connection: socket.socket, session: Session, apart: bool, said: tuple[bytes, list[Any]]) -> None:
+def _asks(
+    connection: socket.socket, session: SessionKeys, apart: bool, said: tuple[bytes, list[Any]]
+) -> None:
     introduction, sent = said
-    wire = Wire(connection, session)
+    wire = FrameStream(connection, session)
     wire.send(HELLO, (0, int(apart)), np.frombuffer(introduction, np.uint8))
     welcome = wire.receive(0)
     if welcome is not None and not welcome.numbers[0]:

@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from d5ray.distributed.checkpoints.folder import MANIFEST, Folder, step_name
+from d5ray.distributed.checkpoints.folder import MANIFEST, CheckpointFolder, step_name
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.errors import ConfigurationError, StorageError
 from tests.patience import patience
@@ -59,20 +59,20 @@ def test_other_files_are_refused(data: bytes) -> None:
         parsed(np.frombuffer(data, np.uint8), "x")
 
 
-def save(folder: Folder, step: int, arrays: dict[str, Any] = ARRAYS, run: str = "run") -> None:
+def save(folder: CheckpointFolder, step: int, arrays: dict[str, Any] = ARRAYS, run: str = "run") -> None:
     folder.begin(step)
     folder.write(step, "agent-0.safetensors", pieces(arrays, "{}"))
     folder.complete(step, ["agent-0.safetensors"], {"run_id": run})
 
 
 @pytest.fixture(params=["local", "file://", "fsspec+memory://"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CheckpointFolder]:
     """On this disk, by its URI, and on a store that knows no renaming of folders."""
     prefix = "" if request.param == "local" else request.param
-    yield Folder(f"{prefix}{tmp_path}/checkpoints")
+    yield CheckpointFolder(f"{prefix}{tmp_path}/checkpoints")
 
 
-def test_what_is_complete_is_listed_and_read(folder: Folder) -> None:
+def test_what_is_complete_is_listed_and_read(folder: CheckpointFolder) -> None:
     assert folder.steps() == []
     for step in (20, 100_000_000, 3):
         save(folder, step, {"x": np.full(3, step)})
@@ -82,7 +82,7 @@ def test_what_is_complete_is_listed_and_read(folder: Folder) -> None:
     assert folder.manifest(3)["run_id"] == "run"
 
 
-def test_an_unfinished_one_is_no_checkpoint_and_is_replaced(folder: Folder) -> None:
+def test_an_unfinished_one_is_no_checkpoint_and_is_replaced(folder: CheckpointFolder) -> None:
     folder.begin(5)
     folder.write(5, "agent-0.safetensors", pieces(ARRAYS, "{}"))
     assert folder.steps() == []
@@ -90,20 +90,20 @@ def test_an_unfinished_one_is_no_checkpoint_and_is_replaced(folder: Folder) -> N
     assert parsed(folder.read(5, "agent-0.safetensors"), "file")[0].keys() == {"x"}
 
 
-def test_one_of_the_same_step_is_replaced_when_the_new_one_is_complete(folder: Folder) -> None:
+def test_one_of_the_same_step_is_replaced_when_the_new_one_is_complete(folder: CheckpointFolder) -> None:
     save(folder, 5, {"x": np.ones(1)})
     save(folder, 5, {"x": np.zeros(1)})
     assert parsed(folder.read(5, "agent-0.safetensors"), "file")[0]["x"].tolist() == [0]
 
 
-def test_a_forgotten_one_is_gone(folder: Folder) -> None:
+def test_a_forgotten_one_is_gone(folder: CheckpointFolder) -> None:
     save(folder, 5)
     save(folder, 6)
     folder.forget(5)
     assert folder.steps() == [6]
 
 
-def test_a_checkpoint_lacks_nothing(folder: Folder) -> None:
+def test_a_checkpoint_lacks_nothing(folder: CheckpointFolder) -> None:
     """A part that another node has written elsewhere is missed before the manifest is there."""
     folder.begin(5)
     folder.write(5, "agent-0.safetensors", pieces(ARRAYS, "{}"))
@@ -114,7 +114,7 @@ def test_a_checkpoint_lacks_nothing(folder: Folder) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_a_damaged_file_is_refused_and_others_are_named(damage: str, tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path))
+    folder = CheckpointFolder(str(tmp_path))
     save(folder, 10)
     save(folder, 20)
     file = tmp_path / step_name(20) / "agent-0.safetensors"
@@ -129,7 +129,7 @@ def test_a_damaged_file_is_refused_and_others_are_named(damage: str, tmp_path: P
 
 
 def test_a_damaged_manifest_is_refused(tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path))
+    folder = CheckpointFolder(str(tmp_path))
     save(folder, 10)
     (tmp_path / step_name(10) / MANIFEST).write_text("{")
     with pytest.raises(StorageError, match=r"checkpoint\.json is damaged"):
@@ -138,18 +138,18 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'nowhere://x' is no place for checkpoints"):
-        Folder("nowhere://x")
+        CheckpointFolder("nowhere://x")
 
 
 FULL_DISK = """
 import resource, signal, sys
 import numpy as np
-from d5ray.distributed.checkpoints.folder import Folder
+from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.distributed.checkpoints.tensor_file import pieces
 from d5ray.errors import StorageError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-folder = Folder(sys.argv[1])
+folder = CheckpointFolder(sys.argv[1])
 
 def save(step, elements):
     folder.begin(step)
@@ -171,13 +171,13 @@ def test_a_full_disk_is_an_error_and_costs_no_checkpoint(tmp_path: Path) -> None
         capture_output=True, text=True, timeout=patience(60), check=True,
     )  # fmt: skip
     assert "cannot be written" in done.stdout and "free some space" in done.stdout
-    assert Folder(str(tmp_path)).steps() == [10]
-    found, _ = parsed(Folder(str(tmp_path)).read(10, "agent-0.safetensors"), "file")
+    assert CheckpointFolder(str(tmp_path)).steps() == [10]
+    found, _ = parsed(CheckpointFolder(str(tmp_path)).read(10, "agent-0.safetensors"), "file")
     assert found["x"].tolist() == [10] * 100
 
 
 def test_the_manifest_says_what_every_file_must_be(tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path))
+    folder = CheckpointFolder(str(tmp_path))
     save(folder, 10)
     manifest = json.loads((tmp_path / step_name(10) / MANIFEST).read_text())
     file = tmp_path / step_name(10) / "agent-0.safetensors"

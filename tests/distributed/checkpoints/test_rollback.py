@@ -10,7 +10,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.training_agent import TrainingAgent
-from d5ray.distributed.checkpoints.rollback import Agreement
+from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.survivors import survivors
@@ -84,7 +84,7 @@ def survive(backend: str, seed: int) -> None:
     ranks = [rank for rank in range(AGENTS) if rank != death.agent]
     first = left[0]
     for each in left:
-        assert isinstance(each.agreed, Agreement) and isinstance(first.agreed, Agreement)
+        assert isinstance(each.agreed, RestartPoint) and isinstance(first.agreed, RestartPoint)
         assert each.agreed == first.agreed and len(each.agreed.sha256) == 64
         assert each.agreed.step == max(each.agreed.steps) == max(other.stopped_at for other in left)
         assert each.before.base and each.before.same(first.before)
@@ -150,7 +150,7 @@ class Trained:
         outcomes = together(lambda rank: self.agents[rank].train(steps), len(groups))
         assert all(outcome.completed for outcome in outcomes), outcomes
 
-    def rejoin(self, agents: list[TrainingAgent], topology: d5.Topology) -> list[Agreement]:
+    def rejoin(self, agents: list[TrainingAgent], topology: d5.Topology) -> list[RestartPoint]:
         """As after a death: all leave their group, and form another."""
         for agent in self.agents:
             agent.leave()

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
+from d5ray.distributed.pipeline.schedules import GPipe, OneFOneB
 from d5ray.errors import ConfigurationError, StorageError
 
 LIKE = torch.zeros(1)
@@ -129,6 +130,17 @@ def test_objects_within_objects_are_changed_in_place() -> None:
 def test_what_cannot_be_kept_is_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"thing.{name}.* which a checkpoint cannot keep"):
         pack(Thing(**{name: value}), "thing")
+
+
+def test_a_class_is_known_by_its_first_name() -> None:
+    """So an object of a class that was renamed since fits, and one of another class does not."""
+    given = Thing(schedule=GPipe(), other=Thing())
+    packed = pack(given, "thing")
+    assert packed.data["schedule"] == {"kept": "FillDrain"}
+    assert packed.data["other"] == {"object": {}, "class": "Thing"}
+    unpack_into(Thing(schedule=GPipe(), other=Thing()), packed, LIKE, "thing")
+    with pytest.raises(StorageError, match=r"thing\.schedule is a FillDrain, but here stands OneFOneB\(\)"):
+        unpack_into(Thing(schedule=OneFOneB(), other=Thing()), packed, LIKE, "thing")
 
 
 def test_an_object_that_is_not_there_any_more_is_named() -> None:

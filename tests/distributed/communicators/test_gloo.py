@@ -17,7 +17,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.gloo.communicator import Gloo
 from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
 from d5ray.distributed.communicators.point_to_point import collectives
-from d5ray.distributed.communicators.point_to_point.collectives import Cost
+from d5ray.distributed.communicators.point_to_point.collectives import CollectiveCost
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
@@ -121,14 +121,14 @@ def test_groups_of_the_same_members_in_other_orders_do_not_mix(groups: Former) -
 # -- traffic ---------------------------------------------------------------------------------------------
 
 
-def moved(group: list[Communicator], work: Work) -> list[Cost]:
+def moved(group: list[Communicator], work: Work) -> list[CollectiveCost]:
     """What each member counted in this work."""
 
-    def one(member: Communicator) -> Cost:
+    def one(member: Communicator) -> CollectiveCost:
         before = Traffic(**vars(member.traffic))
         work(member)
         after = member.traffic
-        return Cost(
+        return CollectiveCost(
             after.bytes_sent - before.bytes_sent,
             after.bytes_received - before.bytes_received,
             after.messages_sent - before.messages_sent,
@@ -157,7 +157,7 @@ def test_a_neighbor_average_counts_one_payload_an_edge_and_direction(groups: For
     """Each member of a ring sends its array to both neighbours, in one round."""
     group = groups.members("gloo", Ring(agents))
     found = moved(group, lambda member: member.neighbor_average(np.ones(250, np.float32)))
-    assert found == [Cost(2000, 2000, 2, 1)] * agents
+    assert found == [CollectiveCost(2000, 2000, 2, 1)] * agents
 
 
 def test_time_spent_includes_the_wait_for_others(groups: Former) -> None:

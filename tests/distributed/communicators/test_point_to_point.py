@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import (
-    Cost,
+    CollectiveCost,
     Flat,
     Pieces,
     binomial_children,
@@ -80,16 +80,18 @@ def fractions(size: int, elements: int) -> Flat:
     return rows
 
 
-def counted(size: int, work: Callable[[Mailboxes], None]) -> list[Cost]:
+def counted(size: int, work: Callable[[Mailboxes], None]) -> list[CollectiveCost]:
     """What each member moved in this work."""
 
-    def one(rank: int) -> Cost:
+    def one(rank: int) -> CollectiveCost:
         work(members[rank])
         traffic = members[rank].traffic
         assert replace(traffic, nanoseconds=0, operations=0) == Traffic(
             traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent, traffic.rounds
         )
-        return Cost(traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent, traffic.rounds)
+        return CollectiveCost(
+            traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent, traffic.rounds
+        )
 
     members = group(size)
     costs = together(one, size)
@@ -232,7 +234,7 @@ def test_traffic_is_what_the_formulas_say(size: int, elements: int) -> None:
     nbytes = array.nbytes
     whole = np.ones(elements * size, np.float64)
 
-    def expected(cost: Callable[..., Cost], *arguments: int) -> list[Cost]:
+    def expected(cost: Callable[..., CollectiveCost], *arguments: int) -> list[CollectiveCost]:
         return [cost(rank, size, *arguments) for rank in range(size)]
 
     for root in range(size):
@@ -255,7 +257,7 @@ def test_traffic_is_what_the_formulas_say(size: int, elements: int) -> None:
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_an_allreduces_traffic_is_what_its_formula_says(algorithm: str, size: int, elements: int) -> None:
     """Of both algorithms; `allreduce_cost` is that of the one which is taken."""
-    cost: Callable[[int], Cost] = {
+    cost: Callable[[int], CollectiveCost] = {
         "doubling": lambda rank: collectives.recursive_doubling_cost(rank, size, 4 * elements),
         "direct": lambda rank: collectives.direct_allreduce_cost(rank, size, elements, 4),
     }[algorithm]
@@ -277,7 +279,7 @@ def test_a_direct_allreduce_sends_as_little_as_any(size: int) -> None:
 @pytest.mark.parametrize("size", [2, 4, 8, 16, 1024])
 def test_doubling_takes_as_few_rounds_as_any(size: int) -> None:
     """log₂ P, the lower bound, when P is a power of two."""
-    assert collectives.recursive_doubling_cost(0, size, 8) == Cost(
+    assert collectives.recursive_doubling_cost(0, size, 8) == CollectiveCost(
         8 * (size.bit_length() - 1), 8 * (size.bit_length() - 1), size.bit_length() - 1, size.bit_length() - 1
     )
 

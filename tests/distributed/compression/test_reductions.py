@@ -17,7 +17,7 @@ from d5ray.distributed.compression.random_k import RandomK, UnbiasedRandomK
 from d5ray.distributed.compression.reductions import (
     AllGather,
     Allreduce,
-    Draws,
+    RandomSources,
     Reduced,
     Reduction,
     ScatterReduce,
@@ -25,8 +25,8 @@ from d5ray.distributed.compression.reductions import (
 )
 from d5ray.distributed.compression.signs import OneBit, ScaledSign
 from d5ray.distributed.compression.sparse_allreduce import (
+    ExchangeSchedule,
     RecursiveDoubling,
-    Schedule,
     SparseAllreduce,
     SplitAllGather,
 )
@@ -40,7 +40,7 @@ from tests.distributed.forming import Former, former, on_all
 
 Array = np.ndarray[Any, Any]
 SIZES = [1, 2, 3, 4, 5, 8]
-SCHEDULES: list[Schedule] = [RecursiveDoubling(), SplitAllGather()]
+SCHEDULES: list[ExchangeSchedule] = [RecursiveDoubling(), SplitAllGather()]
 MATRICES = (Slot("w", 0, (12, 10)), Slot("b", 120, (12,)), Slot("k", 132, (6, 2, 3, 3)), Slot("s", 240, ()))
 ELEMENTS = 241
 
@@ -51,9 +51,9 @@ def groups() -> Iterator[Former]:
         yield made
 
 
-def draws_of(rank: int, step: int = 0) -> Draws:
+def draws_of(rank: int, step: int = 0) -> RandomSources:
     """An own generator, and one that is alike on all members."""
-    return Draws(np.random.default_rng([1, rank, step]), np.random.default_rng([2, step]))
+    return RandomSources(np.random.default_rng([1, rank, step]), np.random.default_rng([2, step]))
 
 
 def flat(n: int) -> tuple[Slot, ...]:
@@ -241,7 +241,7 @@ def sparse(pattern: str, size: int, n: int, k: int) -> Array:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("pattern", ["same", "disjoint", "random", "first"])
 def test_a_sparse_allreduce_is_the_dense_sum(
-    groups: Former, schedule: Schedule, size: int, pattern: str
+    groups: Former, schedule: ExchangeSchedule, size: int, pattern: str
 ) -> None:
     """For any overlap of indices, from a single entry to vectors that fill up and go dense on the way."""
     for k in (1, 20, 60, 110):
@@ -258,7 +258,7 @@ def test_a_sparse_allreduce_is_the_dense_sum(
 )
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_every_sparsifier_is_added_as_all_gather_adds_it(
-    groups: Former, schedule: Schedule, compressor: Any, size: int
+    groups: Former, schedule: ExchangeSchedule, compressor: Any, size: int
 ) -> None:
     """To rounding, in float64; and the same bits on all members, whose sums round in different orders."""
     given = normal(size, 300)
@@ -272,7 +272,7 @@ def test_every_sparsifier_is_added_as_all_gather_adds_it(
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_fewer_entries_than_members(groups: Former, schedule: Schedule, n: int) -> None:
+def test_fewer_entries_than_members(groups: Former, schedule: ExchangeSchedule, n: int) -> None:
     """Some members have no part of the vector to add."""
     given = np.arange(1.0, 5 * n + 1).reshape(5, n)
     for reduced in mean_of(groups, SparseAllreduce(TopK(1), schedule), given):
@@ -281,7 +281,7 @@ def test_fewer_entries_than_members(groups: Former, schedule: Schedule, n: int) 
         np.testing.assert_allclose(reduced.mean, expected)
 
 
-def bytes_sent(groups: Former, schedule: Schedule, given: Array, k: int) -> list[int]:
+def bytes_sent(groups: Former, schedule: ExchangeSchedule, given: Array, k: int) -> list[int]:
     """Of each member, for vectors without signs: nothing cancels."""
     group = groups.form("reference", len(given))
 

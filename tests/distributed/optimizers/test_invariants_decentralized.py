@@ -23,7 +23,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.stochastic_gradient_push import StochasticGradientPush
 from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
 from d5ray.distributed.topologies.custom import Custom
-from d5ray.distributed.topologies.graph import Graph, Matrix
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix
 from d5ray.distributed.topologies.mixing import Mixing, Uniform
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topologies.time_varying import TimeVarying
@@ -55,7 +55,7 @@ class Given(Mixing):
 
     weights: tuple[tuple[float, ...], ...]
 
-    def matrix(self, topology: Graph, round: int) -> Matrix:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Matrix:
         return np.array(self.weights)
 
 

@@ -23,8 +23,8 @@ from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import (
     DelayCompensated,
     Elastic,
-    Held,
     ServerRule,
+    ShardContents,
     StalenessAware,
 )
 from d5ray.distributed.parameter_server.servers import Servers, bounds
@@ -376,7 +376,7 @@ def test_an_agent_with_another_model_is_told_so(node: str, odd: Array) -> None:
 class Wrong(ServerRule):
     """A user's rule with a mistake in it."""
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         held.x /= len(held.own["no such thing"])
 
 
@@ -676,7 +676,7 @@ class Stalling(ServerRule):
     def __init__(self) -> None:
         self.updates, self.inside, self.on = 0, threading.Event(), threading.Event()
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         (push,) = pushes
         assert push.vector is not None
         held.x -= 0.1 * push.vector

@@ -25,8 +25,8 @@ from d5ray.distributed.parameter_server.server_rules import (
     DelayedNesterov,
     Descend,
     Elastic,
-    Held,
     ServerRule,
+    ShardContents,
     StalenessAware,
 )
 from d5ray.distributed.parameter_server.servers import Servers
@@ -150,7 +150,7 @@ def vectors(*shape: int, seed: int = 5) -> Array:
 class Tally(ServerRule):
     """x counts pushes, each of which is a unit vector of its own: a read shows what it has seen."""
 
-    def update(self, held: Held, pushes: Sequence[Request]) -> None:
+    def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         for push in pushes:
             assert push.vector is not None
             held.x += push.vector

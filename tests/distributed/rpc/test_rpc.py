@@ -23,11 +23,11 @@ from d5ray.distributed.authentication.handshake import (
     Responder,
 )
 from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Session
+from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.distributed.authentication.socket_handshake import initiate
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import Channel
-from d5ray.distributed.rpc.frames import Bytes, Unexpected, Wire
+from d5ray.distributed.rpc.frames import Bytes, FrameStream, Unexpected
 from d5ray.distributed.rpc.service import (
     HELLO,
     MAX_HELLO_BYTES,
@@ -39,7 +39,7 @@ from d5ray.distributed.rpc.service import (
     Service,
     connect,
 )
-from d5ray.distributed.rpc.shared_region import PAGE_BYTES, Region
+from d5ray.distributed.rpc.shared_region import PAGE_BYTES, SharedRegion
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
@@ -87,7 +87,7 @@ def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield left, right
 
 
-def sessions(kind: str) -> tuple[Session | None, Session | None]:
+def sessions(kind: str) -> tuple[SessionKeys | None, SessionKeys | None]:
     """Of both ends of a connection, which have proved the secret to each other."""
     if kind == "plain":
         return None, None
@@ -111,7 +111,7 @@ def test_frames_come_as_they_were_sent(pair: Callable[[], Any], kind: str) -> No
     ]
     sent[2] = (2**31 - 1, (2**63 - 1, -(2**63)), sent[2][2])
     with pair() as (left, right):
-        giver, taker = (Wire(end, own) for end, own in zip((left, right), sessions(kind), strict=True))
+        giver, taker = (FrameStream(end, own) for end, own in zip((left, right), sessions(kind), strict=True))
 
         def send() -> None:
             for kind, numbers, payload in sent:
@@ -138,7 +138,7 @@ def padded(numbers: tuple[int, ...]) -> tuple[int, ...]:
 def raw_frame(payload: Bytes, kind: int = ECHO) -> bytes:
     """As it travels."""
     with unix_pair() as (left, right):
-        Wire(left).send(kind, (1, 2, 3), payload)
+        FrameStream(left).send(kind, (1, 2, 3), payload)
         left.shutdown(socket.SHUT_WR)
         with right.makefile("rb") as stream:
             return stream.read()
@@ -155,10 +155,10 @@ def test_a_frame_may_come_byte_by_byte() -> None:
                 left.sendall(bytes([byte]))
 
         def receive() -> Bytes:
-            frame = Wire(right).receive(MOST)
+            frame = FrameStream(right).receive(MOST)
             assert frame == (ECHO, padded((1, 2, 3)), 50)
             into = np.zeros(50, np.uint8)
-            Wire(right).fill(into)
+            FrameStream(right).fill(into)
             return into
 
         _, found = together(lambda rank: receive() if rank else trickle(), 2)
@@ -174,18 +174,18 @@ def test_an_end_between_frames_is_the_end_and_an_end_within_one_an_error() -> No
             left.sendall(raw[:cut])
             left.shutdown(socket.SHUT_WR)
             if cut == 0:
-                assert Wire(right).receive(MOST) is None
+                assert FrameStream(right).receive(MOST) is None
             elif cut < HEADER_BYTES:
                 with pytest.raises(PeerLost, match="in the middle"):
-                    Wire(right).receive(MOST)
+                    FrameStream(right).receive(MOST)
             else:
-                frame, into = Wire(right).receive(MOST), np.zeros(10, np.uint8)
+                frame, into = FrameStream(right).receive(MOST), np.zeros(10, np.uint8)
                 assert frame is not None and frame.payload_bytes == 10
                 if cut == len(raw):
-                    Wire(right).fill(into)
+                    FrameStream(right).fill(into)
                 else:
                     with pytest.raises(PeerLost, match="in the middle"):
-                        Wire(right).fill(into)
+                        FrameStream(right).fill(into)
 
 
 def test_garbage_is_refused() -> None:
@@ -197,7 +197,7 @@ def test_garbage_is_refused() -> None:
         with unix_pair() as (left, right):
             left.sendall(garbage + b"more")
             with pytest.raises(Unexpected, match=r"none of d5ray's|at most"):
-                Wire(right).receive(MOST)
+                FrameStream(right).receive(MOST)
             assert right.recv(100) == b"more"
 
 
@@ -206,7 +206,7 @@ def test_garbage_is_refused() -> None:
 
 def test_pieces_of_a_region_are_apart_and_found_again() -> None:
     """Carved one after the other, on pages of their own: no piece overlaps another, each knows its place."""
-    region = Region(10 * PAGE_BYTES)
+    region = SharedRegion(10 * PAGE_BYTES)
     try:
         assert region.left() == 10 * PAGE_BYTES
         sizes = [1, PAGE_BYTES, PAGE_BYTES + 1, 5]
@@ -231,7 +231,7 @@ def doubles_a_region(pipe: Any, name: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(name)
         message, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
-    region = Region(int.from_bytes(message, "little"), descriptors[0])
+    region = SharedRegion(int.from_bytes(message, "little"), descriptors[0])
     region.close_descriptor()
     pipe.send((region.bytes.copy(), shared_memory()))
     region.bytes *= 2
@@ -246,7 +246,7 @@ def test_two_processes_share_a_region_that_has_no_name() -> None:
     """Each sees what the other wrote; no file is in /dev/shm; with the last reference the memory is free."""
     payload, before = numbered(3 * PAGE_BYTES + 7), len(shared_memory())
     name = f"\0d5ray-test-{os.getpid()}"
-    region = Region(len(payload))
+    region = SharedRegion(len(payload))
     region.bytes[:] = payload
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(name)
@@ -319,7 +319,7 @@ def channel(
     *,
     node: str = HERE,
     rank: int = 0,
-    region: Region | None = None,
+    region: SharedRegion | None = None,
     seconds: float = SECONDS,
     patience: float = 0.0,
 ) -> Iterator[Channel]:
@@ -361,7 +361,7 @@ WRONG: dict[str, dict[str, Any]] = {
 def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) -> None:
     """At once, unserved, and whatever it shares is not mapped; the next one is served."""
     watched = Watched()
-    region = Region(100)
+    region = SharedRegion(100)
     before = shared_memory()
     try:
         with service(watched) as served:
@@ -432,7 +432,7 @@ def test_strangers_hear_nothing_and_disturb_nobody(near: bool) -> None:
 
 
 @contextmanager
-def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[Wire]:
+def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[FrameStream]:
     """A client that has proved itself and has still to introduce itself."""
     if near:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -443,7 +443,7 @@ def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[W
         initiator = Initiator(SECRET, Claim(PURPOSE, address.identity, rank))
         session = initiate(connection, initiator, SECONDS)
         connection.settimeout(SECONDS)
-        yield Wire(connection, session)
+        yield FrameStream(connection, session)
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -480,7 +480,7 @@ def test_memory_that_could_end_the_service_is_refused(kind: str, tmp_path: Path)
     """Memory of another size than its owner says, that can be made smaller later, a file, two descriptors or
     none: nothing is mapped or left open, and the next client is served."""
     before, files = shared_memory(), open_files()
-    region = Region(PAGE_BYTES)
+    region = SharedRegion(PAGE_BYTES)
     unsealed = os.memfd_create("d5ray", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(unsealed, PAGE_BYTES)
     path = tmp_path / "file"
@@ -510,7 +510,7 @@ def test_memory_that_could_end_the_service_is_refused(kind: str, tmp_path: Path)
 
 def test_memory_is_sealed_so_that_nobody_makes_it_smaller() -> None:
     """Not even its owner, once it has been made; nor larger."""
-    region = Region(2 * PAGE_BYTES)
+    region = SharedRegion(2 * PAGE_BYTES)
     try:
         for size in (PAGE_BYTES, 3 * PAGE_BYTES):
             with pytest.raises(PermissionError):
@@ -550,7 +550,7 @@ def test_silent_strangers_hold_nobody_up(node: str) -> None:
 
 def asks_for_ever(pipe: Any, address: Address, node: str) -> None:
     """In another process: sends large requests, one after the other."""
-    region = Region(1000)
+    region = SharedRegion(1000)
     speaker = Channel(address, caller(1, node), {}, region, SECONDS)
     asked(speaker, 1, numbered(3_000_000))
     pipe.send("ready")
@@ -682,7 +682,7 @@ def test_what_a_service_raises_is_raised_at_the_client(node: str) -> None:
 @pytest.mark.parametrize("node", [HERE, THERE])
 def test_a_region_is_shared_on_the_node_alone(node: str) -> None:
     """The echo answers with what lies in the region where it is near, and with what was sent elsewhere."""
-    region = Region(64)
+    region = SharedRegion(64)
     region.bytes[:] = numbered(64)
     try:
         with service() as served, channel(served.address, node=node, region=region) as speaker:

@@ -17,7 +17,7 @@ from d5ray.distributed.simulation.links import Links, Wires
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES
-from d5ray.training.stragglers import Pace, Slowness
+from d5ray.training.stragglers import StragglerDelay, StragglerModel
 from tests.agents import Rows
 
 ALPHA, RATE = 0.25, 64.0  # s and bytes/s: sums of such costs are exact in float64
@@ -294,9 +294,9 @@ def test_a_wrong_spread_is_refused(wrong: Any) -> None:
 # -- stragglers ------------------------------------------------------------------------------------------
 
 
-def factors(slow: Slowness, rank: int = 0, seed: int = 0, count: int = 20_000) -> np.ndarray[Any, Any]:
-    pace = Pace([slow], rank, seed)
-    return np.array([pace.factor() for _ in range(count)])
+def factors(slow: StragglerModel, rank: int = 0, seed: int = 0, count: int = 20_000) -> np.ndarray[Any, Any]:
+    delay = StragglerDelay([slow], rank, seed)
+    return np.array([delay.factor() for _ in range(count)])
 
 
 def test_a_slowdown_is_its_factor_for_its_agent_alone() -> None:
@@ -304,13 +304,17 @@ def test_a_slowdown_is_its_factor_for_its_agent_alone() -> None:
     slow = d5.faults.Slowdown(agent=3, factor=4)
     assert set(factors(slow, rank=3, count=5)) == {4.0}
     assert set(factors(slow, rank=2, count=5)) == {1.0}
-    assert bool(Pace([slow], 3, 0)) and not Pace([slow], 2, 0) and not Pace([], 3, 0)
+    assert (
+        bool(StragglerDelay([slow], 3, 0))
+        and not StragglerDelay([slow], 2, 0)
+        and not StragglerDelay([], 3, 0)
+    )
 
 
 def test_slownesses_of_one_agent_multiply() -> None:
     """2 · 3 for agent 1, 2 for agent 0 that has one of them."""
     slow = [d5.faults.Slowdown(0, 2), d5.faults.Slowdown(1, 2), d5.faults.Slowdown(1, 3)]
-    assert [Pace(slow, rank, 0).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
+    assert [StragglerDelay(slow, rank, 0).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
 
 
 @pytest.mark.parametrize("mean", [0.5, 3.0])
@@ -336,7 +340,7 @@ def test_heavy_tailed_slowdowns_follow_paretos_law(shape: float) -> None:
 @pytest.mark.parametrize(
     "slow", [d5.faults.ExponentialSlowdown(1.0), d5.faults.HeavyTailedSlowdown()], ids=repr
 )
-def test_random_slowdowns_are_an_agents_own_and_repeat_with_the_seed(slow: Slowness) -> None:
+def test_random_slowdowns_are_an_agents_own_and_repeat_with_the_seed(slow: StragglerModel) -> None:
     """Equal seed and rank give equal draws; another rank, or another seed, gives others."""
     first = factors(slow, rank=1, seed=5, count=100)
     assert factors(slow, rank=1, seed=5, count=100).tolist() == first.tolist()
@@ -387,13 +391,13 @@ def test_wrong_slownesses_are_refused(make: Callable[[], Any], words: str) -> No
     ids=str,
 )
 def test_an_experiment_refuses_slownesses_that_do_not_fit(slow: Any, words: str) -> None:
-    """An agent that is not there, and what is no slowness, before anything starts."""
+    """An agent that is not there, and what is no straggler, before anything starts."""
     with pytest.raises(ConfigurationError, match=words):
         d5.Experiment(**PLAIN, agents=4, slow=slow)
 
 
 def test_slownesses_are_part_of_the_experiment() -> None:
-    """One alone is a tuple of one; others give another hash; every agent gets its own pace."""
+    """One alone is a tuple of one; others give another hash; every agent gets its own delay."""
     one = d5.Experiment(**PLAIN, agents=4, slow=d5.faults.Slowdown(3, 2))
     assert one == d5.Experiment(**PLAIN, agents=4, slow=(d5.faults.Slowdown(3, 2),))
     assert (

@@ -13,7 +13,7 @@ import d5ray as d5
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.simulation.clock import VirtualClock
-from d5ray.distributed.simulation.communicator import Network, Simulated
+from d5ray.distributed.simulation.communicator import SimulatedCommunicator, SimulatedNetwork
 from d5ray.distributed.simulation.links import Links, Wires
 from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
 from d5ray.distributed.topologies.time_varying import TimeVarying
@@ -40,7 +40,7 @@ def form() -> Iterator[Form]:
     def made(topology: Topology | int, links: Links = LINKS, timeout: float = 1e6) -> list[Communicator]:
         graph = Complete(topology) if isinstance(topology, int) else topology
         clocks.append(VirtualClock())
-        network = Network(clocks[-1], Wires(links))
+        network = SimulatedNetwork(clocks[-1], Wires(links))
         size = graph.agents
         return [
             network.join(Group("simulated", 0, rank, size, timeout_seconds=timeout), graph, range(size))
@@ -325,7 +325,7 @@ def test_messages_to_neighbours_go_over_the_wires(form: Form, topology: Topology
         )  # fmt: skip
 
     group = form(topology)
-    assert isinstance(group[0], Simulated)
+    assert isinstance(group[0], SimulatedCommunicator)
     found = on_all(group, mix)
     assert [end for end, _ in found] == pytest.approx(arrivals(topology), abs=1e-8)
     out = [len(topology.out_neighbors(rank, 0)) for rank in range(topology.agents)]

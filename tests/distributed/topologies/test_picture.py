@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
-from d5ray.distributed.topologies.curves import Curve
+from d5ray.distributed.topologies.curves import BezierCurve
 from d5ray.distributed.topologies.custom import Custom
 from d5ray.distributed.topologies.mixing import Uniform
 from d5ray.distributed.topologies.random_regular import RandomRegular
@@ -38,14 +38,14 @@ class Picture:
         self.places = np.array([complex(float(c["cx"]), float(c["cy"])) for c in circles])
         self.radius = float(circles[0]["r"])
         paths = [path.attrib["d"] for path in self.root.iter(f"{SVG}path")]
-        self.curves = [Curve(tuple(points_of(path))) for path in paths if "C" in path]  # type: ignore[arg-type]
+        self.curves = [BezierCurve(tuple(points_of(path))) for path in paths if "C" in path]  # type: ignore[arg-type]
         self.heads = [points_of(head.attrib["points"]) for head in self.root.iter(f"{SVG}polygon")]
         self.texts = [str(text.text) for text in self.root.iter(f"{SVG}text")]
 
     def nearest(self, point: complex) -> int:
         return int(np.abs(self.places - point).argmin())
 
-    def pair(self, curve: Curve) -> tuple[int, int]:
+    def pair(self, curve: BezierCurve) -> tuple[int, int]:
         return self.nearest(curve.points[0]), self.nearest(curve.points[3])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.distributed.topologies.graph import Graph
+from d5ray.distributed.topologies.graph import CommunicationGraph
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, Uniform
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
@@ -66,7 +66,7 @@ class Fixed(Mixing):
 
     rows: tuple[tuple[float, ...], ...]
 
-    def matrix(self, topology: Graph, round: int) -> Any:
+    def matrix(self, topology: CommunicationGraph, round: int) -> Any:
         return self.rows
 
 

@@ -15,7 +15,7 @@ from d5ray.distributed.authentication.handshake import (
     Refused,
     Responder,
 )
-from d5ray.distributed.authentication.session import TAG_BYTES, Forged, Session
+from d5ray.distributed.authentication.session import TAG_BYTES, Forged, SessionKeys
 from d5ray.distributed.group.group import Group
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def introduced(mesh: "GlooGroup", group: Group, seconds: float) -> dict[int, Env
         mesh.receive(message, source, tag).wait(seconds)
         return message.tobytes()
 
-    sessions: dict[int, Session] = {}
+    sessions: dict[int, SessionKeys] = {}
     for other, initiator in initiators.items():
         send(initiator.hello, other, HELLO)
     for other, responder in responders.items():

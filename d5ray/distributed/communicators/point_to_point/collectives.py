@@ -37,7 +37,7 @@ BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in 
 
 
 @dataclass(frozen=True)
-class Cost:
+class CollectiveCost:
     """The bytes that one member moves, and the latencies of the whole operation one after the other."""
 
     bytes_sent: int
@@ -46,7 +46,7 @@ class Cost:
     rounds: int
 
 
-class Exchange(ABC):
+class CollectiveExchange(ABC):
     """One operation under way at one member."""
 
     rank: int
@@ -70,7 +70,7 @@ def parts(elements: int, size: int) -> list[slice]:
 # -- allreduce ---------------------------------------------------------------------------------------------
 
 
-def recursive_doubling(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
+def recursive_doubling(exchange: CollectiveExchange, flat: Flat, reduce: Reduce) -> None:
     """array ← the reduction of all, in ⌊log₂ P⌋ rounds: in round k, partners are 2ᵏ apart.
 
     Unless P is a power of two, 2ᵏ + r, the first 2r members form pairs, in which one reduces for both
@@ -100,7 +100,7 @@ def recursive_doubling(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
         exchange.swap([(flat, rank + 1)], [])
 
 
-def recursive_doubling_cost(rank: int, size: int, payload_bytes: int) -> Cost:
+def recursive_doubling_cost(rank: int, size: int, payload_bytes: int) -> CollectiveCost:
     """k messages each way with P = 2ᵏ + r; for the first 2r members 1 or k+1; k rounds, and 2 more if r > 0.
 
     >>> recursive_doubling_cost(0, 4, 100), recursive_doubling_cost(1, 3, 100).messages_sent
@@ -110,16 +110,16 @@ def recursive_doubling_cost(rank: int, size: int, payload_bytes: int) -> Cost:
     steps, extra = core.bit_length() - 1, size - core
     messages = steps if rank >= 2 * extra else 1 if rank % 2 else steps + 1
     moved = messages * payload_bytes
-    return Cost(moved, moved, messages, steps + 2 * (extra > 0))
+    return CollectiveCost(moved, moved, messages, steps + 2 * (extra > 0))
 
 
-def direct_allreduce(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
+def direct_allreduce(exchange: CollectiveExchange, flat: Flat, reduce: Reduce) -> None:
     """array ← the reduction of all: every member reduces one part, and sends that to all."""
     reduce_scatter(exchange, flat, reduce)
     all_gather(exchange, flat)
 
 
-def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
     """n − own, and P − 1 times own, where own is this member's part of n: 2n (P−1)/P if parts are equal.
 
     >>> direct_allreduce_cost(0, 4, 100, 4)
@@ -127,7 +127,7 @@ def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) ->
     """
     first = reduce_scatter_cost(rank, size, elements, itemsize)
     second = all_gather_cost(rank, size, elements, itemsize)
-    return Cost(
+    return CollectiveCost(
         first.bytes_sent + second.bytes_sent,
         first.bytes_received + second.bytes_received,
         first.messages_sent + second.messages_sent,
@@ -149,7 +149,7 @@ def doubling_is_faster(size: int, payload_bytes: int) -> bool:
     return doubling <= 2 * (size - 1) * MESSAGE_BYTES + (2 + REDUCED_BYTES) * part
 
 
-def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
     """The cost of an allreduce by whichever algorithm is taken.
 
     >>> [allreduce_cost(0, 8, elements, 4).rounds for elements in (1, 1_000_000)]
@@ -163,7 +163,7 @@ def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
 # -- everyone to everyone ----------------------------------------------------------------------------------
 
 
-def reduce_scatter(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
+def reduce_scatter(exchange: CollectiveExchange, flat: Flat, reduce: Reduce) -> None:
     """This member's part of the array ← ((x₀ + x₁) + x₂) + …, all members' in the order of ranks."""
     own = parts(flat.size, exchange.size)
     mine = flat[own[exchange.rank]]
@@ -180,17 +180,17 @@ def reduce_scatter(exchange: Exchange, flat: Flat, reduce: Reduce) -> None:
         reduce(total, last, mine[low : low + step])
 
 
-def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
     """The cost of a reduce-scatter: sends all parts but its own, receives its own from all others.
 
     >>> reduce_scatter_cost(0, 2, 3, 4)
     Cost(bytes_sent=8, bytes_received=4, messages_sent=1, rounds=1)
     """
     own = _own_bytes(rank, size, elements, itemsize)
-    return Cost(elements * itemsize - own, (size - 1) * own, size - 1, 1)
+    return CollectiveCost(elements * itemsize - own, (size - 1) * own, size - 1, 1)
 
 
-def all_gather(exchange: Exchange, flat: Flat) -> None:
+def all_gather(exchange: CollectiveExchange, flat: Flat) -> None:
     """array ← every member's own part of it."""
     own = parts(flat.size, exchange.size)
     others = _others(exchange)
@@ -198,17 +198,17 @@ def all_gather(exchange: Exchange, flat: Flat) -> None:
     exchange.swap([(mine, rank) for rank in others], [(flat[own[rank]], rank) for rank in others])
 
 
-def all_gather_cost(rank: int, size: int, elements: int, itemsize: int) -> Cost:
+def all_gather_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
     """The cost of an all-gather: sends its own part to all others, receives all parts but its own.
 
     >>> all_gather_cost(0, 2, 3, 4)
     Cost(bytes_sent=4, bytes_received=8, messages_sent=1, rounds=1)
     """
     own = _own_bytes(rank, size, elements, itemsize)
-    return Cost((size - 1) * own, elements * itemsize - own, size - 1, 1)
+    return CollectiveCost((size - 1) * own, elements * itemsize - own, size - 1, 1)
 
 
-def all_to_all(exchange: Exchange, flat: Flat) -> None:
+def all_to_all(exchange: CollectiveExchange, flat: Flat) -> None:
     """Part i of the array ← part `rank` of member i's; by way of a spare array as large as this one."""
     own = parts(flat.size, exchange.size)
     others = _others(exchange)
@@ -220,20 +220,20 @@ def all_to_all(exchange: Exchange, flat: Flat) -> None:
         flat[own[rank]] = theirs[own[rank]]
 
 
-def all_to_all_cost(size: int, elements: int, itemsize: int) -> Cost:
+def all_to_all_cost(size: int, elements: int, itemsize: int) -> CollectiveCost:
     """The cost of an all-to-all: all parts but a member's own, each way.
 
     >>> all_to_all_cost(4, 8, 4)
     Cost(bytes_sent=24, bytes_received=24, messages_sent=3, rounds=1)
     """
     moved = elements * itemsize * (size - 1) // size
-    return Cost(moved, moved, size - 1, 1)
+    return CollectiveCost(moved, moved, size - 1, 1)
 
 
 # -- broadcast ---------------------------------------------------------------------------------------------
 
 
-def broadcast(exchange: Exchange, flat: Flat, root: int) -> None:
+def broadcast(exchange: CollectiveExchange, flat: Flat, root: int) -> None:
     """array ← the root's: down a binomial tree, to all children at once, the largest subtree first."""
     position = (exchange.rank - root) % exchange.size
     if position:
@@ -244,7 +244,7 @@ def broadcast(exchange: Exchange, flat: Flat, root: int) -> None:
         exchange.swap([(flat, child) for child in children], [])
 
 
-def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> Cost:
+def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> CollectiveCost:
     """The cost of a broadcast: one payload from the parent, one to each child; the tree is ⌊log₂ P⌋ deep.
 
     >>> broadcast_cost(0, 4, 0, 100)
@@ -253,7 +253,7 @@ def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> Cost:
     position = (rank - root) % size
     children = len(binomial_children(position, size))
     received = payload_bytes if position else 0
-    return Cost(children * payload_bytes, received, children, size.bit_length() - 1)
+    return CollectiveCost(children * payload_bytes, received, children, size.bit_length() - 1)
 
 
 def binomial_children(position: int, size: int) -> list[int]:
@@ -273,7 +273,7 @@ def binomial_children(position: int, size: int) -> list[int]:
 # ----------------------------------------------------------------------------------------------------------
 
 
-def _others(exchange: Exchange) -> list[int]:
+def _others(exchange: CollectiveExchange) -> list[int]:
     """All other ranks, beginning with the next one, so that not all send to the same member first."""
     return [(exchange.rank + distance) % exchange.size for distance in range(1, exchange.size)]
 

@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
-from d5ray.distributed.communicators.point_to_point.collectives import Exchange, Flat, Pieces
+from d5ray.distributed.communicators.point_to_point.collectives import CollectiveExchange, Flat, Pieces
 from d5ray.distributed.communicators.point_to_point.reduction import Reduce, reduction
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
@@ -19,7 +19,7 @@ REMEMBERED = 64  # calls, for members that are behind
 
 
 @final
-class Conversation(Exchange):
+class Conversation(CollectiveExchange):
     """One operation under way at this member."""
 
     def __init__(self, communicator: "PointToPoint", call: Signature, number: int) -> None:
@@ -111,7 +111,9 @@ class PointToPoint(Communicator):
     def _number(self) -> int:
         return self._calls[-1][0] if self._calls else 0
 
-    def _collective(self, call: Signature, rounds: int, algorithm: Callable[[Exchange], None]) -> None:
+    def _collective(
+        self, call: Signature, rounds: int, algorithm: Callable[[CollectiveExchange], None]
+    ) -> None:
         self._calls.append((self._number + 1, call))
         algorithm(Conversation(self, call, self._number))
         self._moved(sent=0, received=0, messages=0, rounds=rounds)
