@@ -365,20 +365,20 @@ class _Launcher:
         return opened[seat.stage, seat.part]
 
     def _server_maker(
-        self, resolved: ResolvedServers, behind: str = ""
+        self, resolved: ResolvedServers, suffix: str = ""
     ) -> Callable[[ParameterServer, int], Any]:
-        """The function that starts parameter servers; behind: what stands behind their names."""
+        """The function that starts parameter servers; suffix: what is appended to their names."""
         named: set[int] = set()  # a name is free again only some time after its actor died
 
         def actor(server: ParameterServer, number: int) -> Any:
             options = ray.remote(concurrency_groups={"watch": 1})(ParameterServer).options(
-                name=f"{server!r}{behind}" if number not in named else None,
+                name=f"{server!r}{suffix}" if number not in named else None,
                 namespace=self.run_id,
                 num_cpus=0,
                 scheduling_strategy=strategy(self.bundles, number % (self.experiment.agents or 1)),
             )
             named.add(number)
-            mirror = self._mirror(SERVER, f"{number}{behind}")
+            mirror = self._mirror(SERVER, f"{number}{suffix}")
             made = options.remote(server.shard, resolved, self.experiment.replicas, server.group, mirror)
             self.actors.append(made)
             return made

@@ -15,7 +15,7 @@ def bytes_of(text: str) -> int:
     number, _, unit = str(text).partition(" ")
     if unit not in UNITS or not number.isdigit() or int(number) == 0:
         raise ConfigurationError(
-            f"found the size {text!r}: it must be a whole number and a unit, such as '64 kB' or '1 MB'"
+            f"found the size {text!r}: it must be an integer and a unit, such as '64 kB' or '1 MB'"
         )
     return int(number) * UNITS[unit]
 
@@ -30,11 +30,11 @@ def elements_of(text: str) -> int:
 
 
 def check_sizes(sizes: object) -> None:
-    """Raise `ConfigurationError` unless these are sizes of whole numbers of float32 values."""
+    """Raise `ConfigurationError` unless these are multiples of the size of a float32 value."""
     if not isinstance(sizes, tuple) or not sizes:
         raise ConfigurationError(f"sizes is {sizes!r}: it must be a tuple such as ('4 kB', '1 MB')")
     for size in sizes:
         if bytes_of(size) % ITEM_BYTES:
             raise ConfigurationError(
-                f"sizes has {size!r}: it must be a whole number of float32 values, {ITEM_BYTES} B each"
+                f"sizes has {size!r}: it must be a multiple of the {ITEM_BYTES} B of a float32 value"
             )

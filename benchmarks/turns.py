@@ -6,11 +6,11 @@ from time import perf_counter
 
 from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
 
-Turn = Callable[[int], float]  # does so many, and gives the mean of their seconds
+Turn = Callable[[int], float]  # makes that many calls, and gives the mean of their seconds
 
 
 def repeated(operation: Callable[[], object]) -> Turn:
-    """The mean seconds of so many that follow one another."""
+    """The mean seconds of calls that follow one another."""
 
     def turn(loops: int) -> float:
         begin = perf_counter()
@@ -22,7 +22,7 @@ def repeated(operation: Callable[[], object]) -> Turn:
 
 
 def in_turn(sides: Mapping[str, Turn], seconds: float) -> dict[str, Times]:
-    """All sides in turn, forwards and backwards, for about so many seconds; see `timing.timed`."""
+    """All sides in turn, forwards and backwards, for about that many seconds; see `timing.timed`."""
     loops: dict[str, int] = {}
     for name, side in sides.items():
         side(1)

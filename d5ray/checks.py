@@ -28,13 +28,13 @@ def check_count(
     >>> check_count("seed", 2**200, low=0)
     Traceback (most recent call last):
     d5ray.errors.ConfigurationError: seed is 1606938044258990275541962092341162602522202993782792835301376: \
-it must be a whole number of at least 0, 9223372036854775807 at most
+it must be an integer of at least 0, 9223372036854775807 at most
     """
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= value <= high:
         return
     above = isinstance(value, (int, np.integer)) and value > high
     most = f", {high} at most" if above else ""
-    what = f"a whole number of {of}, at least {low}" if of else f"a whole number of at least {low}"
+    what = f"an integer number of {of}, at least {low}" if of else f"an integer of at least {low}"
     instead = f", or {other}" if other else ""
     raise ConfigurationError(f"{name} is {shown(value)}: it must be {what}{most}{instead}")
 

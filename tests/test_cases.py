@@ -10,7 +10,7 @@ pytest_plugins = ["pytester"]
 
 
 def cases(*sizes: int) -> list[tuple[str, dict[str, int]]]:
-    """All combinations of so many values of each parameter."""
+    """All combinations of that many values of each parameter."""
     return [
         (f"test[{values}]", {f"p{axis}": value for axis, value in enumerate(values)})
         for values in product(*map(range, sizes))

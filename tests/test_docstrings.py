@@ -154,3 +154,10 @@ def test_docstrings_can_be_read_alone() -> None:
     )
     said = {str(each): ast.get_docstring(each.node) or "" for each in public()}
     assert [name for name, text in said.items() if FRAGMENT.match(text) or PARAMETER.match(text)] == []
+
+
+def test_docstrings_end_with_a_full_stop() -> None:
+    """The first paragraph of each, also where it is a formula: it is a sentence all the same."""
+    said = {str(each): ast.get_docstring(each.node) or "" for each in public() if each.path not in HASHED}
+    first = {name: text.partition("\n\n")[0].rstrip() for name, text in said.items() if text}
+    assert [name for name, text in first.items() if not text.endswith((".", ":", "?", "…"))] == []

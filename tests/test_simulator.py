@@ -631,7 +631,7 @@ def test_wrong_numbers_of_steps_are_refused(steps: Any) -> None:
     """Steps and epochs; the group trains on afterwards."""
     with d5.simulate(experiment(agents=2)) as group:
         for wrong in ({"steps": steps}, {"epochs": steps}):
-            with pytest.raises(ConfigurationError, match=r"whole number of at least 1"):
+            with pytest.raises(ConfigurationError, match=r"integer of at least 1"):
                 group.train(**wrong)
         assert group.train(1, progress=False).step == 1
 

@@ -2,7 +2,7 @@
 
     d5ray run benchmarks/checkpoint_speed        or        python -m benchmarks.checkpoint_speed.recipe
 
-A network of so many bytes of parameters, trained by momentum, so that the checkpoint has twice as many. In
+A network of that many bytes of parameters, trained by momentum, so that the checkpoint has twice as many. In
 turn it is saved, restored, and as many bytes are written to a file of the same folder in one piece; what is
 written is with the disk (fsync) before the time counts, on both sides. Before a time counts, what was
 restored must have the bits of what was saved. The unit is a fresh process.

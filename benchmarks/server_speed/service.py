@@ -23,7 +23,7 @@ LEARNING_RATE = 2.0**-10
 WAIT_SECONDS = 60.0
 NODE = "here"
 Array = np.ndarray[Any, np.dtype[np.float32]]
-Turn = Callable[[int], float]  # does so many, and gives the mean of their seconds
+Turn = Callable[[int], float]  # makes that many calls, and gives the mean of their seconds
 
 
 @final
@@ -85,7 +85,7 @@ def descend(x: Array, gradient: Array) -> None:
 
 
 def alternately(first: Turn, second: Turn, seconds: float) -> tuple[Times, Times]:
-    """Both in turn, each value the mean of as many as fill `SAMPLE_SECONDS`, for about so many seconds.
+    """Both in turn, each value the mean of as many as fill `SAMPLE_SECONDS`, for about that many seconds.
 
     Who begins alternates. The repetitions by which their number is decided are not counted.
     """

@@ -74,7 +74,7 @@ KINDS: Final = (
 MODELS: Final = "d5ray.recipes.models"  # the networks of shipped recipes, which are public there
 VERSION: Final = 1
 MOST_ARRAY_BYTES: Final = 2**28  # of all arrays together
-PLAIN_KINDS: Final = "biufc"  # of arrays: truth values and numbers
+PLAIN_KINDS: Final = "biufc"  # of arrays: booleans and numbers
 
 
 @final

@@ -25,7 +25,7 @@ def network(
         ),
     ] = None,
     stages: Annotated[
-        int | None, typer.Option(metavar="N", help="Instead show a balanced cut into so many stages.")
+        int | None, typer.Option(metavar="N", help="Instead show a balanced cut into N stages.")
     ] = None,
     cut: Annotated[
         list[str] | None,

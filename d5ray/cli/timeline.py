@@ -22,7 +22,7 @@ def timeline(
     first: Annotated[int, typer.Option("--from", metavar="STEP", help="The first step.")] = 0,
     last: Annotated[int | None, typer.Option("--to", metavar="STEP", help="The last step.")] = None,
     steps: Annotated[
-        int, typer.Option("--steps", help="So many steps at most, where --to is not given; 0: all.")
+        int, typer.Option("--steps", help="The most steps, where --to is not given; 0: all.")
     ] = 500,
     json: Json = False,
 ) -> None:

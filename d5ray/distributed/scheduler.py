@@ -44,7 +44,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass for the caller."""
+        """Let that much time pass for the caller."""
 
     @abstractmethod
     def spawn(self, run: Callable[[], object], name: str) -> None:

@@ -39,7 +39,7 @@ def check(package: str) -> None:
 
 @final
 class _SaysSo:
-    """Finds no module: it stands behind all finders, and raises for what none of them can find."""
+    """Finds no module: it comes after all finders, and raises for what none of them can find."""
 
     def __init__(self, said: str) -> None:
         self._said = said

@@ -36,14 +36,14 @@ class Schedule(ABC):
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """Times at which something is planned to happen; what lies behind the end of a run never does."""
+        """Times at which something is planned to happen; what lies after the end of a run never does."""
         return ()
 
 
 @final
 @dataclass(frozen=True)
 class Piecewise(Schedule):
-    """`start`, then from each of the times on the number that stands there: Piecewise(0.1, {30: 0.01})"""
+    """`start`, then from each of the times on the number that stands there: Piecewise(0.1, {30: 0.01})."""
 
     start: float
     values: Mapping[int, float]
@@ -71,7 +71,7 @@ class Piecewise(Schedule):
 @final
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """final + ½ (start − final) (1 + cos(π t / length)), and final afterwards   (arXiv:1608.03983)"""
+    """final + ½ (start − final) (1 + cos(π t / length)), and final afterwards   (arXiv:1608.03983)."""
 
     start: float
     length: int
@@ -93,7 +93,7 @@ class Cosine(Schedule):
 @final
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """final + (start − final) (1 − t / length)^power, and final afterwards; power 1 is a straight line"""
+    """final + (start − final) (1 − t / length)^power, and final afterwards; power 1 is a straight line."""
 
     start: float
     length: int
@@ -117,7 +117,7 @@ class Polynomial(Schedule):
 @final
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """A cycle: peak / `start_divisor` to peak in `rise` of the length, then to the start / `final_divisor`
+    """A cycle: peak / `start_divisor` to peak in `rise` of the length, then to the start / `final_divisor`.
 
     Both ways are half a cosine (Smith and Topin, arXiv:1708.07120, as in PyTorch). By steps, unless the unit
     says otherwise.
@@ -152,7 +152,7 @@ class OneCycle(Schedule):
 @final
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """A straight line from `start` to what follows: a number, or a schedule that goes on from there
+    """A straight line from `start` to what follows: a number, or a schedule that goes on from there.
 
     t / length of the way at time t; `after` counts its own time from the beginning of the run, as warm-ups of
     large batches do (Goyal et al., arXiv:1706.02677).
@@ -189,7 +189,7 @@ class WarmUp(Schedule):
 @final
 @dataclass(frozen=True)
 class InverseTo(Schedule):
-    """start · other(0) / other(t), at most `limit`: a batch size that grows where a learning rate would fall
+    """start · other(0) / other(t), at most `limit`: a batch size that grows where a learning rate would fall.
 
     It counts as the other one does (Smith, Kindermans, Ying, Le, arXiv:1711.00489).
     """
@@ -225,7 +225,7 @@ class InverseTo(Schedule):
 @final
 @dataclass(frozen=True)
 class Computed(Schedule):
-    """function(t), whatever it is"""
+    """function(t), whatever it is."""
 
     function: Callable[[int], float]
 

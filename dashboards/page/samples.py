@@ -10,7 +10,7 @@ TITLES: Final = {"t_wall": "time (UTC)"}  # of columns that are called otherwise
 
 
 def listed(shown: Shown, chosen: samples.Filter, number: int) -> tuple[Any, str] | None:
-    """The number-th page of the rows that fit, and which of how many they are; None behind the last page."""
+    """The number-th page of the rows that fit, and which of how many they are; None after the last page."""
     known = shown.ask(samples.span, chosen=chosen)
     found = samples.page(shown.view, chosen, number, known)
     if not found.num_rows and number:

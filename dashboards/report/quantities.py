@@ -32,7 +32,7 @@ class Unit(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """The unit as an axis has it, behind the name of what it shows."""
+        """The unit as an axis has it, after the name of what it shows."""
         return f" ({self.name})" if self.name else ""
 
 

@@ -107,7 +107,7 @@ class Shell:
             err().print(repr(self.run), style="dim")
         elif name == ".rows":
             if not argument.isdigit() or not int(argument):
-                raise ConfigurationError(f".rows {argument}: give a whole number of at least 1")
+                raise ConfigurationError(f".rows {argument}: give an integer of at least 1")
             self._limit = int(argument)
         elif name in (".table", ".json", ".csv"):
             self._format = name[1:]

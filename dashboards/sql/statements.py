@@ -10,14 +10,14 @@ HELP = {
     ".schema TABLE": "the columns of a table, and their types",
     ".runs": "the runs that there are",
     ".use RUN": "ask another run, or a folder of runs",
-    ".rows N": "show at most so many rows of a result",
+    ".rows N": "show at most N rows of a result",
     ".table, .json, .csv": "how results are shown from now on",
     ".exit": "leave; so does Ctrl-D",
 }
 
 
 def statements(text: str) -> list[str]:
-    """The statements that a semicolon ends, and last what comes behind the last one.
+    """The statements that a semicolon ends, and last what comes after the last one.
 
     >>> statements("select ';'; select 2")
     ["select ';'", ' select 2']

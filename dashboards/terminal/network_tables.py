@@ -18,7 +18,7 @@ MOST_ROWS = 20  # of tensors that differ
 
 
 def show(network: Network) -> None:
-    """A line for every node, in the order of computation; what comes in before, what goes out behind."""
+    """A line for every node, in the order of computation; inputs first, outputs last."""
     console = out()
     held = network.parameters.values()
     elements, taken = sum(each.size for each in held), sum(each.nbytes for each in held)

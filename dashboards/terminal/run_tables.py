@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
     from d5ray.replayer import Replay
 
-FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from so many values on, such a share of outliers is told
+FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from that many values on, a larger share of outliers is told
 MOST_STALENESSES = 6  # of a histogram on one line
 PARTS = ("data_time", "forward_time", "backward_time", "exchange_time", "update_time", "record_time")
 

@@ -77,7 +77,7 @@ class Served:
 def turns(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
     """The time at which each had its turn, in the middle of its bounds, and its latest end; both grow.
 
-    Whoever has a turn came no earlier than those before it had begun, and no later than those behind it had
+    Whoever has a turn came no earlier than those before it had begun, and no later than those after it had
     ended.
 
     begins, ends: (operations,), ns at the agents, in the order of the turns.

@@ -16,7 +16,7 @@ NAMES: Final = {
 class Tracks:
     """Slices and arrows on tracks that never cross each other: one begins where the last has ended.
 
-    run: its name; agents: how many there are, so that servers stand behind them.
+    run: its name; agents: how many there are, so that servers come after them.
     """
 
     def __init__(self, trace: Trace, run: str, agents: int) -> None:

@@ -34,7 +34,7 @@ def exponential_slope(xp: Any, x: Array, y: Array, alpha: float, gamma: float = 
 
 
 def celu(xp: Any, x: Array, alpha: float) -> Array:
-    """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)"""
+    """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)."""
     return xp.maximum(x, 0) + alpha * xp.expm1(xp.minimum(x, 0) / alpha)
 
 
@@ -58,13 +58,13 @@ _CUBIC = math.sqrt(2 / math.pi)
 
 
 def mish_slope(xp: Any, x: Array, y: Array) -> Array:
-    """The derivative of x tanh(softplus x)   (Misra, arXiv:1908.08681)"""
+    """The derivative of x tanh(softplus x)   (Misra, arXiv:1908.08681)."""
     bent = xp.tanh(softplus(xp, x))
     return bent + x * (1 - bent * bent) * sigmoid(xp, x)
 
 
 def swish_slope(xp: Any, x: Array, y: Array, alpha: float) -> Array:
-    """The derivative of x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)"""
+    """The derivative of x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)."""
     gate = sigmoid(xp, alpha * x)
     return gate + alpha * x * gate * (1 - gate)
 

@@ -21,7 +21,7 @@ SOFTMAX_TYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}  # 
 
 @final
 class Attention(WideOperator):
-    """Y = softmax(softcap(scale · Q Kᵀ) + bias) V   (Vaswani et al., arXiv:1706.03762)
+    """Y = softmax(softcap(scale · Q Kᵀ) + bias) V   (Vaswani et al., arXiv:1706.03762).
 
     Q (B, S, Hq·D) or (B, Hq, S, D); K, V likewise with H heads, Hq a multiple of H: that many query heads
     share one (arXiv:2305.13245). past_key and past_value (B, H, P, D) stand before K and V, and with them are

@@ -19,7 +19,7 @@ from d5ray.ops.arrays.wide import WideOperator, kept, outputs_and_kept
 
 @final
 class BatchNormalization(WideOperator):
-    """y = (x − mean) / √(variance + epsilon) · scale + shift, channel by channel (arXiv:1502.03167)
+    """y = (x − mean) / √(variance + epsilon) · scale + shift, channel by channel (arXiv:1502.03167).
 
     Training, the statistics are the batch's, and two more outputs are the running ones, each momentum · old +
     (1 − momentum) · the batch's, with the variance of the population. Otherwise the statistics are the inputs

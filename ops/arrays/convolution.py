@@ -16,7 +16,7 @@ COLUMN_BYTES = 2**25  # of what is unfolded at a time: images are taken in block
 
 @final
 class Conv(WideOperator):
-    """y[n, m, o] = b[m] + Σ_{c, k} w[m, c, k] x[n, c, o·stride − pad + k·dilation], c in m's group
+    """y[n, m, o] = b[m] + Σ_{c, k} w[m, c, k] x[n, c, o·stride − pad + k·dilation], c in m's group.
 
     x (batch, channels, *image), w (features, channels / group, *kernel), b (features,); y (batch, features,
     *counts). The windows are unfolded to the columns of a matrix, which one product multiplies by the weight
@@ -52,7 +52,7 @@ class Conv(WideOperator):
 
 @final
 class ConvTranspose(WideOperator):
-    """y = the gradient of a Conv with respect to its input, where x is that with respect to its output
+    """y = the gradient of a Conv with respect to its input, where x is that with respect to its output.
 
     x (batch, channels, *counts), w (channels, features / group, *kernel), b (features,); y (batch, features,
     *image).

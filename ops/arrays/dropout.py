@@ -12,7 +12,7 @@ from d5ray.ops.arrays.wide import WideOperator, gradient_of, outputs_and_kept
 
 @final
 class Dropout(WideOperator):
-    """y = mask · x / (1 − ratio), the mask 1 with probability 1 − ratio; y = x unless it trains
+    """y = mask · x / (1 − ratio), the mask 1 with probability 1 − ratio; y = x unless it trains.
 
     Inputs: x, ratio (0.5 where it is left out), training_mode (false). The mask comes from `site.random`, one
     uniform number for each element, so that a run's seed decides; the attribute `seed` would give the same

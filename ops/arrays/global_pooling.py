@@ -11,7 +11,7 @@ from d5ray.ops.arrays.wide import WideOperator
 
 @final
 class GlobalAveragePool(WideOperator):
-    """y[n, c] = the mean of x[n, c, …], with spatial axes of size 1"""
+    """y[n, c] = the mean of x[n, c, …], with spatial axes of size 1."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
@@ -32,7 +32,7 @@ class GlobalAveragePool(WideOperator):
 
 @final
 class GlobalMaxPool(WideOperator):
-    """y[n, c] = the greatest of x[n, c, …], with spatial axes of size 1; the first one where several are"""
+    """y[n, c] = the greatest of x[n, c, …], with spatial axes of size 1; the first one where several are."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]

@@ -19,7 +19,7 @@ from d5ray.ops.arrays.wide import WideOperator, kept, outputs_and_kept
 
 @final
 class GroupNormalization(WideOperator):
-    """y = (x − mean) / √(variance + epsilon) · scale + shift, over groups of channels (arXiv:1803.08494)
+    """y = (x − mean) / √(variance + epsilon) · scale + shift, over groups of channels (arXiv:1803.08494).
 
     x (batch, channels, ...), scale and shift (channels,); num_groups groups of neighbouring channels.
     """
@@ -42,7 +42,7 @@ class GroupNormalization(WideOperator):
 
 @final
 class InstanceNormalization(WideOperator):
-    """y = (x − mean) / √(variance + epsilon) · scale + shift, per image and channel (arXiv:1607.08022)"""
+    """y = (x − mean) / √(variance + epsilon) · scale + shift, per image and channel (arXiv:1607.08022)."""
 
     needs = 3
 

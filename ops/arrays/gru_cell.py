@@ -11,7 +11,7 @@ from d5ray.ops.arrays.cells import Cell, Passage, Through, product, total
 @final
 @dataclass(frozen=True)
 class GRUCell(Cell):
-    """h' = (1 − z) h~ + z h, z = f(...), r = f(...)   (Cho et al., arXiv:1406.1078)
+    """h' = (1 − z) h~ + z h, z = f(...), r = f(...)   (Cho et al., arXiv:1406.1078).
 
     h~ = g(Wx + R(r h) + b), or g(Wx + r (Rh + b_R) + b_W) with linear_before_reset. Gates: z, r, h.
     """

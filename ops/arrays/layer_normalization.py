@@ -16,7 +16,7 @@ from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, out
 
 @final
 class LayerNormalization(WideOperator):
-    """y = (x − mean) / √(variance + epsilon) · scale + shift over the axes from `axis` on (arXiv:1607.06450)
+    """y = (x − mean) / √(variance + epsilon) · scale + shift over the axes from `axis` on (arXiv:1607.06450).
 
     Two more outputs are the mean and 1 / √(variance + epsilon), with axes of size 1.
     """
@@ -63,7 +63,7 @@ class LayerNormalization(WideOperator):
 
 @final
 class RMSNormalization(WideOperator):
-    """y = x / √(mean(x²) + epsilon) · scale over the axes from `axis` on (arXiv:1910.07467)"""
+    """y = x / √(mean(x²) + epsilon) · scale over the axes from `axis` on (arXiv:1910.07467)."""
 
     needs = 2
 

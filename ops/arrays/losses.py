@@ -12,7 +12,7 @@ from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, out
 
 @final
 class SoftmaxCrossEntropyLoss(WideOperator):
-    """l[n, …] = −w[label] · log softmax(scores)[n, label, …], reduced to their weighted mean, or sum, or not
+    """l[n, …] = −w[label] · log softmax(scores)[n, label, …], reduced to their weighted mean, or sum, or not.
 
     scores (batch, classes, ...), labels (batch, ...), weights (classes,). The second output is log softmax.
     The weights get no gradient, as in PyTorch.
@@ -45,7 +45,7 @@ class SoftmaxCrossEntropyLoss(WideOperator):
 
 @final
 class NegativeLogLikelihoodLoss(WideOperator):
-    """l[n, …] = −w[label] · x[n, label, …], reduced to their weighted mean, their sum, or not at all
+    """l[n, …] = −w[label] · x[n, label, …], reduced to their weighted mean, their sum, or not at all.
 
     x (batch, classes, ...), logarithms of probabilities; target (batch, ...), weight (classes,).
     """
@@ -68,7 +68,7 @@ class NegativeLogLikelihoodLoss(WideOperator):
 
 @final
 class MeanSquaredError(WideOperator):
-    """L = mean((y − target)²) over all elements (domain "d5ray"); both of one shape"""
+    """L = mean((y − target)²) over all elements (domain "d5ray"); both of one shape."""
 
     needs = 2
 

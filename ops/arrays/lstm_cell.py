@@ -11,7 +11,7 @@ from d5ray.ops.arrays.cells import Cell, Passage, Through, parts, product, total
 @final
 @dataclass(frozen=True)
 class LSTMCell(Cell):
-    """c' = f c + i c~, h' = o h(c')   (Gers et al., 2002, "Learning Precise Timing with LSTM …")
+    """c' = f c + i c~, h' = o h(c')   (Gers et al., 2002, "Learning Precise Timing with LSTM …").
 
     i, f = f(Wx + Rh + p c + b), o = f(Wx + Rh + p c' + b), c~ = g(Wx + Rh + b); f = 1 − i with input_forget.
     Gates: i, o, f, c; peepholes p: i, o, f.

@@ -10,7 +10,7 @@ from d5ray.ops.arrays.wide import WideOperator, kept, outputs_and_kept
 
 @final
 class MeanVarianceNormalization(WideOperator):
-    """y = (x − mean) / (√variance + 1e-9) over the axes"""
+    """y = (x − mean) / (√variance + 1e-9) over the axes."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]

@@ -11,7 +11,7 @@ from d5ray.ops.arrays.wide import WideOperator, kept, outputs_and_kept
 
 @final
 class LpNormalization(WideOperator):
-    """y = x / ‖x‖ₚ along an axis, p 1 or 2; 0 where the norm is 0, with no gradient there"""
+    """y = x / ‖x‖ₚ along an axis, p 1 or 2; 0 where the norm is 0, with no gradient there."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
@@ -41,7 +41,7 @@ class LpNormalization(WideOperator):
 
 @final
 class LRN(WideOperator):
-    """y[n, c] = x[n, c] · s[n, c]^−beta, s[n, c] = bias + alpha / size · Σ x[n, i]²
+    """y[n, c] = x[n, c] · s[n, c]^−beta, s[n, c] = bias + alpha / size · Σ x[n, i]².
 
     The sum goes over the channels i from c − ⌊(size − 1)/2⌋ to c + ⌈(size − 1)/2⌉ (Krizhevsky et al., 2012).
     """

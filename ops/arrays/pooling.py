@@ -14,7 +14,7 @@ from d5ray.ops.geometry.windows import Windows, pooling
 
 @final
 class MaxPool(WideOperator):
-    """y[n, c, o] = max x[n, c, i] over the window's elements inside the image; of several the first
+    """y[n, c, o] = max x[n, c, i] over the window's elements inside the image; of several the first.
 
     Indices, where they are asked for: where the greatest lies in all of x, row by row, or column by column
     with storage_order 1.
@@ -56,7 +56,7 @@ class MaxPool(WideOperator):
 
 @final
 class AveragePool(WideOperator):
-    """y[n, c, o] = Σ x[n, c, i] / count over the window's elements
+    """y[n, c, o] = Σ x[n, c, i] / count over the window's elements.
 
     count: those inside the image, or those inside the image and its padding with count_include_pad.
     """
@@ -87,7 +87,7 @@ class AveragePool(WideOperator):
 
 @final
 class LpPool(WideOperator):
-    """y[n, c, o] = (Σ |x[n, c, i]|^p)^(1/p) over the window's elements"""
+    """y[n, c, o] = (Σ |x[n, c, i]|^p)^(1/p) over the window's elements."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]

@@ -13,7 +13,7 @@ from d5ray.ops.equation import Equation
 
 @final
 class MatMul(WideOperator):
-    """Y = A B, as numpy.matmul has it: (..., M, K), (..., K, N) -> (..., M, N); vectors lack M or N
+    """Y = A B, as numpy.matmul has it: (..., M, K), (..., K, N) -> (..., M, N); vectors lack M or N.
 
     A stack of matrices times a single one is one product.
     """
@@ -56,7 +56,7 @@ class MatMul(WideOperator):
 
 @final
 class Gemm(WideOperator):
-    """Y = alpha A' B' + beta C, where ' transposes with transA, transB, and C is broadcast
+    """Y = alpha A' B' + beta C, where ' transposes with transA, transB, and C is broadcast.
 
     A' (M, K), B' (K, N), C to (M, N).
     """
@@ -98,7 +98,7 @@ class Gemm(WideOperator):
 
 @final
 class Einsum(WideOperator):
-    """Y[output term] = Σ Π inputs[their terms] over the indices that the output lacks"""
+    """Y[output term] = Σ Π inputs[their terms] over the indices that the output lacks."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         equation = Equation.parsed(site, [_shape(each) for each in inputs])
@@ -148,7 +148,7 @@ def _einsum_gradient(
 
 @final
 class Determinant(WideOperator):
-    """y = det x, dx = dy det(x) x⁻ᵀ, over the last two axes"""
+    """y = det x, dx = dy det(x) x⁻ᵀ, over the last two axes."""
 
     def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
         return (xp.asarray(xp.linalg.det(inputs[0])),)

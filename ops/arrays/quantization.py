@@ -38,7 +38,7 @@ class QuantizeLinear(WithoutGradient):
 
 @final
 class DequantizeLinear(ArrayOperator):
-    """y = (x − zero) · scale"""
+    """y = (x − zero) · scale."""
 
     @silently
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
@@ -145,7 +145,7 @@ class MatMulInteger(WithoutGradient):
 
 @final
 class QuantizedMatMul(WithoutGradient):
-    """y = saturate(round((a − a zero)(b − b zero) · a scale · b scale / y scale) + y zero)"""
+    """y = saturate(round((a − a zero)(b − b zero) · a scale · b scale / y scale) + y zero)."""
 
     @silently
     def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:

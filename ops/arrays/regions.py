@@ -20,7 +20,7 @@ AT_EDGES = Sampling("linear", "border")
 
 @final
 class RoiAlign(WideOperator):
-    """y(r, c, bin) = the mean of x(batch of r, c, ·) at regular points of each bin of the region r
+    """y(r, c, bin) = the mean of x(batch of r, c, ·) at regular points of each bin of the region r.
 
     x (n, c, height, width), regions (r, 4) from (x₁, y₁) to (x₂, y₂), y (r, c, *bins). Of Mask R-CNN
     (arXiv:1703.06870). Where mode is max, it is the largest term weight · element of a bin, as ONNX has it.
@@ -103,7 +103,7 @@ def _greatest_terms(xp: Any, image: Array, points: Array, inside: Array) -> Arra
 
 @final
 class DeformConv(WideOperator):
-    """y[n, m, o] = b[m] + Σ_{c, k} w[m, c, k] mask[n, k, o] x[n, c, place + offset[n, k, o]]
+    """y[n, m, o] = b[m] + Σ_{c, k} w[m, c, k] mask[n, k, o] x[n, c, place + offset[n, k, o]].
 
     where place = o·stride − pad + k·dilation
 
@@ -209,7 +209,7 @@ class _Columns:
 
 @final
 class ColumnsToImage(WideOperator):
-    """The sum of all windows at their places: the gradient of taking them out of an image
+    """The sum of all windows at their places: the gradient of taking them out of an image.
 
     x (batch, channels · kernel, windows), y (batch, channels, *image).
     """
@@ -252,7 +252,7 @@ class ColumnsToImage(WideOperator):
 
 @final
 class MaxUnpool(WideOperator):
-    """y[index] = x: each maximum at the place where a MaxPool found it, zeros elsewhere
+    """y[index] = x: each maximum at the place where a MaxPool found it, zeros elsewhere.
 
     x, index (batch, channels, *counts), the index into the whole flattened output.
     """

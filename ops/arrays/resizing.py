@@ -12,7 +12,7 @@ from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans
 
 @final
 class Resize(WideOperator):
-    """y[…, o, …] = Σ_n w[o, n] · x[…, i[o, n], …], axis after axis, with i and w of `axis_plans`
+    """y[…, o, …] = Σ_n w[o, n] · x[…, i[o, n], …], axis after axis, with i and w of `axis_plans`.
 
     Inputs: x, roi, scales, sizes. Whole numbers are computed in float64, rounded, and kept in range.
     """

@@ -9,7 +9,7 @@ from d5ray.ops.arrays.cells import Cell, Passage, Through, product, total
 
 @final
 class RNNCell(Cell):
-    """h' = f(Wx + Rh + b)"""
+    """h' = f(Wx + Rh + b)."""
 
     def run(
         self, xp: Any, passage: Passage, gates: Array, hidden: Array, cell: Array | None

@@ -11,7 +11,7 @@ from d5ray.ops.arrays.wide import WideOperator, optional
 
 @final
 class RotaryEmbedding(WideOperator):
-    """(y₁, y₂) = (cos · x₁ − sin · x₂, sin · x₁ + cos · x₂)   (Su et al., arXiv:2104.09864)
+    """(y₁, y₂) = (cos · x₁ − sin · x₂, sin · x₁ + cos · x₂)   (Su et al., arXiv:2104.09864).
 
     x (B, S, heads·D) with num_heads, or (B, heads, S, D); the first rotary_embedding_dim features of each
     head are turned, all where it is 0. x₁ and x₂ are their halves, or every second one if interleaved. cos

@@ -45,7 +45,7 @@ class ReverseSequence(ArrayOperator):
 
 @final
 class TensorScatter(ArrayOperator):
-    """The cache with an update written from an index on; where the end is reached, on from the beginning
+    """The cache with an update written from an index on; where the end is reached, on from the beginning.
 
     cache (batch, …, longest, …), update (batch, …, steps, …), index (batch,); circular or linear.
     """

@@ -14,7 +14,7 @@ from d5ray.ops.arrays.precision import is_floating
 
 @final
 class NonMaxSuppression(WithoutGradient):
-    """Boxes by falling score, of which none overlaps an earlier one by more than a threshold
+    """Boxes by falling score, of which none overlaps an earlier one by more than a threshold.
 
     boxes (batch, n, 4), scores (batch, classes, n), y (chosen, 3): batch, class, box. The overlap is the
     intersection over the union.
@@ -62,7 +62,7 @@ def _chosen(
 
 @final
 class Unique(ArrayOperator):
-    """The different elements, or slices on an axis: sorted, or in the order of their first places
+    """The different elements, or slices on an axis: sorted, or in the order of their first places.
 
     Also the first places, where among the outputs each element stands, and how often it does; int64.
     """
@@ -107,7 +107,7 @@ class Unique(ArrayOperator):
 
 @final
 class NGrams(WithoutGradient):
-    """The counts of each n-gram of a pool in a row, also with elements left out between its own (skips)
+    """The counts of each n-gram of a pool in a row, also with elements left out between its own (skips).
 
     x (n,) or (batch, n), y (n-grams,) or (batch, n-grams): the counts (TF), whether there are any, times a
     weight (IDF), or the counts times weights (TFIDF).

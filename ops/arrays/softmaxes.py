@@ -43,7 +43,7 @@ class Softmax(ArrayOperator):
 
 
 def softmax(xp: Any, x: Array, axis: int) -> Array:
-    """exp x / Σ exp x"""
+    """exp x / Σ exp x."""
     exponentials = xp.exp(x - x.max(axis=axis, keepdims=True))
     return exponentials / exponentials.sum(axis=axis, keepdims=True)
 
@@ -54,7 +54,7 @@ def softmax_derivative(xp: Any, dy: Array, y: Array, axis: int) -> Array:
 
 
 def log_softmax(xp: Any, x: Array, axis: int) -> Array:
-    """x − ln Σ exp x"""
+    """x − ln Σ exp x."""
     shifted = x - x.max(axis=axis, keepdims=True)
     return shifted - xp.log(xp.exp(shifted).sum(axis=axis, keepdims=True))
 

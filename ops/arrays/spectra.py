@@ -30,7 +30,7 @@ def _fitted(xp: Any, x: Array, length: int, axis: int) -> Array:
 
 @final
 class DiscreteFourierTransform(WideOperator):
-    """y(k) = Σₙ x(n) e^(−2πikn/N); the inverse with the other sign, over N; onesided the first ⌊N/2⌋ + 1
+    """y(k) = Σₙ x(n) e^(−2πikn/N); the inverse with the other sign, over N; onesided the first ⌊N/2⌋ + 1.
 
     x (*before, n, *after, 1 or 2), 1 for real numbers. The onesided inverse gives real numbers.
     """
@@ -89,7 +89,7 @@ class DiscreteFourierTransform(WideOperator):
 
 @final
 class ShortTimeFourierTransform(WideOperator):
-    """y(frame, k) = Σₙ window(n) x(frame · step + n) e^(−2πikn/N)
+    """y(frame, k) = Σₙ window(n) x(frame · step + n) e^(−2πikn/N).
 
     x (batch, n, 1 or 2), y (batch, frames, frequencies, 2).
     """
@@ -143,7 +143,7 @@ class ShortTimeFourierTransform(WideOperator):
 
 @final
 class MelWeightMatrix(WithoutGradient):
-    """Triangles over the DFT's frequencies, evenly spread on the mel scale, m(f) = 2595 log₁₀(1 + f / 700)
+    """Triangles over the DFT's frequencies, evenly spread on the mel scale, m(f) = 2595 log₁₀(1 + f / 700).
 
     (⌊dft length / 2⌋ + 1, bins)
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @final
 class ActorCriticLoss(Loss):
-    """L = mean of  −A log π(a)  +  v (R − V)² / 2  −  e H(π)      (A3C: Mnih et al., arXiv:1602.01783)
+    """L = mean of  −A log π(a)  +  v (R − V)² / 2  −  e H(π)      (A3C: Mnih et al., arXiv:1602.01783).
 
     Scores (batch, actions + 1): a policy's logits, π = softmax of them, and V, the value of the state.
     Targets (batch, 3) float32: the action a that was taken, its advantage A, and the return R. H is the

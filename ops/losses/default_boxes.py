@@ -19,7 +19,7 @@ CENTRE, SIZE = 0.1, 0.2  # what offsets of centres and of sizes are divided by (
 @final
 @dataclass(frozen=True)
 class DefaultBoxes:
-    """A boxes over the cells of square grids, as SSD has them (Liu et al., arXiv:1512.02325)
+    """A boxes over the cells of square grids, as SSD has them (Liu et al., arXiv:1512.02325).
 
     Every cell of grids[k] has a box of each of sizes[k] (a share of the image's side, the root of the area)
     in each of the ratios (width over height), in this order: grid, row, column, size, ratio. What a network

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @final
 class MeanSquaredErrorLoss(Loss):
-    """L = mean of (s − t)² over all numbers of scores and targets, both (batch, ...) float32
+    """L = mean of (s − t)² over all numbers of scores and targets, both (batch, ...) float32.
 
     The operator MeanSquaredError, under every framework.
     """

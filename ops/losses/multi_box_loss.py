@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @final
 class MultiBoxLoss(Loss):
-    """L = mean over images of (1/P) ( Σ₊ smooth-L1(offset − true offset) + Σ₊,₋ cross-entropy )   (SSD)
+    """L = mean over images of (1/P) ( Σ₊ smooth-L1(offset − true offset) + Σ₊,₋ cross-entropy )   (SSD).
 
     A default box is positive, +, if it is the one that overlaps a true box most, or overlaps one by
     `overlap` at least; P of them are. Of the others those count, −, whose score for "nothing" is worst:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @final
 class SoftmaxCrossEntropyLoss(Loss):
-    """L = −(1/N) Σ_n log( exp s[n, l_n] / Σ_k exp s[n, k] )   (ONNX operator SoftmaxCrossEntropyLoss)
+    """L = −(1/N) Σ_n log( exp s[n, l_n] / Σ_k exp s[n, k] )   (ONNX operator SoftmaxCrossEntropyLoss).
 
     Scores (batch, classes), labels (batch,) in 0..classes-1; or for sequences scores (batch, T, classes) and
     labels (batch, T), and so on: n goes over all labels, and L is in nats a label. The classes are the last

@@ -14,7 +14,7 @@ from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered
 
 
 def celu(site: Site) -> Built:
-    """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)"""
+    """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)."""
     alpha = site.attribute("alpha", 1.0)
 
     def celu(x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def _same(x: Tensor, *bounds: None) -> Tensor:
 
 
 def elu(site: Site) -> Built:
-    """x for x > 0, else α (eˣ − 1)   (Clevert, Unterthiner and Hochreiter, arXiv:1511.07289)"""
+    """x for x > 0, else α (eˣ − 1)   (Clevert, Unterthiner and Hochreiter, arXiv:1511.07289)."""
     alpha = site.attribute("alpha", 1.0)
 
     def elu(x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def elu(site: Site) -> Built:
 
 
 def gelu(site: Site) -> Built:
-    """x Φ(x), or its approximation by tanh where the node asks for that   (arXiv:1606.08415)"""
+    """x Φ(x), or its approximation by tanh where the node asks for that   (arXiv:1606.08415)."""
     approximation = site.attribute("approximate", "none")
     if approximation == "none":
         return F.gelu
@@ -109,7 +109,7 @@ def prelu(site: Site) -> Built:
 
 
 def selu(site: Site) -> Built:
-    """γ x for x > 0, else γ α (eˣ − 1)   (Klambauer et al., arXiv:1706.02515)"""
+    """γ x for x > 0, else γ α (eˣ − 1)   (Klambauer et al., arXiv:1706.02515)."""
     alpha, gamma = site.attribute("alpha", 1.6732632), site.attribute("gamma", 1.0507010)
     if abs(alpha - 1.6732632423543772) < 2e-7 and abs(gamma - 1.0507009873554805) < 2e-7:
         return torch.selu  # its constants are these, before they were rounded to float32
@@ -132,7 +132,7 @@ def shrink(site: Site) -> Built:
 
 
 def swish(site: Site) -> Built:
-    """x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)"""
+    """x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)."""
     alpha = site.attribute("alpha", 1.0)
     if alpha == 1:
         return F.silu
@@ -144,7 +144,7 @@ def swish(site: Site) -> Built:
 
 
 def thresholded_relu(site: Site) -> Built:
-    """x for x > α, else 0   (Konda, Memisevic and Krueger, arXiv:1402.3337)"""
+    """x for x > α, else 0   (Konda, Memisevic and Krueger, arXiv:1402.3337)."""
     alpha = site.attribute("alpha", 1.0)
 
     def thresholded_relu(x: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class Interpolation:
         return (positions < 0) | (positions > along.input - 1)
 
     def nearest_places(self, along: Along) -> Places:
-        """The element of the input that every output is: (output,)"""
+        """The element of the input that every output is: (output,)."""
         positions = self.positions(along)
         match self.rounding:
             case "round_prefer_floor":
@@ -152,7 +152,7 @@ class Interpolation:
         return np.clip(places, 0, along.input - 1).astype(np.int64)
 
     def matrix(self, along: Along) -> Floats:
-        """The weights of the inputs in every output: (output, input)
+        """The weights of the inputs in every output: (output, input).
 
         Antialiasing widens the kernel where the image shrinks. What lies outside is the element at the edge,
         or left out, as `exclude_outside` says.

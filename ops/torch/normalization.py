@@ -53,7 +53,7 @@ def batch_normalization(site: Site) -> Built:
 
 
 def group_normalization(site: Site) -> Built:
-    """γ (x − mean) / √(variance + ε) + β within groups of channels   (Wu and He, arXiv:1803.08494)"""
+    """γ (x − mean) / √(variance + ε) + β within groups of channels   (Wu and He, arXiv:1803.08494)."""
     groups, epsilon = site.required("num_groups"), site.attribute("epsilon", 1e-5)
 
     def group_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def group_normalization(site: Site) -> Built:
 
 
 def instance_normalization(site: Site) -> Built:
-    """γ (x − mean) / √(variance + ε) + β within every channel of a sample   (arXiv:1607.08022)"""
+    """γ (x − mean) / √(variance + ε) + β within every channel of a sample   (arXiv:1607.08022)."""
     epsilon = site.attribute("epsilon", 1e-5)
 
     def instance_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ Determinism = Annotated[
     typer.Option(
         "--check-determinism",
         metavar="STEPS",
-        help="Run so many steps twice, compare every bit, and find what is not repeatable.",
+        help="Run that many steps twice, compare every bit, and find what is not repeatable.",
     ),
 ]
 Resume = Annotated[

@@ -18,7 +18,7 @@ class Exchange(ABC):
 @final
 @dataclass(frozen=True)
 class ServerExchange(Exchange):
-    """T = 2 L + 2 P (γm/s) G: each of s shards takes a part of every agent's, and sends as much back"""
+    """T = 2 L + 2 P (γm/s) G: each of s shards takes a part of every agent's, and sends as much back."""
 
     shards: int = 1
 
@@ -29,7 +29,7 @@ class ServerExchange(Exchange):
 @final
 @dataclass(frozen=True)
 class AllreduceExchange(Exchange):
-    """T = 2 L log₂ P + 2 γm G (P−1)/P: halving and doubling
+    """T = 2 L log₂ P + 2 γm G (P−1)/P: halving and doubling.
 
     (Rabenseifner, doi 10.1007/978-3-540-24685-5_1)
     """

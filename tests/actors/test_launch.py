@@ -286,7 +286,7 @@ def test_wrong_numbers_of_steps_and_epochs_are_refused() -> None:
     """0 steps, half an epoch."""
     with d5.launch(experiment(agents=1)) as group:
         for wrong in ({"steps": 0}, {"steps": 1.5}, {"epochs": 0}, {"epochs": "two"}):
-            with pytest.raises(ConfigurationError, match="whole number of at least 1"):
+            with pytest.raises(ConfigurationError, match="integer of at least 1"):
                 group.train(**wrong)
 
 

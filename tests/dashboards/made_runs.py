@@ -21,7 +21,7 @@ LEARNT = 3.0  # the loss falls by a factor of e to this power
 
 
 class Made:
-    """A run of so many agents and steps, with numbers that look like those of a training."""
+    """A run of that many agents and steps, with numbers that look like those of a training."""
 
     def __init__(self, root: Path, name: str, agents: int = 3, steps: int = 300, **row: Any) -> None:
         self.agents, self.steps = agents, steps
@@ -43,7 +43,7 @@ class Made:
         self.frames = [recorder.frame(tuple(STEP_METRICS)) for recorder in self.recorders]
 
     def write(self, steps: int) -> None:
-        """So many further steps of all agents, on disk when this returns."""
+        """That many further steps of all agents, on disk when this returns."""
         noise = self.generator.lognormal(0.0, 0.3, size=(steps, self.agents, 3))
         for at in range(steps):
             step = self.done + at

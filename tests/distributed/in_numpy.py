@@ -150,7 +150,7 @@ def trained(
     compute: d5.simulation.ComputeTime = UNEVEN,
     steps: int | None = None,
 ) -> Array:
-    """The parameters of all agents (agents, n) after a simulation of an epoch, or of so many steps."""
+    """The parameters of all agents (agents, n) after a simulation of an epoch, or of that many steps."""
     with d5.simulate(wanted, network, compute) as group:
         group.train(steps, progress=False)
         return np.stack([flat(group, rank) for rank in range(len(group.agents))])

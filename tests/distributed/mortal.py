@@ -144,7 +144,7 @@ class Survivor:
     stopped_at: int  # complete steps
     agreed: RestartPoint | str  # str: the error
     before: State  # when the group was formed again
-    after: State  # so many steps later
+    after: State  # that many steps later
     events: list[dict[str, Any]]
 
 
@@ -162,7 +162,7 @@ def state_of(agent: TrainingAgent) -> State:
 
 
 def live(rank: int, experiment: d5.Experiment, group: Group, more: int, pipe: Connection) -> None:
-    """Train until a peer is lost; then form the group that comes by the pipe, and do so many steps more."""
+    """Train until a peer is lost; then form the group that comes by the pipe, and do that many steps more."""
     rows = Rows()
     agent = TrainingAgent(rank, experiment, "run", "node", rows)
     agent.build(DIGITS)
@@ -186,7 +186,7 @@ def live(rank: int, experiment: d5.Experiment, group: Group, more: int, pipe: Co
 
 @contextmanager
 def processes(count: int, target: Callable[..., None], *arguments: Any) -> Iterator[list[Any]]:
-    """So many, forked from one that has imported everything; gives (process, pipe), and ends them."""
+    """That many, forked from one that has imported everything; gives (process, pipe), and ends them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, *IMPORTED])
     pipes = [context.Pipe() for _ in range(count)]
@@ -215,7 +215,7 @@ def said(pipe: Connection) -> Any:
 
 
 def killed(experiment: d5.Experiment, death: Death, more: int) -> list[Survivor | str]:
-    """Train an experiment until the death, then so many steps more; how it went with those that are left."""
+    """Train an experiment until the death, then that many steps; how it went with those that are left."""
     count = experiment.agents or 0
     rendezvous = Rendezvous()
     address = rendezvous.address

@@ -71,7 +71,7 @@ def network(dtype: str = "float64", seed: int = 3) -> Network:
 
 
 def cut(whole: Network, count: int) -> tuple[Piece, ...]:
-    """So many pieces, in whole blocks."""
+    """That many pieces, in whole blocks."""
     first = [BLOCKS * place // count for place in range(1, count)]
     return pieces(whole, Cut(tuple(f"begin{block}" for block in first)))
 

@@ -161,7 +161,7 @@ class Client:
 def clients(
     where: Sequence[Address], count: int, x: Array, *, node: str = HERE, seconds: float = SECONDS
 ) -> Iterator[list[Client]]:
-    """So many agents' clients; the servers begin with x (n,)."""
+    """That many agents' clients; the servers begin with x (n,)."""
     made = [Client(where, rank, x, node=node, seconds=seconds) for rank in range(count)]
     try:
         made[0].begin(x)
@@ -172,7 +172,7 @@ def clients(
 
 
 def random_work(client: Client, pushes: int, kinds: tuple[str, ...] = KINDS) -> None:
-    """A pull, then operations of drawn kinds on arrays of drawn kinds, with so many pushes."""
+    """A pull, then operations of drawn kinds on arrays of drawn kinds, with that many pushes."""
     rng = np.random.default_rng([client.rank, 5])
     client.pull()  # some rules know what an agent has read
     left = pushes

@@ -136,7 +136,7 @@ def _grouped_attention(s: Sketch, t: str) -> str:
 
 
 def _rotary(s: Sketch, t: str) -> str:
-    """By a right angle, of small whole numbers: ONNX has it for float32 alone, and that is exact."""
+    """By a right angle, of small integers: ONNX has it for float32 alone, and that is exact."""
     angles = [s.constant(np.full((1, 1), each, np.float32)) for each in (0, 1)]
     places = s.constant(np.zeros((6, 4), np.int64))
     exact = s.node("Cast", s.node("Round", s.node("Mul", t, s.constant(8.0))), to=1)

@@ -14,7 +14,7 @@ from tests.together import together
 
 AGENTS = 3
 STATISTICS = np.array([[1.0, 10.0], [2.0, -4.0], [6.0, 3.0]])  # (agents, m)
-COUNTS = np.array([[7, 1], [6, 0], [6, 1]])  # a counter and a truth value
+COUNTS = np.array([[7, 1], [6, 0], [6, 1]])  # a counter and a boolean
 MEANS = np.array([[3.0, 3.0]] * AGENTS)
 EXPECTED: list[tuple[Untrained, Array, Array]] = [
     (Kept(), STATISTICS, COUNTS),

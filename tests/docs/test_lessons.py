@@ -76,7 +76,7 @@ def test_the_files_of_a_lesson_are_written_as_the_project_is(path: Path, tmp_pat
 
 
 def test_numbers_are_compared_as_the_pages_say() -> None:
-    """Words and whole numbers must be equal, decimals to 2 %; with `# numbers vary` the words alone."""
+    """Words and integers must be equal, decimals to 2 %; with `# numbers vary` the words alone."""
     run = "digits-20261120-193654-7f3a91c2"
     assert same(f"{run} loss 0.512", "digits-20270101-000000-00000000 loss 0.513")
     assert same("apart 1.2e-08", "apart 1.21e-08")

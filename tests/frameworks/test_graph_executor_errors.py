@@ -96,7 +96,7 @@ LOSSES = {
 @every_framework
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_that_cannot_be_differentiated_is_refused(framework: str, loss: str) -> None:
-    """Unknown, an input, several numbers, whole numbers, or one that no parameter has a part in."""
+    """Unknown, an input, several numbers, integers, or one that no parameter has a part in."""
     network = case("mlp").network
     with network.changes():
         network.add_node(Node("Size", ("output",), ("whole",)))

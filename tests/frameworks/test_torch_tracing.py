@@ -72,7 +72,7 @@ def layers(*middle: nn.Module) -> nn.Sequential:
 
 
 def traced(model: Any, steps: int = 3, vary: Any = lambda executor, step: None) -> TracedExecutor:
-    """So many steps of gradient descent on the same batches; `vary` may meddle before each."""
+    """That many steps of gradient descent on the same batches; `vary` may meddle before each."""
     make = Traced(from_model)
     executor = make(
         model, {}, sample_shape=(6,), classes=3, loss=SoftmaxCrossEntropyLoss(), seed=5, threads=1

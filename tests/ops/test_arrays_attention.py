@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[list[Array | None], dict[str, Any]]] = {
     "mask of heads": (arrays(normal((4, 1, 5), seed=4)[0]), {"softcap": 2.0}),
     "short mask": (arrays(normal((2, 1, 3, 4), seed=4)[0]), {}),
     "forbidding mask": (arrays(FORBIDDEN), {"is_causal": 1}),
-    "truth values": (arrays(TRUTHS), {}),
+    "booleans": (arrays(TRUTHS), {}),
     "past": (arrays(past=2), {"is_causal": 1}),
     "past and mask": (arrays(normal((3, 7), seed=4)[0], past=2), {"is_causal": 1}),
     "lengths": (arrays(lengths=np.array([5, 2])), {"is_causal": 1}),

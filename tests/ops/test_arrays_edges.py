@@ -151,7 +151,7 @@ def test_infinities_are_summed_as_they_are() -> None:
 
 
 def test_integers_keep_their_type_when_reduced() -> None:
-    """Means and norms are cut off; whole numbers beyond 2⁵³ stay exact."""
+    """Means and norms are cut off; integers beyond 2⁵³ stay exact."""
     x = np.array([2**60 + 1, 2**60 + 3, 2**60 + 3], np.int64)
     assert run("ReduceMean", x).tolist() == [2**60 + 2]
     assert run("ReduceMean", np.array([-3, 0], np.int32)).tolist() == [-1]

@@ -1,4 +1,4 @@
-"""Pooling backwards, against PyTorch, and with whole numbers"""
+"""Pooling backwards, against PyTorch, and with integers"""
 
 from typing import Any
 

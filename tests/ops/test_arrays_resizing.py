@@ -1,4 +1,4 @@
-"""Resize backwards, against PyTorch, with crops, whole numbers, and what does not fit"""
+"""Resize backwards, against PyTorch, with crops, integers, and what does not fit"""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ def test_a_case_in_16_bits_passes(case: Case, tf: Any, builders: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_the_determinant_of_a_matrix_in_16_bits(kind: str, tf: Any, builders: Any) -> None:
-    """Of which ONNX has no case and TensorFlow no kernel: of small whole numbers it is exact."""
+    """Of which ONNX has no case and TensorFlow no kernel: of small integers it is exact."""
     site = Site(Node("Det", ("x",), ("y",)))
     found = builders["Det"](site)(tf.constant([[2, 1, 0], [0, 3, 1], [1, 0, 4]], kind))
     assert found.dtype.name == kind and float(found) == 25

@@ -1,4 +1,4 @@
-"""Operators under TensorFlow that draw at random, or behave otherwise in training: Dropout and its kin"""
+"""Operators under TensorFlow that draw at random, or behave otherwise in training: the Dropout family"""
 
 from typing import Any
 

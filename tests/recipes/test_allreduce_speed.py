@@ -109,10 +109,10 @@ def test_short_operations_are_repeated_until_they_can_be_timed(groups: Former) -
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sizes": ("4",)}, "whole number and a unit"),
-        ({"sizes": ("4 kb",)}, "whole number and a unit"),
-        ({"sizes": ("0 B",)}, "whole number and a unit"),
-        ({"sizes": ("1.5 MB",)}, "whole number and a unit"),
+        ({"sizes": ("4",)}, "integer and a unit"),
+        ({"sizes": ("4 kb",)}, "integer and a unit"),
+        ({"sizes": ("0 B",)}, "integer and a unit"),
+        ({"sizes": ("1.5 MB",)}, "integer and a unit"),
         ({"sizes": ("6 B",)}, "float32"),
         ({"sizes": ()}, "sizes"),
         ({"sizes": "1 MB"}, "sizes"),

@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "metrics that are no list": ({"metrics": 0.97}, ("METRICS is 0.97", "a list of criteria")),
     "metrics that are a text": ({"metrics": "accuracy"}, ("METRICS is 'accuracy'", "a list of criteria")),
     "a metric without a target": ({"metrics": [d5.metrics.TestAccuracy()]}, ("TestAccuracy",)),
-    "a truth value for a criterion": ({"metrics": [True]}, ("True",)),
+    "a boolean for a criterion": ({"metrics": [True]}, ("True",)),
 }
 
 

@@ -201,7 +201,7 @@ class Unseeded:
     [
         (({"job": Simulated, "seed": 1}, {}), 2, "'seed' is FIXED in the recipe x: move it into MUTABLE"),
         (({"job": Unseeded}, {}), 2, "runs a Unseeded, which has no seed: leave --seeds out"),
-        (({"job": Simulated}, {}), 0, "seeds is 0: it must be a whole number of at least 1"),
+        (({"job": Simulated}, {}), 0, "seeds is 0: it must be an integer of at least 1"),
         (({"job": Simulated}, {}), True, "seeds is True"),
     ],
 )

@@ -150,7 +150,7 @@ def test_two_sides_are_timed_in_turn_and_first_alternately() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sizes": ("1",)}, "whole number and a unit"),
+        ({"sizes": ("1",)}, "integer and a unit"),
         ({"sizes": ("6 B",)}, "float32"),
         ({"sizes": ()}, "sizes"),
         ({"sizes": "1 MB"}, "sizes"),

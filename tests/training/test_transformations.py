@@ -271,7 +271,7 @@ def test_shapes_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Crop(0), "size is 0: it must be a whole number of pixels"),
+        (lambda: Crop(0), "size is 0: it must be an integer number of pixels"),
         (lambda: Crop((3, 4, 5)), r"size is \(3, 4, 5\)"),  # type: ignore[arg-type]
         (lambda: Crop(3, padding=-1), "padding is -1"),
         (lambda: Resize(2.5), "size is 2.5"),  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from tests.wrong_inputs.trying import all_cases, tried
 
 
 def in_words(cases: int, seed: int, folder: Path) -> list[str]:
-    """What became of so many inputs, drawn at random, where that is not right."""
+    """What became of that many inputs, drawn at random, where that is not right."""
     drawn = random.Random(seed).sample(all_cases(folder), cases)
     became = list(tried(drawn, folder))
     assert len(became) == cases

@@ -31,7 +31,7 @@ class Envelope(ABC):
 
     @abstractmethod
     def payload(self, rest: Bytes, size: int) -> Bytes:
-        """The payload (size,) behind the words of a short message."""
+        """The payload (size,) after the words of a short message."""
 
     @abstractmethod
     def outgoing(self, payload: Bytes) -> Bytes:

@@ -66,7 +66,7 @@ class Sender(_Stream):
     """Protects what is sent, in the order in which it is sent; one thread at a time."""
 
     def seal(self, words: bytes) -> bytes:
-        """A short message, encrypted, with its tag behind it."""
+        """A short message, encrypted, with its tag after it."""
         return self._key.encrypt(self._nonce(), words, None)
 
     def tag(self, payload: Bytes) -> bytes:

@@ -396,4 +396,4 @@ class Communicator(Backend):
         if other == self.rank:
             raise ConfigurationError(f"rank {other} is this member itself: name another one")
         if not hasattr(tag, "__index__") or tag not in range(MAX_TAG):
-            raise ConfigurationError(f"the tag is {tag!r}: it must be a whole number from 0 to {MAX_TAG - 1}")
+            raise ConfigurationError(f"the tag is {tag!r}: it must be an integer from 0 to {MAX_TAG - 1}")

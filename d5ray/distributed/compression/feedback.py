@@ -25,7 +25,7 @@ LARGE = 2**40  # entries; when the experiment is built the network's size is not
 @final
 @dataclass(frozen=True)
 class ErrorFeedback(Reduction):
-    """p = v + e;  q = C(p);  e ← p − q;  the mean of all q   (Karimireddy et al., arXiv:1901.09847)
+    """p = v + e;  q = C(p);  e ← p − q;  the mean of all q   (Karimireddy et al., arXiv:1901.09847).
 
     Around a compressor, or a reduction with one, that is a contraction or has a bounded error. Nothing is
     lost: Σq + e = Σv at every agent. The residual e (n,) is this agent's, and begins as zero.

@@ -44,7 +44,7 @@ class _Matrix:
 @final
 @dataclass(frozen=True)
 class PowerSGD(Reduction):
-    """P = mean M_i Q;  P̂ = orth(P);  Q ← mean M_iᵀ P̂;  the mean is P̂ Qᵀ   (Vogels et al., arXiv:1905.13727)
+    """P = mean M_i Q;  P̂ = orth(P);  Q ← mean M_iᵀ P̂;  the mean is P̂ Qᵀ   (Vogels et al., arXiv:1905.13727).
 
     One step of the power iteration a call, from the Q of the call before. M_i is agent i's gradient of one
     tensor, a matrix (first axis, all others). Tensors of one axis, and those that rank r would not make

@@ -20,7 +20,7 @@ from d5ray.distributed.compression.scaled_rows import (
 @final
 @dataclass(frozen=True)
 class ScaledSign(Quantizer):
-    """(‖v‖₁/d) sign(v), of the vector or of each bucket of d entries (Karimireddy et al., arXiv:1901.09847)
+    """(‖v‖₁/d) sign(v), of the vector or of each bucket of d entries (Karimireddy et al., arXiv:1901.09847).
 
     ‖v − C(v)‖² = ‖v‖² − ‖v‖₁²/d, so δ = ‖v‖₁²/(d‖v‖²) ≥ 1/d. The sign of zero is plus.
     A message is one scale a bucket and one bit an entry.
@@ -53,7 +53,7 @@ class ScaledSign(Quantizer):
 @final
 @dataclass(frozen=True)
 class OneBit(Quantizer):
-    """The mean of a bucket's entries ≥ 0, and that of its negative ones   (Seide et al., Interspeech 2014)
+    """The mean of a bucket's entries ≥ 0, and that of its negative ones   (Seide et al., Interspeech 2014).
 
     The paper's buckets are the columns of the weight matrices. δ ≥ 1/d for a bucket of d entries, since the
     mean is the projection on each sign's indicator. A message is two means a bucket and one bit an entry.

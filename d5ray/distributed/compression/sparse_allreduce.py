@@ -26,7 +26,7 @@ class ExchangeSchedule(ABC):
 @final
 @dataclass(frozen=True)
 class RecursiveDoubling(ExchangeSchedule):
-    """log₂P rounds, in each of which pairs swap their sums: for few entries   (SSAR_Recursive_double)
+    """log₂P rounds, in each of which pairs swap their sums: for few entries   (SSAR_Recursive_double).
 
     With k pairs of β bytes an agent, each sends from log₂P · kβ (all have the same indices) to (P−1)kβ
     (none in common). Of P agents that are no power of two, the first 2(P − 2^⌊log₂P⌋) fold in pairs before,
@@ -59,7 +59,7 @@ class RecursiveDoubling(ExchangeSchedule):
 @final
 @dataclass(frozen=True)
 class SplitAllGather(ExchangeSchedule):
-    """Each agent adds up one part of the index range, then all gather the parts: for many entries
+    """Each agent adds up one part of the index range, then all gather the parts: for many entries.
 
     (SSAR_Split_allgather and, where a part fills up and is sent dense, DSAR_Split_allgather.)
     On average an agent sends from 2(P−1)/P · kβ to Pkβ bytes of pairs.
@@ -86,7 +86,7 @@ class SplitAllGather(ExchangeSchedule):
 @final
 @dataclass(frozen=True)
 class SparseAllreduce(Compressed):
-    """The mean of what the agents' sparsifiers keep, equal to that of the vectors with zeros between
+    """The mean of what the agents' sparsifiers keep, equal to that of the vectors with zeros between.
 
     (Renggli et al., SparCML, arXiv:1802.08021.) Sums are sent as pairs of a 4-byte index and a value, and
     dense from the fill threshold on, where that is shorter.

@@ -13,7 +13,7 @@ LARGEST = 2 ** (8 * INDEX_BYTES)  # entries that an index can tell apart
 
 
 def pairs_are_longer(count: int, n: int, item_bytes: int) -> bool:
-    """The fill threshold: count ≥ δ = n·isize/(c + isize)   (arXiv:1802.08021)
+    """The fill threshold: count ≥ δ = n·isize/(c + isize)   (arXiv:1802.08021).
 
     >>> pairs_are_longer(255, 512, 4), pairs_are_longer(256, 512, 4)
     (False, True)

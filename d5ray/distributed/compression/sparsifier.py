@@ -73,7 +73,7 @@ def check_k(k: object, room: int | None) -> None:
     fraction = isinstance(k, (float, np.floating)) and 0.0 < k < 1.0
     if not whole and not fraction:
         raise ConfigurationError(
-            f"k is {shown(k)}: it must be a whole number of entries from 1 up, or a fraction between 0 and 1"
+            f"k is {shown(k)}: it must be an integer from 1 up, or a fraction between 0 and 1"
         )
     if whole and room is not None and k > room:  # type: ignore[operator]
         raise ConfigurationError(

@@ -70,7 +70,7 @@ class _Levels(Quantizer):
 @final
 @dataclass(frozen=True)
 class QSGD(_Levels):
-    """‖v‖₂ · ℓ/s, ℓ = s·v/‖v‖₂ rounded up or down at random   (Alistarh et al., arXiv:1610.02132)
+    """‖v‖₂ · ℓ/s, ℓ = s·v/‖v‖₂ rounded up or down at random   (Alistarh et al., arXiv:1610.02132).
 
     ‖v‖₂ is that of a bucket. A code of b bits holds the sign too: s = 2^(b−1) − 1, so 1, 7 or 127 levels
     above zero for 2, 4 or 8 bits. Unbiased, E‖C(v) − v‖² ≤ min(d/s², √d/s)‖v‖² for a bucket of d entries.
@@ -108,7 +108,7 @@ class QSGD(_Levels):
 @final
 @dataclass(frozen=True)
 class TernGrad(_Levels):
-    """max|v| · sign(v) · b with b = 1 at the probability |v|/max|v|, else 0 (Wen et al., arXiv:1705.07878)
+    """max|v| · sign(v) · b with b = 1 at the probability |v|/max|v|, else 0 (Wen et al., arXiv:1705.07878).
 
     2 bits an entry. Unbiased; E‖C(v) − v‖² = max|v| ‖v‖₁ − ‖v‖² ≤ ½(√d − 1)‖v‖² for a bucket of d entries.
     The paper's clipping of large gradients is left out: it is not unbiased.

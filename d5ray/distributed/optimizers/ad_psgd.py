@@ -9,7 +9,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class ADPSGD(DistributedOptimizer):
-    """g = g_i(x̂_i);  x_i, x_j ← ½ (x_i + x_j) for a random neighbour j, at once;  x_i ← x_i − η g
+    """g = g_i(x̂_i);  x_i, x_j ← ½ (x_i + x_j) for a random neighbour j, at once;  x_i ← x_i − η g.
 
     x̂_i is x_i as it was when the agent began its step; meanwhile neighbours may have averaged with x_i, which
     lies in the agent's window (AD-PSGD: Lian et al., arXiv:1710.06952). Averaging keeps the mean of all x_i.

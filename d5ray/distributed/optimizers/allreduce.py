@@ -9,7 +9,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class AllreduceSGD(DistributedOptimizer):
-    """x ← U( (1/P) Σ_j g_j(x), x ), the same on all P agents
+    """x ← U( (1/P) Σ_j g_j(x), x ), the same on all P agents.
 
     U is the base optimizer's update, g_j agent j's gradient. Equal to one process on the union of the
     agents' samples (Ben-Nun and Hoefler, arXiv:1802.09941, section 7.2: consistent, decentralized). The base

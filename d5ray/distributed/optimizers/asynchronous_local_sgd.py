@@ -16,7 +16,7 @@ OUTER = Nesterov(0.7, 0.3)  # η / (1 − β) = 1
 
 
 class LocalPeriods(Exploring):
-    """H steps x_i ← U(g_i(x_i), x_i);  then Δ_i = x − x_i;  x ← outer(x, Δ_i) at the servers;  x_i ← x
+    """H steps x_i ← U(g_i(x_i), x_i);  then Δ_i = x − x_i;  x ← outer(x, Δ_i) at the servers;  x_i ← x.
 
     x on the right of Δ_i is what the agent had read when its period began; outer has state at the servers, U
     state of every agent that is never averaged. H is `period`, or one number for each agent: agents of
@@ -60,7 +60,7 @@ class LocalPeriods(Exploring):
 
 @final
 class AsynchronousLocalSGD(LocalPeriods):
-    """Local SGD whose agents come to the servers one by one; outer is plain SGD unless said otherwise
+    """Local SGD whose agents come to the servers one by one; outer is plain SGD unless said otherwise.
 
     outer=SGD(α) makes x ← (1 − α) x + α x_i where nobody came in between (FedAsync: Xie et al.,
     arXiv:1903.03934). Centralized and asynchronous.
@@ -72,7 +72,7 @@ class AsynchronousLocalSGD(LocalPeriods):
 
 @final
 class AsynchronousDiLoCo(LocalPeriods):
-    """DiLoCo whose agents come to the servers one by one
+    """DiLoCo whose agents come to the servers one by one.
 
     (Liu et al., arXiv:2401.09135.) outer is Nesterov's momentum, which takes in the mean of N periods' Δ at a
     time, see `DelayedNesterov`: one with every single Δ would add the same direction up to N times. N is

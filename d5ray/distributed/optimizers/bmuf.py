@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class BMUF(DistributedOptimizer):
-    """H local steps x_i ← U(g_i(x_i), x_i);  then D ← μ D + ζ (x̄ − x);  x ← x + D;  x_i ← x
+    """H local steps x_i ← U(g_i(x_i), x_i);  then D ← μ D + ζ (x̄ − x);  x ← x + D;  x_i ← x.
 
     x is the common model of the last period (a block), x̄ the mean of all x_i; H is `period`, μ is
     `block_momentum`, ζ is `block_learning_rate` (Chen and Huo, doi 10.1109/ICASSP.2016.7472805, with

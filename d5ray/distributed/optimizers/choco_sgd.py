@@ -16,7 +16,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class ChocoSGD(DistributedOptimizer):
-    """x_i ← x_i − η g_i;  q_i = C(x_i − x̂_i);  x̂_j ← x̂_j + q_j;  x_i ← x_i + γ Σ_j W_ij (x̂_j − x̂_i)
+    """x_i ← x_i − η g_i;  q_i = C(x_i − x̂_i);  x̂_j ← x̂_j + q_j;  x_i ← x_i + γ Σ_j W_ij (x̂_j − x̂_i).
 
     C is the `compressor`, a contraction; x̂_j is what agent j made known of x_j so far, kept by j itself and,
     in equal replicas, by each of its neighbours, and 0 at first; γ is `gamma`, the smaller the coarser C; W

@@ -16,7 +16,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class CompressedSGD(DistributedOptimizer):
-    """x ← U( mean_j q_j / η, x )  with  p_j = η g_j + e_j;  q_j = C(p_j);  e_j ← p_j − q_j
+    """x ← U( mean_j q_j / η, x )  with  p_j = η g_j + e_j;  q_j = C(p_j);  e_j ← p_j − q_j.
 
     Error-feedback SGD (Karimireddy et al., arXiv:1901.09847), over agents. U is the base
     optimizer's update, η its learning rate; with SGD it is the paper's x ← x − mean q. η stands within C, as

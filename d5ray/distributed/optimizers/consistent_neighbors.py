@@ -10,7 +10,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class ConsistentNeighbors(DistributedOptimizer):
-    """x_i ← U( (g_{i−1} + g_i + g_{i+1}) / 3, x_i )
+    """x_i ← U( (g_{i−1} + g_i + g_{i+1}) / 3, x_i ).
 
     The rule of Deep500's listing (Ben-Nun et al., arXiv:1901.10183), kept as it was; U is the base
     optimizer's update, with local state. It names D-PSGD (arXiv:1705.09056) as its source, but that mixes

@@ -16,7 +16,7 @@ OUTER = Nesterov(0.7, 0.9)  # as in the paper
 
 @final
 class DiLoCo(DistributedOptimizer):
-    """H local steps x_i ← U(g_i(x_i), x_i);  then Δ = x − (1/P) Σ_i x_i;  x ← outer(x, Δ);  x_i ← x
+    """H local steps x_i ← U(g_i(x_i), x_i);  then Δ = x − (1/P) Σ_i x_i;  x ← outer(x, Δ);  x_i ← x.
 
     x is the common model of the last period, H is `period`, `outer` an optimizer whose gradient is Δ
     (Douillard et al., arXiv:2311.08105; there U is AdamW). Decentralized; inconsistent within a period, when

@@ -10,7 +10,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class DPSGD(DistributedOptimizer):
-    """x_i ← Σ_j W_ij x_j − η g_i(x_i)
+    """x_i ← Σ_j W_ij x_j − η g_i(x_i).
 
     W are the topology's mixing weights, doubly stochastic; g_i is agent i's gradient at its own parameters
     before they are mixed, so mixing and gradient may overlap (D-PSGD: Lian et al., arXiv:1705.09056;
@@ -33,7 +33,7 @@ class DPSGD(DistributedOptimizer):
 
 @final
 class AdaptThenCombine(DistributedOptimizer):
-    """x_i ← Σ_j W_ij (x_j − η g_j(x_j))
+    """x_i ← Σ_j W_ij (x_j − η g_j(x_j)).
 
     W are the topology's mixing weights, doubly stochastic; everyone updates, then what came of it is mixed
     (diffusion by "adapt then combine": Sayed, arXiv:1205.4220). With W = 11ᵀ/n and SGD it equals

@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 
 class ElasticAveraging(Exploring):
-    """x_i ← U(g_i(x_i), x_i) − d_i;  c ← c + Σ d_i;  d_i = α (x_i − c), every `period` steps
+    """x_i ← U(g_i(x_i), x_i) − d_i;  c ← c + Σ d_i;  d_i = α (x_i − c), every `period` steps.
 
     c is the centre, which the servers hold and which is evaluated; U is the base optimizer's update, with
     state of every agent: Nesterov's momentum makes it EAMSGD (Zhang, Choromanska, LeCun, arXiv:1412.6651).
@@ -42,7 +42,7 @@ class ElasticAveraging(Exploring):
 
 @final
 class EASGD(ElasticAveraging):
-    """Elastic averaging where every agent meets the centre at its own time, c being what it is then
+    """Elastic averaging where every agent meets the centre at its own time, c being what it is then.
 
     Centralized and asynchronous.
     """
@@ -52,7 +52,7 @@ class EASGD(ElasticAveraging):
 
 @final
 class SynchronousEASGD(ElasticAveraging):
-    """Elastic averaging where all meet the centre at once: c ← (1 − β) c + β x̄ with β = P α
+    """Elastic averaging where all meet the centre at once: c ← (1 − β) c + β x̄ with β = P α.
 
     Centralized and synchronous; stable for β of at most 1.
     """

@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class ExactDiffusion(DistributedOptimizer):
-    """ψ⁺ = x − η g;  φ = ψ⁺ + x − ψ;  x ← ½ (I + W) φ;  ψ ← ψ⁺;  ψ₀ = x₀   (rows are agents)
+    """ψ⁺ = x − η g;  φ = ψ⁺ + x − ψ;  x ← ½ (I + W) φ;  ψ ← ψ⁺;  ψ₀ = x₀   (rows are agents).
 
     W are the topology's mixing weights, symmetric, doubly stochastic and always the same, g the gradients at
     x; φ takes back the error that combining made in the step before (Yuan, Ying, Zhao and Sayed,

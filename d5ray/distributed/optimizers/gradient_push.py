@@ -17,7 +17,7 @@ SMALLEST_WEIGHT = 2.0**-20  # w that an agent keeps while nothing comes in
 
 class GradientPush(DistributedOptimizer):
     """u changes by the gradient;  P_ji (u, w) goes to every j, P_ii (u, w) stays;  (u, w) ← + what has come;
-    z = u / w
+    z = u / w.
 
     P are the topology's column-stochastic weights of the round; w₀ = 1. What all agents and the letters under
     way hold adds up: Σ w = n, and Σ u changes by the gradients alone; a letter that cannot be delivered comes
@@ -91,7 +91,7 @@ class GradientPush(DistributedOptimizer):
 
 @final
 class AsynchronousGradientPush(GradientPush):
-    """Push-sum whose agents take in whatever has come, at their own pace:  z ← z − η g(z), u = w z
+    """Push-sum whose agents take in whatever has come, at their own pace:  z ← z − η g(z), u = w z.
 
     (Assran and Rabbat, arXiv:1803.08950, where u ← u − η g(z): with agents of different speed the w of a fast
     one, whose shares wait at a slow one, is small, and that step by −η g / w too large. Here the step of z is
@@ -105,7 +105,7 @@ class AsynchronousGradientPush(GradientPush):
 
 @final
 class OverlapSGP(GradientPush):
-    """Push-sum whose letters may be s = `staleness` steps late: step k waits for those of step k − s
+    """Push-sum whose letters may be s = `staleness` steps late: step k waits for those of step k − s.
 
     (Overlap SGP: Assran et al., arXiv:1811.10792.) Computing goes on while letters travel. Asynchronous with
     bounded staleness s; with s = 0 it is `StochasticGradientPush`. When an agent is lost, or comes late,

@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class GradientTracking(DistributedOptimizer):
-    """x ← W x − η y;  y ← W y + g⁺ − g;  y₀ = g₀   (rows are agents)
+    """x ← W x − η y;  y ← W y + g⁺ − g;  y₀ = g₀   (rows are agents).
 
     W are the topology's mixing weights of the round, doubly stochastic, g⁺ the gradients at the new x; y_i
     is agent i's estimate of the mean gradient, and the mean of all y is that of all g in every step (DIGing:

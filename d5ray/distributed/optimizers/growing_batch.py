@@ -14,7 +14,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class GrowingBatch(DistributedOptimizer):
-    """x ← U( (Σ_s ∇ℓ_s(x)) / S, x ) once in k steps, over the S samples s of all agents in these k steps
+    """x ← U( (Σ_s ∇ℓ_s(x)) / S, x ) once in k steps, over the S samples s of all agents in these k steps.
 
     k is 1 at first, and `factor` times what it was from each of the steps in `milestones` on; a new k holds
     from the next update on. Where a schedule would divide the learning rate by a factor, multiply the batch

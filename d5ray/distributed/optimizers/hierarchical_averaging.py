@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class HierarchicalAveraging(DistributedOptimizer):
-    """x_i ← U(g_i(x_i), x_i);  after every τ₁-th step the mean of the group, after every τ₂-th that of all
+    """x_i ← U(g_i(x_i), x_i);  after every τ₁-th step the mean of the group, after every τ₂-th that of all.
 
     Groups are `group_size` consecutive ranks (the last may be smaller), such as the agents of one node;
     τ₁ is `period`, τ₂ is `global_period`, a multiple of it; U is the base optimizer's update (Wang et al.,

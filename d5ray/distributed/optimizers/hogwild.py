@@ -8,7 +8,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class Hogwild(DistributedOptimizer):
-    """x ← x − η g_i(x̂)  on one x in the memory that all agents share, without a lock
+    """x ← x − η g_i(x̂)  on one x in the memory that all agents share, without a lock.
 
     x̂ is whatever the agent read, coordinate by coordinate, while others wrote; an update that another one
     overtakes may be lost in single coordinates (Niu, Recht, Ré, Wright, arXiv:1106.5730). The step is the

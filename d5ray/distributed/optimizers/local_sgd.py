@@ -10,7 +10,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class LocalSGD(DistributedOptimizer):
-    """x_i ← U(g_i(x_i), x_i);  after every H-th step  x_i ← (1/P) Σ_j x_j
+    """x_i ← U(g_i(x_i), x_i);  after every H-th step  x_i ← (1/P) Σ_j x_j.
 
     H is `period`, U the base optimizer's update (Stich, arXiv:1805.09767). Decentralized; inconsistent
     between two means, when every agent evaluates its own x_i. The base optimizer's state is each agent's
@@ -32,7 +32,7 @@ class LocalSGD(DistributedOptimizer):
 
 @final
 class PostLocalSGD(DistributedOptimizer):
-    """The first T steps x ← U( (1/P) Σ_j g_j(x), x );  then local SGD: a mean after every H-th step
+    """The first T steps x ← U( (1/P) Σ_j g_j(x), x );  then local SGD: a mean after every H-th step.
 
     T is `synchronous_steps`, H is `period`, counted from step T on; U is the base optimizer's update (Lin et
     al., arXiv:1808.07217). Decentralized; consistent in the first phase, inconsistent between two means

@@ -9,7 +9,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class ModelAveraging(DistributedOptimizer):
-    """x ← (1/P) Σ_j U(g_j(x), x)
+    """x ← (1/P) Σ_j U(g_j(x), x).
 
     The mean over all P agents of what each one's base optimizer U made of its own gradient g_j (McDonald,
     Hall and Mann, NAACL 2010, with a mean after every step; model consolidation in the survey's terms:

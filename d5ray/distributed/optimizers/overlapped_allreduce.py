@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class OverlappedAllreduceSGD(DistributedOptimizer):
-    """x ← U( (1/P) Σ_j g_j(x), x ), the same on all P agents, bucket by bucket behind the backward pass
+    """x ← U( (1/P) Σ_j g_j(x), x ), the same on all P agents, bucket by bucket beside the backward pass.
 
     The rule is `AllreduceSGD`'s, with the same result: consistent, decentralized. The flat gradient is cut
     into buckets of at least `bucket_bytes`, in whole layers; each is exchanged as soon as it is complete (Li

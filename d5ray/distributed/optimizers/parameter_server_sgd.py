@@ -43,7 +43,7 @@ class ServerSGD(DistributedOptimizer):
 
 @final
 class ParameterServerSGD(ServerSGD):
-    """x ← U( (1/P) Σ_i g_i(x), x ) at the servers
+    """x ← U( (1/P) Σ_i g_i(x), x ) at the servers.
 
     U is the base optimizer's update, whose state the servers have. Centralized, synchronous and consistent:
     every step equals that of `AllreduceSGD`. With `backups` b an update takes the P − b gradients that come
@@ -62,7 +62,7 @@ class ParameterServerSGD(ServerSGD):
 
 @final
 class ASGD(ServerSGD):
-    """x ← U( g_i(x_{t−τ}), x_t ) at the servers, whenever a gradient comes
+    """x ← U( g_i(x_{t−τ}), x_t ) at the servers, whenever a gradient comes.
 
     τ is how many updates the gradient's agent has not seen. Centralized and asynchronous: nobody waits for
     anybody (Downpour with a period of 1: Dean et al., NIPS 2012; Lian et al., arXiv:1506.08272). With one
@@ -74,7 +74,7 @@ class ASGD(ServerSGD):
 
 @final
 class StaleSynchronousSGD(ServerSGD):
-    """x ← U( g_i(x') / P, x ) at the servers, where x' lacks at most the last `bound` pushes of any agent
+    """x ← U( g_i(x') / P, x ) at the servers, where x' lacks at most the last `bound` pushes of any agent.
 
     (SSP: Ho et al., NIPS 2013.) Centralized, stale-synchronous: a fast agent waits when it would be more than
     `bound` steps ahead of the slowest. With a bound of 0 and SGD it is `ParameterServerSGD`.
@@ -94,7 +94,7 @@ class StaleSynchronousSGD(ServerSGD):
 
 @final
 class StalenessAwareSGD(ServerSGD):
-    """ASGD with the learning rate η / max(τ, 1) for a gradient that lacks τ updates
+    """ASGD with the learning rate η / max(τ, 1) for a gradient that lacks τ updates.
 
     (Zhang et al., arXiv:1511.05950.) Centralized and asynchronous.
     """
@@ -108,7 +108,7 @@ class StalenessAwareSGD(ServerSGD):
 
 @final
 class DelayCompensatedASGD(ServerSGD):
-    """x ← U( g + λ g ⊙ g ⊙ (x − x_read), x ) at the servers
+    """x ← U( g + λ g ⊙ g ⊙ (x − x_read), x ) at the servers.
 
     x_read is what the agent had read when it computed g; λ is `lam`, and with `decay` it adapts (DC-ASGD-c
     and -a: Zheng et al., arXiv:1609.08326). Centralized and asynchronous. With λ = 0 it is `ASGD`.
@@ -129,7 +129,7 @@ class DelayCompensatedASGD(ServerSGD):
 
 @final
 class Downpour(Exploring):
-    """x_i ← x_i − η g_i, a ← a + g_i; every n_push steps the servers get a, every n_fetch steps x_i ← theirs
+    """x_i ← x_i − η g_i, a ← a + g_i; every n_push steps the servers get a, every n_fetch steps x_i ← theirs.
 
     (Downpour SGD: Dean et al., NIPS 2012.) n_push is `push_period`, n_fetch `fetch_period`; the agent's own
     steps between two fetches are plain SGD with the base optimizer's learning rate, the servers' update is

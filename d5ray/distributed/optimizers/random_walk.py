@@ -13,7 +13,7 @@ from d5ray.training.batches.batch import Batch
 @final
 class RandomWalkGossip(DistributedOptimizer):
     """(x, a) ← merge with every (y, b) that came: x ← (a x + b y) / (a + b), a ← max(a, b);
-    x ← x − η g(x), a ← a + 1;  (x, a) goes to a random neighbour
+    x ← x − η g(x), a ← a + 1;  (x, a) goes to a random neighbour.
 
     a is the model's age, in updates (gossip learning: Ormándi, Hegedűs, Jelasity, arXiv:1109.1396, with the
     merge by age of Hegedűs, Danner, Jelasity, doi 10.1016/j.jpdc.2020.10.006). Decentralized, asynchronous

@@ -9,7 +9,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class ShardedAllreduceSGD(DistributedOptimizer):
-    """x_[p] ← U( (1/P) Σ_j g_j(x)_[p], x_[p] ) on agent p for its own slice [p], then everyone gathers x
+    """x_[p] ← U( (1/P) Σ_j g_j(x)_[p], x_[p] ) on agent p for its own slice [p], then everyone gathers x.
 
     An allreduce is a reduce-scatter and an all-gather; the update stands between the two, so an agent keeps
     a P-th of the base optimizer's state and does a P-th of its work, with as many bytes exchanged

@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class SlowMo(DistributedOptimizer):
-    """H local steps x_i ← U(g_i(x_i), x_i);  then u ← β u + (x − x̄)/γ;  x ← x − α γ u;  x_i ← x
+    """H local steps x_i ← U(g_i(x_i), x_i);  then u ← β u + (x − x̄)/γ;  x ← x − α γ u;  x_i ← x.
 
     x is the common model of the last period, x̄ the mean of all x_i, γ the base optimizer's learning rate; H
     is `period`, β `slow_momentum`, α `slow_learning_rate` (Wang et al., arXiv:1910.00643, over local SGD).

@@ -11,7 +11,7 @@ from d5ray.training.batches.batch import Batch
 
 @final
 class StochasticGradientPush(DistributedOptimizer):
-    """u ← P (u − η g(z));  w ← P w;  z = u / w;  w₀ = 1   (rows are agents)
+    """u ← P (u − η g(z));  w ← P w;  z = u / w;  w₀ = 1   (rows are agents).
 
     P are the topology's mixing weights of the round, column-stochastic: everyone splits what it has among
     those it sends to, who need not send back. So Σ_i u_i is conserved but for the gradients, Σ_i w_i = n, and

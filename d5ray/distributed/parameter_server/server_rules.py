@@ -58,7 +58,7 @@ class ServerRule(ABC):
 @final
 @dataclass(frozen=True)
 class Descend(ServerRule):
-    """x ← U(ḡ, x): the base optimizer's update by the mean of what was pushed
+    """x ← U(ḡ, x): the base optimizer's update by the mean of what was pushed.
 
     A large x goes block by block through the cache, which takes half the time and gives the same bits.
     """
@@ -72,7 +72,7 @@ class Descend(ServerRule):
 @final
 @dataclass(frozen=True)
 class StalenessAware(ServerRule):
-    """x ← U(g, x) with the learning rate η / max(τ, 1); τ: updates since its agent read x
+    """x ← U(g, x) with the learning rate η / max(τ, 1); τ: updates since its agent read x.
 
     (Zhang et al., arXiv:1511.05950)
     """
@@ -96,7 +96,7 @@ class StalenessAware(ServerRule):
 @final
 @dataclass(frozen=True)
 class DelayCompensated(ServerRule):
-    """x ← U(g + λ g ⊙ g ⊙ (x − x_read), x)   (DC-ASGD: Zheng et al., arXiv:1609.08326)
+    """x ← U(g + λ g ⊙ g ⊙ (x − x_read), x)   (DC-ASGD: Zheng et al., arXiv:1609.08326).
 
     x_read is what the agent had read when it computed g. λ is `lam`; with `decay` m it is adapted as in
     DC-ASGD-a: λ / √(v + ε), v ← m v + (1 − m) g ⊙ g, ε = 10⁻⁷. λ = 0 is ASGD.
@@ -135,7 +135,7 @@ class DelayCompensated(ServerRule):
 @final
 @dataclass(frozen=True)
 class Elastic(ServerRule):
-    """d_i = α (x_i − c);  c ← c + Σ d_i; agent i gets d_i   (EASGD: Zhang et al., arXiv:1412.6651)
+    """d_i = α (x_i − c);  c ← c + Σ d_i; agent i gets d_i   (EASGD: Zhang et al., arXiv:1412.6651).
 
     c is the shard's x. The d_i of agents whose x_i came together are of the same c.
     """
@@ -157,7 +157,7 @@ class Elastic(ServerRule):
 @final
 @dataclass(frozen=True)
 class DelayedNesterov(ServerRule):
-    """Every push x ← x − (η/N) Δ, every N-th one more: m ← β m + ΣΔ/N;  x ← x − η β m
+    """Every push x ← x − (η/N) Δ, every N-th one more: m ← β m + ΣΔ/N;  x ← x − η β m.
 
     η and β are the base optimizer's, which is a `Nesterov`; the Δ of agents that overtake each other enter
     the momentum m together (Liu et al., arXiv:2401.09135, with c = 0). N is `period`, by default the number

@@ -16,7 +16,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer
 
 STATE_FORMAT = 1
-Upstream = Callable[[Array, int], None]  # the mean (n,) of so many pushes
+Upstream = Callable[[Array, int], None]  # the mean (n,) of that many pushes
 
 
 @final

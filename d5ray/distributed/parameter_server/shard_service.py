@@ -173,7 +173,7 @@ class ShardServer:
                 self.leave(client.rank)
                 client.reply(ANSWER, ())
             elif frame.kind == COMPRESS:
-                words = slot.behind(client, frame, DESCRIPTION_BYTES).tobytes()
+                words = slot.payload(client, frame, DESCRIPTION_BYTES).tobytes()
                 compressor = found(json.loads(words), self._resolved.compressors)
                 client.reply(ANSWER, ())
             elif frame.kind == KEPT:
@@ -182,7 +182,7 @@ class ShardServer:
             elif frame.kind == FETCH:
                 client.reply(ANSWER, (), np.frombuffer(kept, np.uint8))
             elif frame.kind == KEEP:
-                self._keep(slot.behind(client, frame, kept_bytes(slot.size)))
+                self._keep(slot.payload(client, frame, kept_bytes(slot.size)))
                 client.reply(ANSWER, ())
             elif frame.kind == OPERATE:
                 self._operate(client, frame, slot, compressor)
@@ -208,7 +208,7 @@ class ShardServer:
         return self._shard
 
     def _arrived(self, client: Connection, frame: FrameHeader, slot: "_Slot") -> Array:
-        """The array (n,) that a frame brings: in shared memory, or behind it."""
+        """The array (n,) that a frame brings: in shared memory, or after it."""
         _, place, size, *_ = frame.numbers
         if size != slot.size:
             raise Unexpected(f"an agent pushes {size:,} bytes to a shard of {slot.size:,}")
@@ -216,7 +216,7 @@ class ShardServer:
             frame.expect(0, "a push through shared memory")
             return client.shared(place, size, slot.dtype.itemsize).view(slot.dtype)
         frame.expect(size, "a push")
-        return slot.behind(client, frame, size).view(slot.dtype)
+        return slot.payload(client, frame, size).view(slot.dtype)
 
     def _operate(
         self, client: Connection, frame: FrameHeader, slot: "_Slot", compressor: Compressor | None
@@ -263,7 +263,7 @@ class ShardServer:
         length = compressor.message_bytes(slot.elements, wide)
         if length is not None:
             frame.expect(length, f"a push compressed with {compressor!r}")
-        message = slot.behind(client, frame, slot.most_compressed_bytes)
+        message = slot.payload(client, frame, slot.most_compressed_bytes)
         vector = compressor.decompress(message, slot.elements, wide)
         if vector.shape != (slot.elements,):
             raise ConfigurationError(
@@ -314,8 +314,8 @@ class _Slot:
             raise Unexpected(f"an agent has {elements!r} parameters: from 1 to what this machine can hold")
         return cls(elements, dtype, near=client.region is not None)
 
-    def behind(self, client: Connection, frame: FrameHeader, most_bytes: int) -> Array:
-        """The bytes (payload,) behind a frame; `Unexpected` if there are more than that many."""
+    def payload(self, client: Connection, frame: FrameHeader, most_bytes: int) -> Array:
+        """The bytes (payload,) after a frame; `Unexpected` if there are more than that many."""
         if frame.payload_bytes > most_bytes:
             raise Unexpected(f"{frame.payload_bytes:,} bytes come where {most_bytes:,} are the most")
         if frame.payload_bytes > len(self._inbox):

@@ -17,7 +17,7 @@ from d5ray.networks.stages.piece_executor import PieceExecutor
 
 HostArray = np.ndarray[Any, Any]
 Key = tuple[str, int, int, bool]  # tensor, micro-batch, the piece that made it, whether it is a gradient
-Takes = Callable[[Action, int], float]  # an action over so many samples -> seconds
+Takes = Callable[[Action, int], float]  # an action over that many samples -> seconds
 
 
 @final

@@ -45,7 +45,7 @@ class Carrier(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the carrier, with nothing left behind."""
+        """End the carrier, and leave nothing."""
 
 
 @final

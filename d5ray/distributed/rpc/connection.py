@@ -52,7 +52,7 @@ class Channel:
         self._closed = False
         self._prologue: list[tuple[int, tuple[int, ...], frames.Bytes]] = []  # sent after every connect
         self._request: tuple[int, tuple[int, ...], frames.Bytes] = (0, (), frames.EMPTY)
-        self._into: Array | None = None  # where the bytes behind the answer go
+        self._into: Array | None = None  # where the bytes after the answer go
 
     def call(
         self,
@@ -63,7 +63,7 @@ class Channel:
         *,
         again: bool = False,
     ) -> frames.FrameHeader:
-        """Ask, and wait for the answer; bytes behind it go into an array. again: after every reconnection."""
+        """Ask, and wait for the answer; bytes after it go into an array. again: after every reconnection."""
         with self.lock:
             self.send(kind, numbers, payload, into)
             answer = self.answer()
@@ -147,7 +147,7 @@ class Channel:
 
 
 def _received(wire: FrameStream, into: Array | None) -> frames.FrameHeader:
-    """The next answer, and the bytes behind it in the array, which stays as it is if they were altered."""
+    """The next answer, and the bytes after it in the array, which stays as it is if they were altered."""
     wanted = 0 if into is None else into.nbytes
     frame = wire.receive(max(wanted, MAX_ERROR_BYTES))
     if frame is None:
@@ -159,9 +159,9 @@ def _received(wire: FrameStream, into: Array | None) -> frames.FrameHeader:
     if frame.payload_bytes:
         frame.expect(wanted, "an answer")
         assert into is not None
-        behind = into.view(np.uint8)
-        arrived = np.empty_like(behind) if wire.protected else behind
+        payload = into.view(np.uint8)
+        arrived = np.empty_like(payload) if wire.protected else payload
         wire.fill(arrived)
-        if arrived is not behind:
-            behind[...] = arrived
+        if arrived is not payload:
+            payload[...] = arrived
     return frame

@@ -1,4 +1,4 @@
-"""Frames on a stream socket: a kind, a few integers, and bytes behind them"""
+"""Frames on a stream socket: a kind, a few integers, and bytes after them"""
 
 import socket
 import struct

@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 @final
 @dataclass(frozen=True)
 class Failure:
-    """This agent dies when so much virtual time has passed, wherever it is in its step."""
+    """This agent dies when that much virtual time has passed, wherever it is in its step."""
 
     agent: int
     seconds: float

@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 
 
 class Links(ABC):
-    """The links between nodes: the agents by rank, behind them the shards of the parameter servers."""
+    """The links between nodes: the agents by rank, then the shards of the parameter servers."""
 
     @abstractmethod
     def latency(self, source: int, target: int) -> float:

@@ -34,7 +34,7 @@ class PlacedShard:
 
 @final
 class SimulatedServers:
-    """All shards of a simulation: the root's behind the agents' nodes, then those of groups."""
+    """All shards of a simulation: the root's after the agents' nodes, then those of groups."""
 
     def __init__(
         self,

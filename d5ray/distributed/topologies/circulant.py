@@ -23,7 +23,7 @@ class DirectedRing(Topology):
 @final
 @dataclass(frozen=True, repr=False)
 class Exponential(Topology):
-    """i sends to i + 1, i + 2, i + 4, …, i + 2^(⌈log₂ n⌉ − 1), modulo n   (Ying et al., arXiv:2110.13363)
+    """i sends to i + 1, i + 2, i + 4, …, i + 2^(⌈log₂ n⌉ − 1), modulo n   (Ying et al., arXiv:2110.13363).
 
     W_ij = 1 / (1 + ⌈log₂ n⌉), doubly stochastic; of even n the spectral gap is 2 / (1 + ⌈log₂ n⌉).
     """
@@ -40,7 +40,7 @@ class Exponential(Topology):
 @final
 @dataclass(frozen=True, repr=False)
 class OnePeerExponential(Topology):
-    """i sends to i + 2^(k mod ⌈log₂ n⌉) modulo n alone at round k   (Ying et al., arXiv:2110.13363)
+    """i sends to i + 2^(k mod ⌈log₂ n⌉) modulo n alone at round k   (Ying et al., arXiv:2110.13363).
 
     W_k = ½ (I + that shift), doubly stochastic. Of n = 2^p agents, any p rounds in a row average exactly.
     """

@@ -16,7 +16,7 @@ Pair = tuple[Any, int]  # a flat device array, and the other member's rank
 class NcclGroup:
     """`cupy.cuda.nccl.NcclCommunicator` over flat device arrays of CuPy or PyTorch.
 
-    An operation is enqueued on the group's own stream, behind what the array's framework has enqueued, and
+    An operation is enqueued on the group's own stream, after what the array's framework has enqueued, and
     has been done when the method returns. healthy() raises when the group has failed; the communicator is
     then aborted, as it is on an asynchronous error and after `timeout_seconds`. Of NCCL's communicators only
     one is used at a time in a process (NVIDIA/nccl issue 195).
@@ -127,7 +127,7 @@ class NcclGroup:
             self._finish(comm)
 
     def _produced(self, like: Any) -> Any:
-        """An event behind what the array's framework has enqueued so far."""
+        """An event after what the array's framework has enqueued so far."""
         cuda = self._cupy.cuda
         if hasattr(like, "data_ptr"):
             import torch  # noqa: PLC0415 - the caller has it

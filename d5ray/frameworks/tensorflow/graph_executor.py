@@ -56,7 +56,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
             self._random = tf.random.Generator.from_seed(seed)
         self._variables: dict[str, Any] = {}
         self._filters: set[str] = set()  # the variables that are held so
-        self._reads: tuple[int, frozenset[str]] = (-1, frozenset())  # at so many changes of the network
+        self._reads: tuple[int, frozenset[str]] = (-1, frozenset())  # at that many changes of the network
         self._gradients: dict[str, Tensor] = {}
         self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
         self._bound_state: Mapping[str, Array] = {}

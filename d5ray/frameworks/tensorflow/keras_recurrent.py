@@ -102,7 +102,7 @@ def _functions(type: str, layer: Any) -> tuple[str, ...]:
 
 
 def _biases(to: Writer, type: str, layer: Any) -> str:
-    """The biases of inputs and of states, one behind the other; Keras has the second for one kind alone."""
+    """The biases of inputs and of states, one after the other; Keras has the second for one kind alone."""
     if not layer.use_bias:
         return ""
     bias = layer.cell.bias

@@ -16,7 +16,7 @@ CLIPS: Final = ("clipnorm", "global_clipnorm")  # settings that look at whole te
 @final
 @dataclass(frozen=True, init=False, repr=False)
 class KerasOptimizer(NativeOptimizer):
-    """KerasOptimizer("AdamW", learning_rate=0.001): an optimizer of Keras, with Keras's settings
+    """KerasOptimizer("AdamW", learning_rate=0.001): an optimizer of Keras, with Keras's settings.
 
     rule: the name of a class of `keras.optimizers`, or a class derived from `keras.optimizers.Optimizer`.
     Works on arrays of NumPy and PyTorch in host memory, whatever computes the gradients; they are copied into

@@ -45,7 +45,7 @@ class TorchExecutor(Executor):
         self.untrained, self.counters = self._state.floating, self._state.counters
         self._generator = generator_of(device)
         self._first_seed = 0  # of what the network draws in training,
-        self._passes = 0  # of which there were so many passes
+        self._passes = 0  # the passes until now
 
     def draw_from(self, seed: int, rank: int) -> None:
         self._passes = 0

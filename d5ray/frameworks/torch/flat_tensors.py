@@ -25,7 +25,7 @@ def trained(module: nn.Module) -> Named:
 
 
 def slots(named: Named) -> tuple[Slot, ...]:
-    """The places of these tensors in their flat buffer, one behind the other."""
+    """The places of these tensors in their flat buffer, one after the other."""
     made: list[Slot] = []
     offset = 0
     for name, tensor in named.items():

@@ -67,14 +67,14 @@ class CausalAttention(nn.Module):
 
 @final
 class Joined(nn.Module):
-    """x, and behind its channels those of body(x)."""
+    """x, and after its channels those of body(x)."""
 
     def __init__(self, body: nn.Sequential) -> None:
         super().__init__()
         self.body = body
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The channels of x and those of body(x) behind them."""
+        """The channels of x and those of body(x) after them."""
         return torch.cat((inputs, self.body(inputs)), dim=1)
 
 

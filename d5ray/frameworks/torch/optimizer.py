@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, init=False, repr=False)
 class TorchOptimizer(NativeOptimizer):
-    """TorchOptimizer("AdamW", lr=0.001, weight_decay=0.05): an optimizer of PyTorch, with PyTorch's settings
+    """TorchOptimizer("AdamW", lr=0.001, weight_decay=0.05): an optimizer of PyTorch, with PyTorch's settings.
 
     rule: the name of a class of `torch.optim`, a class derived from `torch.optim.Optimizer`, or a function of
     [(name, tensor), ...] and the settings that gives an optimizer of them, for parameter groups of one's own.

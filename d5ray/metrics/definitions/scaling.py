@@ -26,7 +26,7 @@ class Steps(NamedTuple):
     samples: float
 
 
-SAME = 0.01  # relative: so much may the samples of a step differ and still be the same work
+SAME = 0.01  # relative: the samples of a step may differ by this and still be the same work
 
 
 @dataclass(frozen=True)

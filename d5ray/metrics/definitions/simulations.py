@@ -15,7 +15,7 @@ from d5ray.metrics.statistics.intervals import Estimate
 
 Floats = npt.NDArray[np.float64]
 
-TRAINING_TIME = "training_time"  # of so many steps of all agents, or of their gradients alone
+TRAINING_TIME = "training_time"  # of several steps of all agents, or of their gradients alone
 SIMULATED, BARE = "simulated", "gradients alone"  # the two sides of `TRAINING_TIME`
 WALL_TIME = "wall_time"  # of a whole simulation
 PROCESSOR_TIME = "processor_time"

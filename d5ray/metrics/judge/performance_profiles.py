@@ -23,8 +23,8 @@ STEPS_TO_TARGET = "steps_to_target"  # infinite where it was not reached; so are
 TIME_TO_TARGET = "time_to_target"
 SAMPLES_TO_TARGET = "samples_to_target"
 MEASURES = {"steps": STEPS_TO_TARGET, "seconds": TIME_TO_TARGET, "samples": SAMPLES_TO_TARGET}
-EVALUATED_STEP = "evaluated_step"  # of the learning curve: after so many steps,
-TRAINED_TIME = "trained_time"  # and so many seconds of training, without the evaluations
+EVALUATED_STEP = "evaluated_step"  # of the learning curve: after that many steps,
+TRAINED_TIME = "trained_time"  # and that many seconds of training, without the evaluations
 WORST_RATIO = 4.0
 
 Medians = Mapping[str, Mapping[str, float]]  # by optimizer, then by workload

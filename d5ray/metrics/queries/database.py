@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH_ROWS = 1 << 16
-_STORED = " (stored)"  # behind the name of a table that is partly in files
+_STORED = " (stored)"  # after the name of a table that is partly in files
 # A query sees the tables of its runs and nothing else: no other file, no variable of the calling program.
 _ALONE: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",

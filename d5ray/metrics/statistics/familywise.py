@@ -14,7 +14,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 FAMILY_LEVEL: Final = 0.05  # how often equal sides may be told apart by any of the metrics
-MOST_SIGNS: Final = 1 << 13  # of pairs: all of them up to 13 pairs, so many random ones of more
+MOST_SIGNS: Final = 1 << 13  # of pairs: all of them up to 13 pairs, that many random ones of more
 
 
 def adjusted_levels(differences: Floats) -> Floats:

@@ -20,7 +20,7 @@ class Growing:
         self._path, self._schema = str(path), schema
         self._files = files or fs.LocalFileSystem()
         self._header = b""
-        self._offset = 0  # behind the last complete batch
+        self._offset = 0  # after the last complete batch
         self._piece = PIECE_BYTES
 
     @property

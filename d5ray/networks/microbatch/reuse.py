@@ -14,7 +14,7 @@ from d5ray.networks.microbatch.sizes import MicroBatchSizes, PowersOfTwo
 @final
 @dataclass(frozen=True)
 class WorkspaceReuse:
-    """T(b) = min( Tµ(b), min over 1 ≤ b' ≤ b / 2 of Tµ(b') + T(b − b') )
+    """T(b) = min( Tµ(b), min over 1 ≤ b' ≤ b / 2 of Tµ(b') + T(b − b') ).
 
     T(b) are the seconds of b samples, Tµ(b) those of the quickest kernel for b samples whose workspace is at
     most the limit, ∞ where there is none (Oyama et al., arXiv:1804.04806, section III-C).

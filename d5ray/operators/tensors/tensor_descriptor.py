@@ -89,5 +89,5 @@ def _dimension(size: object) -> Dimension:
     if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0:
         return int(size)
     raise ConfigurationError(
-        f"{size!r} is no size of an axis: give a whole number from 0 up, a name for an open size, or None"
+        f"{size!r} is no size of an axis: give an integer from 0 up, a name for an open size, or None"
     )

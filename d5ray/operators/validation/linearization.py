@@ -44,7 +44,7 @@ class Point:
         return sum(self.outputs[at].size for at in self.taken)
 
     def vector(self, outputs: Sequence[Numbers]) -> Numbers:
-        """The outputs that have a gradient, one behind the other, (outputs,)."""
+        """The outputs that have a gradient, one after the other, (outputs,)."""
         parts = [outputs[at].astype(np.float64).ravel() for at in self.taken]
         return np.concatenate(parts) if parts else np.zeros(0)
 

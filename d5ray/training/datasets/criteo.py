@@ -81,7 +81,7 @@ def _read(path: Path, rows: int) -> tuple[Integers, np.ndarray[Any, np.dtype[np.
                 except ValueError as error:
                     raise unfit(
                         path, f"row {number} with {error}",
-                        f"0 or 1, {NUMBERS} whole numbers and {CATEGORIES} hexadecimal ones, between tabs",
+                        f"0 or 1, {NUMBERS} integers and {CATEGORIES} hexadecimal ones, between tabs",
                     ) from error  # fmt: skip
     except (OSError, EOFError) as error:
         raise unreadable(path, error) from error

@@ -26,7 +26,7 @@ def load_digits(*, split_seed: int = 500, test_fraction: float = 0.2) -> Dataset
     """
     if isinstance(split_seed, bool) or not isinstance(split_seed, int) or split_seed < 0:
         raise ConfigurationError(
-            f"split_seed={split_seed!r}: expected a whole number, 0 or more: set split_seed=500"
+            f"split_seed={split_seed!r}: expected an integer, 0 or more: set split_seed=500"
         )
     if (
         isinstance(test_fraction, bool)

@@ -19,7 +19,7 @@ LONGEST_WINDOW = 2**20  # samples, for which the table of all bands takes memory
 @final
 @dataclass(frozen=True)
 class LogMel:
-    """log( Σ_f M[m, f] |STFT(x)[f, t]|² + 10⁻⁶ ): (bands, windows) of a sound (samples,) between −1 and 1
+    """log( Σ_f M[m, f] |STFT(x)[f, t]|² + 10⁻⁶ ): (bands, windows) of a sound (samples,) between −1 and 1.
 
     The STFT's windows are Hann's (periodic), follow one another by `hop` and lie within the sound; M are
     triangles of height 1 whose corners are evenly spaced in mel, 2595 log₁₀(1 + f / 700 Hz), from `lowest`

@@ -91,7 +91,7 @@ class Subset(OnDemand):
             or (found.size and not 0 <= found.min() <= found.max() < len(whole))
         ):
             raise DataError(
-                f"indices are {shown(indices)}: expected whole numbers from 0 to {len(whole) - 1}, (n,)"
+                f"indices are {shown(indices)}: expected integers from 0 to {len(whole) - 1}, (n,)"
             )
         self.whole = whole
         self.indices = found.astype(np.int64, copy=False)

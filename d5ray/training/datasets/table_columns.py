@@ -144,7 +144,7 @@ def labels_of(column: pa.Array, classes: tuple[str, ...] | None) -> tuple[Array,
         return np.array([places[text] for text in texts], dtype=np.int64), names
     shape, leaf = _lists(column[:1])
     if not (pa.types.is_integer(leaf) or pa.types.is_boolean(leaf)):
-        raise ValueError(f"found {column.type}, expected whole numbers, lists of them, or texts")
+        raise ValueError(f"found {column.type}, expected integers, lists of them, or texts")
     labels = Numbers(shape, np.dtype(np.int64), pixels=False).array([column])
     if labels.min(initial=0) < 0:
         raise ValueError(f"found the label {labels.min()}, expected 0 or more: number the classes from 0")

@@ -35,7 +35,7 @@ class Played:
     ahead: Floats  # (W,)
 
     def advantages(self, discount: float, decay: float) -> Floats:
-        """A_t = Σ_k (γλ)^k δ_{t+k} within the episode,  δ_t = r_t + γ V_{t+1} − V_t   (arXiv:1506.02438)"""
+        """A_t = Σ_k (γλ)^k δ_{t+k} within the episode,  δ_t = r_t + γ V_{t+1} − V_t   (arXiv:1506.02438)."""
         found, following, later = np.empty_like(self.worth), self.ahead, np.zeros_like(self.ahead)
         for t in reversed(range(len(found))):
             going = ~self.over[t]

@@ -11,7 +11,7 @@ from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
 @final
 @dataclass(frozen=True)
 class AcceleGrad(Optimizer):
-    """x = τ z + (1 − τ) y;  z ← z − α η g(x);  y ← x − η g(x);  η = 2 D / √(G² + Σ α² ‖g‖²)
+    """x = τ z + (1 − τ) y;  z ← z − α η g(x);  y ← x − η g(x);  η = 2 D / √(G² + Σ α² ‖g‖²).
 
     τ = 1 / α, α = max(1, (t + 1) / 4) at step t from 0, and the sum goes over all steps so far (Levy,
     Yurtsever, Cevher, arXiv:1809.02864, without the projection). D = `diameter` bounds the way to the

@@ -16,7 +16,7 @@ TINY = 1e-30  # so that a gradient of 0 moves nothing
 @dataclass(frozen=True)
 class Adafactor(TensorwiseOptimizer):
     """R ← β R + (1 − β) rows of g²;  C likewise of columns;  V = R C / mean(R);  u = g / √V
-    w ← w − max(ε, rms(w)) min(η, 1/√t) u / max(1, rms(u) / d)
+    w ← w − max(ε, rms(w)) min(η, 1/√t) u / max(1, rms(u) / d).
 
     β = 1 − t^c, c = `decay_power`; V is g² itself, averaged alike, where w has one dimension; of more than
     two the last two are factored (Shazeer and Stern, arXiv:1804.04235). As in PyTorch, but for its first ε:

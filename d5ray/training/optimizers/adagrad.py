@@ -11,7 +11,7 @@ from d5ray.training.optimizers.optimizer import Optimizer, State
 @final
 @dataclass(frozen=True)
 class AdaGrad(Optimizer):
-    """s ← s + g²;  x ← x − η g / (√s + ε)   (Duchi, Hazan, Singer, JMLR 12:2121)"""
+    """s ← s + g²;  x ← x − η g / (√s + ε)   (Duchi, Hazan, Singer, JMLR 12:2121)."""
 
     elementwise = True
     learning_rate: float = 0.01
@@ -35,7 +35,7 @@ class AdaGrad(Optimizer):
 @final
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
-    """s ← ρ s + (1 − ρ) g²;  x ← x − η g / (√s + ε)   (Tieleman and Hinton, Coursera 2012, lecture 6.5)"""
+    """s ← ρ s + (1 − ρ) g²;  x ← x − η g / (√s + ε)   (Tieleman and Hinton, Coursera 2012, lecture 6.5)."""
 
     elementwise = True
     learning_rate: float = 0.01

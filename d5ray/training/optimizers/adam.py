@@ -34,14 +34,14 @@ class Betas(Optimizer):
 
     @final
     def rate(self, state: State) -> float:
-        """η / (1 − β₁ᵗ)"""
+        """η / (1 − β₁ᵗ)."""
         steps: int = state[STEPS]
         return float(self.learning_rate / (1 - self.beta1**steps))
 
 
 @dataclass(frozen=True)
 class Moments(Betas):
-    """m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  then x moves by what both say
+    """m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  then x moves by what both say.
 
     m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) at step t, from 1. ε stands outside the root.
     """
@@ -73,7 +73,7 @@ class Moments(Betas):
 @final
 @dataclass(frozen=True)
 class Adam(Moments):
-    """x ← x − η m̂ / (√v̂ + ε)   (Kingma and Ba, arXiv:1412.6980)"""
+    """x ← x − η m̂ / (√v̂ + ε)   (Kingma and Ba, arXiv:1412.6980)."""
 
     def move(self, x: Any, gradient: Any, state: State) -> None:
         deviation = self.deviation(state["squares"], state)
@@ -83,7 +83,7 @@ class Adam(Moments):
 @final
 @dataclass(frozen=True)
 class AdamW(Moments):
-    """x ← x − η λ x;  then as Adam   (Loshchilov and Hutter, arXiv:1711.05101)"""
+    """x ← x − η λ x;  then as Adam   (Loshchilov and Hutter, arXiv:1711.05101)."""
 
     weight_decay: float = 0.01
 
@@ -100,7 +100,7 @@ class AdamW(Moments):
 @final
 @dataclass(frozen=True)
 class AMSGrad(Moments):
-    """u ← max(u, v);  x ← x − η m̂ / (√û + ε), û = u / (1 − β₂ᵗ)   (Reddi, Kale, Kumar, arXiv:1904.09237)
+    """u ← max(u, v);  x ← x − η m̂ / (√û + ε), û = u / (1 − β₂ᵗ)   (Reddi, Kale, Kumar, arXiv:1904.09237).
 
     The bias is corrected as PyTorch does it; the paper leaves it.
     """
@@ -117,7 +117,7 @@ class AMSGrad(Moments):
 @final
 @dataclass(frozen=True)
 class NAdam(Moments):
-    """x ← x − η ( (1 − μₜ) g / (1 − Πₜ) + μₜ₊₁ m / (1 − Πₜ μₜ₊₁) ) / (√v̂ + ε)   (Dozat, ICLR workshop 2016)
+    """x ← x − η ( (1 − μₜ) g / (1 − Πₜ) + μₜ₊₁ m / (1 − Πₜ μₜ₊₁) ) / (√v̂ + ε)   (Dozat, ICLR workshop 2016).
 
     μₜ = β₁ (1 − ½ 0.96^(t ψ)), ψ = `momentum_decay`, and Πₜ is the product of μ₁ to μₜ.
     """
@@ -150,7 +150,7 @@ class NAdam(Moments):
 @final
 @dataclass(frozen=True)
 class AdaMax(Betas):
-    """m ← β₁ m + (1 − β₁) g;  u ← max(β₂ u, |g| + ε);  x ← x − η / (1 − β₁ᵗ) m / u
+    """m ← β₁ m + (1 − β₁) g;  u ← max(β₂ u, |g| + ε);  x ← x − η / (1 − β₁ᵗ) m / u.
 
     (Kingma and Ba, arXiv:1412.6980, section 7.1; ε as in PyTorch, so that u is never 0.)
     """

@@ -11,7 +11,7 @@ from d5ray.training.optimizers.optimizer import Optimizer, State
 @final
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """x ← x − η g   (Robbins and Monro, doi 10.1214/aoms/1177729586)"""
+    """x ← x − η g   (Robbins and Monro, doi 10.1214/aoms/1177729586)."""
 
     elementwise = True
     single_pass = True
@@ -43,7 +43,7 @@ class WithVelocity(Optimizer):
 @final
 @dataclass(frozen=True)
 class Momentum(WithVelocity):
-    """v ← μ v + g;  x ← x − η v   (Polyak's heavy ball, doi 10.1016/0041-5553(64)90137-5, as in PyTorch)"""
+    """v ← μ v + g;  x ← x − η v   (Polyak's heavy ball, doi 10.1016/0041-5553(64)90137-5, as in PyTorch)."""
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         velocity = state["velocity"]
@@ -54,7 +54,7 @@ class Momentum(WithVelocity):
 @final
 @dataclass(frozen=True)
 class Nesterov(WithVelocity):
-    """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov's momentum as Sutskever et al. write it, PMLR 28(3):1139)
+    """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov's, as Sutskever et al. write it, PMLR 28(3):1139).
 
     x stands at the point where the next gradient is taken, as in PyTorch with nesterov=True.
     """

@@ -92,7 +92,7 @@ class Wrapped(Around):
 @final
 @dataclass(frozen=True)
 class WeightDecay(Wrapped):
-    """g + λ x   (the gradient of ½ λ ‖x‖²; with Adam it is not what `AdamW` does)"""
+    """g + λ x   (the gradient of ½ λ ‖x‖²; with Adam it is not what `AdamW` does)."""
 
     decay: float
 
@@ -107,7 +107,7 @@ class WeightDecay(Wrapped):
 @final
 @dataclass(frozen=True)
 class ClipValue(Wrapped):
-    """g, every coordinate of it brought into [−c, c]"""
+    """g, every coordinate of it brought into [−c, c]."""
 
     limit: float
 
@@ -122,7 +122,7 @@ class ClipValue(Wrapped):
 @final
 @dataclass(frozen=True)
 class ClipNorm(Wrapped):
-    """g min(1, c / ‖g‖), the norm over all parameters   (Pascanu, Mikolov, Bengio, arXiv:1211.5063)"""
+    """g min(1, c / ‖g‖), the norm over all parameters   (Pascanu, Mikolov, Bengio, arXiv:1211.5063)."""
 
     limit: float
 

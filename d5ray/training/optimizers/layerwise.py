@@ -12,7 +12,7 @@ from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 @final
 @dataclass(frozen=True)
 class LARS(TensorwiseOptimizer):
-    """v ← μ v + η ρ (g + λ w);  w ← w − v;  ρ = `trust` ‖w‖ / (‖g‖ + λ ‖w‖)
+    """v ← μ v + η ρ (g + λ w);  w ← w − v;  ρ = `trust` ‖w‖ / (‖g‖ + λ ‖w‖).
 
     (You, Gitman, Ginsburg, arXiv:1708.03888.) Tensors of one dimension, such as biases, have ρ = 1 and no
     decay, as in practice; so has a tensor that is zero or has no gradient.
@@ -46,7 +46,7 @@ class LARS(TensorwiseOptimizer):
 @final
 @dataclass(frozen=True)
 class LAMB(TensorwiseOptimizer):
-    """r = m̂ / (√v̂ + ε) + λ w;  w ← w − η ‖w‖ / ‖r‖ r
+    """r = m̂ / (√v̂ + ε) + λ w;  w ← w − η ‖w‖ / ‖r‖ r.
 
     m̂ and v̂ are Adam's (You et al., arXiv:1904.00962, with φ the identity). Tensors of one dimension, such as
     biases, have the ratio 1 and no decay, as in practice; so has a tensor that is zero.

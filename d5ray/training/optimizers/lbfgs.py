@@ -13,7 +13,7 @@ CURVATURE = 1e-10  # sᵀy that a pair must have
 @final
 @dataclass(frozen=True)
 class LBFGS(Optimizer):
-    """x ← x − η H g, H from the last pairs s = Δx, y = Δg by the two-loop recursion
+    """x ← x − η H g, H from the last pairs s = Δx, y = Δg by the two-loop recursion.
 
     (Liu and Nocedal, doi 10.1007/BF01589116.) One gradient a step and no line search, as PyTorch's with
     max_iter=1; the first step is at most η long in the 1-norm. For gradients of all samples, or of large

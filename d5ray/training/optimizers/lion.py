@@ -11,7 +11,7 @@ from d5ray.training.optimizers.optimizer import Optimizer, State
 @final
 @dataclass(frozen=True)
 class Lion(Optimizer):
-    """x ← x − η (sign(β₁ m + (1 − β₁) g) + λ x);  m ← β₂ m + (1 − β₂) g   (Chen et al., arXiv:2302.06675)"""
+    """x ← x − η (sign(β₁ m + (1 − β₁) g) + λ x);  m ← β₂ m + (1 − β₂) g   (Chen et al., arXiv:2302.06675)."""
 
     elementwise = True
     learning_rate: float = 1e-4

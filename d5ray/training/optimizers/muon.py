@@ -16,7 +16,7 @@ QUINTIC = (3.4445, -4.775, 2.0315)
 @final
 @dataclass(frozen=True)
 class Muon(TensorwiseOptimizer):
-    """m ← μ m + (1 − μ) g;  u = (1 − μ) g + μ m;  w ← (1 − η λ) w − η √max(1, rows / columns) UVᵀ, u = U S Vᵀ
+    """m ← μ m + (1 − μ) g;  u = (1 − μ) g + μ m;  w ← (1 − η λ) w − η √max(1, rows/columns) UVᵀ, u = U S Vᵀ.
 
     UVᵀ is neared by `iterations` of Newton and Schulz with the quintic polynomial (Jordan et al., 2024,
     kellerjordan.github.io/posts/muon), as in PyTorch, but in the precision of w. Kernels of convolutions are

@@ -1,4 +1,4 @@
-"""Optimizers that a framework brings, behind the face of d5ray's own: what all frameworks' have in common"""
+"""Optimizers that a framework brings, used as d5ray's own are: what all frameworks' have in common"""
 
 import copy
 from abc import ABC, abstractmethod

@@ -18,7 +18,7 @@ MOMENT = "moment"  # in a state: the update of the run, from 0, that is under wa
 @final
 @dataclass(frozen=True, init=False)
 class Scheduled(Around):
-    """Scheduled(Momentum(0.1, 0.9), learning_rate=Cosine(0.1, 90)): a rule, and how some numbers change
+    """Scheduled(Momentum(0.1, 0.9), learning_rate=Cosine(0.1, 90)): a rule, and how some numbers change.
 
     The fields that are named have their schedules' numbers at every step of the run, the others those of the
     rule. With parameter servers that do not wait, a step of the run is as many updates as there are agents.

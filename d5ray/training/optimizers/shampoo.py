@@ -12,7 +12,7 @@ from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 @final
 @dataclass(frozen=True)
 class Shampoo(TensorwiseOptimizer):
-    """Hᵢ ← Hᵢ + G₍ᵢ₎ G₍ᵢ₎ᵀ;  u = g ×₁ H₁^(−1/2k) … ×ₖ Hₖ^(−1/2k);  v ← μ v + u;  w ← w − η v
+    """Hᵢ ← Hᵢ + G₍ᵢ₎ G₍ᵢ₎ᵀ;  u = g ×₁ H₁^(−1/2k) … ×ₖ Hₖ^(−1/2k);  v ← μ v + u;  w ← w − η v.
 
     G₍ᵢ₎ is g (k dimensions) unfolded along dimension i, Hᵢ begins with ε (Gupta, Koren, Singer,
     arXiv:1802.09568, with its momentum outside). The roots are computed anew every `period` steps; a

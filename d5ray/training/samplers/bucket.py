@@ -113,7 +113,7 @@ def _checked(lengths: Any) -> npt.NDArray[np.int64]:
     found = np.asarray(lengths)
     if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer):
         raise ConfigurationError(
-            f"lengths have the shape {found.shape} and the type {found.dtype}: they must be whole numbers "
+            f"lengths have the shape {found.shape} and the type {found.dtype}: they must be integers "
             "(N,), one a sample"
         )
     if found.min() < 0:

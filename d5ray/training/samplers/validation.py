@@ -164,7 +164,7 @@ def label_bias(
     labels, classes = dataset.train.labels, len(dataset.classes)
     if not np.issubdtype(labels.dtype, np.integer):
         raise ConfigurationError(
-            f"the labels of {dataset.name!r} are {labels.dtype}: only classes, whole numbers, can be counted"
+            f"the labels of {dataset.name!r} are {labels.dtype}: only classes, integers, can be counted"
         )
     present = np.bincount(labels.reshape(-1), minlength=classes)  # (classes,)
     own = [np.concatenate([draw.indices for draw in shards.epoch(epoch, rank)]) for rank in range(agents)]

@@ -69,7 +69,7 @@ def _of(member: Member, metric: str, over: Over) -> list[Curve]:
     keep = [scope == "agent" for scope in rows["scope"].to_pylist()]
     rows = rows.filter(keep)
     ranks = rows["rank"].to_numpy()
-    x = rows["x"].to_numpy() + (1.0 if over == "step" else 0.0)  # after so many steps
+    x = rows["x"].to_numpy() + (1.0 if over == "step" else 0.0)  # after that many steps
     y = rows["mean"].to_numpy(zero_copy_only=False)
     return [
         Curve(int(rank), x[ranks == rank], y[ranks == rank].astype(np.float64)) for rank in np.unique(ranks)

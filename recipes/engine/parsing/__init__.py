@@ -1,1 +1,1 @@
-"""The values behind the keys of a recipe: what is fixed, set, and will be measured"""
+"""The values of the keys of a recipe: what is fixed, set, and will be measured"""

@@ -171,5 +171,5 @@ def test_a_wrong_tag_is_refused(tag: Any) -> None:
     pair = Solo(Group("pair", 0, rank=0, size=2), Complete(2))
     with pytest.raises(ConfigurationError) as caught:
         pair.send(ARRAY, to=1, tag=tag)
-    assert str(caught.value) == (f"the tag is {tag!r}: it must be a whole number from 0 to {MAX_TAG - 1}")
+    assert str(caught.value) == (f"the tag is {tag!r}: it must be an integer from 0 to {MAX_TAG - 1}")
     assert pair.traffic == Traffic()

@@ -52,7 +52,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def values(size: int, elements: int, dtype: str = "float32", seed: int = 0) -> Array:
-    """(size, elements): small whole numbers, others on every member, so that every type sums them exactly."""
+    """(size, elements): small integers, others on every member, so that every type sums them exactly."""
     numbers = np.random.default_rng([seed, size, elements]).integers(-3, 4, (size, elements))
     if dtype.startswith("u"):
         numbers += 3
@@ -296,7 +296,7 @@ def test_neighbor_average_is_a_product_with_w(groups: Former, backend: str, topo
 
 
 def test_reduce_from_neighbors_is_a_plain_sum(groups: Former, backend: str) -> None:
-    """On a ring each has the sum of its own, the previous and the next array; whole numbers may be."""
+    """On a ring each has the sum of its own, the previous and the next array; integers may be."""
     group = groups.members(backend, Ring(4))
     given = values(4, 100, "int64")
 
@@ -512,8 +512,8 @@ def refusals() -> dict[str, tuple[Callable[[Communicator], Any], str]]:
         "transposed tensor": (lambda c: c.broadcast(torch.zeros(2, 3).T), "not contiguous"),
         "read-only": (lambda c: c.allreduce(fixed), "read-only"),
         "a list": (lambda c: c.allreduce([1.0]), "found a list"),
-        "mean of whole numbers": (lambda c: c.allreduce(np.zeros(3, dtype=int), "mean"), "floating type"),
-        "average of whole numbers": (lambda c: c.neighbor_average(np.zeros(3, dtype=int)), "floating type"),
+        "mean of integers": (lambda c: c.allreduce(np.zeros(3, dtype=int), "mean"), "floating type"),
+        "average of integers": (lambda c: c.neighbor_average(np.zeros(3, dtype=int)), "floating type"),
         "unknown reduction": (lambda c: c.allreduce(np.zeros(3), "median"), "cannot 'median'"),
         "root out of range": (lambda c: c.broadcast(np.zeros(3), root=5), "rank 5 is not in this group"),
         "negative rank": (lambda c: c.send(np.zeros(3), -1), "rank -1 is not in this group"),

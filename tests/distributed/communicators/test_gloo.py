@@ -41,7 +41,7 @@ def groups() -> Iterator[Former]:
 
 
 def data(size: int, elements: int, dtype: str = "float32") -> Array:
-    """(size, elements): whole numbers, others for every member."""
+    """(size, elements): integers, others for every member."""
     numbers = np.random.default_rng([size, elements]).integers(-100, 100, (size, elements))
     numbers[:, 0] = np.arange(size)
     return numbers.astype(dtype)

@@ -41,7 +41,7 @@ def groups() -> Iterator[Former]:
 
 
 def values(size: int, elements: int, dtype: str, seed: int = 0) -> Array:
-    """(size, elements): small whole numbers, others on every member."""
+    """(size, elements): small integers, others on every member."""
     numbers = np.random.default_rng([seed, size, elements]).integers(0, 4, (size, elements))
     return numbers.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
@@ -113,7 +113,7 @@ def test_collectives_are_numpys(groups: Former, size: int, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["allocated", "ordinary"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type_is_reduced_and_moved(groups: Former, dtype: str, kind: str) -> None:
-    """Small and large, by three members; a sum of truth values is true where one is."""
+    """Small and large, by three members; a sum of booleans is true where one is."""
     group = groups.members("shared_memory", 3)
     for elements in (5, LARGE):
         data = values(3, elements, dtype)

@@ -553,7 +553,7 @@ def test_every_compressor_has_a_hash_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: TopK(0), "k is 0: it must be a whole number of entries from 1 up, or a fraction"),
+        (lambda: TopK(0), "k is 0: it must be an integer from 1 up, or a fraction"),
         (lambda: TopK(1.0), "k is 1.0: it must be"),
         (lambda: TopK(True), "k is True: it must be"),
         (lambda: TopK(16, bucket=8), "k is 16 of 8 entries: keep 8 at most"),
@@ -561,7 +561,10 @@ def test_every_compressor_has_a_hash_of_its_own() -> None:
         (lambda: RandomK(-1), "k is -1: it must be"),
         (lambda: UnbiasedRandomK(11).check(10), "k is 11 of 10 entries"),
         (lambda: Chain(TopK(11), QSGD()).check(10), "k is 11 of 10 entries"),
-        (lambda: TopK(1, bucket=0), "bucket is 0: it must be a whole number of entries, at least 1, or None"),
+        (
+            lambda: TopK(1, bucket=0),
+            "bucket is 0: it must be an integer number of entries, at least 1, or None",
+        ),
         (lambda: TernGrad(bucket=2.0), "bucket is 2.0: it must be"),  # type: ignore[arg-type]
         (lambda: QSGD(bits=3), "bits is 3: an entry can have 2, 4 or 8 bits"),
         (lambda: QSGD(bits=4, bucket=-1), "bucket is -1"),

@@ -223,7 +223,7 @@ def test_every_backend_gives_what_the_reference_gives(
 
 
 def sparse(pattern: str, size: int, n: int, k: int) -> Array:
-    """Whole numbers (members, n), k of them not zero in each row, so that sums are exact in any order."""
+    """Integers (members, n), k of them not zero in each row, so that sums are exact in any order."""
     rng = np.random.default_rng([size, n, k])
     given = np.zeros((size, n), dtype=np.float32)
     for rank in range(size):
@@ -561,7 +561,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: ErrorFeedback(ErrorFeedback(TopK(3))), "one is enough, leave the outer one out"),
     (lambda: ErrorFeedback(TopK(30)).check(20), "k is 30 of 20 entries"),
     (lambda: ErrorFeedback(SparseAllreduce(TopK(30))).check(20), "k is 30 of 20 entries"),
-    (lambda: PowerSGD(0), "PowerSGD's rank is 0: it must be a whole number of at least 1"),
+    (lambda: PowerSGD(0), "PowerSGD's rank is 0: it must be an integer of at least 1"),
     (lambda: PowerSGD(6).state(MATRICES, np.float32), "makes no tensor of this model smaller, the"),
     (lambda: ErrorFeedback(PowerSGD(1)).state(flat(100), np.float32), "take a smaller rank, or another"),
 ]  # fmt: skip

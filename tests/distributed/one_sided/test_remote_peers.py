@@ -289,7 +289,7 @@ def test_an_error_while_a_window_is_held_leaves_it_as_it_was(nodes: str) -> None
 
 
 def collected(peers: RemotePeers, count: int, **how: Any) -> list[Letter]:
-    """So many letters, as they come."""
+    """That many letters, as they come."""
     letters: list[Letter] = []
 
     def enough() -> bool:

@@ -307,7 +307,7 @@ def check_gossip(make: Callable[[], d5.DistributedOptimizer], conserved: bool, w
 
 
 def try_schedules(count: int, check: Callable[[World], None]) -> None:
-    """The check on so many worlds, always the same ones."""
+    """The check on that many worlds, always the same ones."""
 
     @settings(max_examples=count, deadline=None, derandomize=True, database=None)
     @given(worlds)

@@ -177,7 +177,7 @@ def test_a_wrong_whole_number_is_refused(
     """With the argument's name, what was found, and what it must be."""
     with pytest.raises(ConfigurationError) as caught:
         make(wrong)
-    counted = "a whole number of bytes," if name == "bucket_bytes" else "a whole number of"
+    counted = "an integer number of bytes," if name == "bucket_bytes" else "an integer of"
     assert str(caught.value) == f"{name} is {wrong!r}: it must be {counted} at least {low}"
 
 

@@ -605,13 +605,13 @@ def with_servers(distributed: d5.DistributedOptimizer, **servers: Any) -> Experi
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a negative bound": (
-        lambda: d5.optimizers.StaleSynchronousSGD(-1), "bound is -1: .* whole number of at least 0"
+        lambda: d5.optimizers.StaleSynchronousSGD(-1), "bound is -1: .* integer of at least 0"
     ),
-    "a broken bound": (lambda: d5.servers.StaleSynchronous(1.5), "bound is 1.5: .* whole number"),  # type: ignore[arg-type]
+    "a broken bound": (lambda: d5.servers.StaleSynchronous(1.5), "bound is 1.5: .* integer"),  # type: ignore[arg-type]
     "negative backups": (
-        lambda: d5.optimizers.ParameterServerSGD(-1), "backups is -1: .* whole number of at least 0"
+        lambda: d5.optimizers.ParameterServerSGD(-1), "backups is -1: .* integer of at least 0"
     ),
-    "true backups": (lambda: d5.servers.Synchronous(True), "backups is True: .* whole number"),
+    "true backups": (lambda: d5.servers.Synchronous(True), "backups is True: .* integer"),
     "all agents backups": (
         lambda: experiment(d5.optimizers.ParameterServerSGD(4)), "4 agents .*: take 3 at most"
     ),

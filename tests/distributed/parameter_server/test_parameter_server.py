@@ -425,7 +425,7 @@ class Probe:
         self.client = Client(where, WATCHER, x)
 
     def waiting(self, count: int) -> None:
-        """Return when so many wait."""
+        """Return when that many wait."""
         wait_until(lambda: self._now() == count, SECONDS, lambda: f"{self._now()} wait")
 
     def _now(self) -> int:

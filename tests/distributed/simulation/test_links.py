@@ -78,8 +78,8 @@ def test_wrong_costs_of_links_are_refused(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -2, 2.0, True, "2", None], ids=repr)
 def test_wrong_groups_of_links_are_refused(wrong: Any) -> None:
-    """A size that is no whole number of at least 1, and links that are none."""
-    with pytest.raises(ConfigurationError, match=r"^size is .* whole number of at least 1"):
+    """A size that is no integer of at least 1, and links that are none."""
+    with pytest.raises(ConfigurationError, match=r"^size is .* integer of at least 1"):
         d5.simulation.GroupedLinks(size=wrong, within=FAST, between=SLOW)
     with pytest.raises(ConfigurationError, match=r"^within is .* UniformLinks"):
         d5.simulation.GroupedLinks(size=2, within=wrong, between=SLOW)

@@ -102,7 +102,7 @@ WRONG: list[tuple[Any, str]] = [
     (networkx.path_graph(range(1, 7)),
      "the nodes of a Custom topology are the ranks 0 to 5, found 1, 2, 3, 4, …: number them, for example "
      "with networkx.convert_node_labels_to_integers(graph)"),
-    (networkx.Graph(), "agents is 0: it must be a whole number of at least 1"),
+    (networkx.Graph(), "agents is 0: it must be an integer of at least 1"),
     (networkx.Graph([(0, 1), (1, 1)]),
      "the graph has a self-loop at 1: everyone keeps a share anyway, take it out (a share of your choice is "
      "the node's attribute 'weight')"),

@@ -229,14 +229,14 @@ def test_two_sides(topology: Topology, expected: Any) -> None:
 # -- mistakes ------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: Torus(0, 4), "rows is 0: it must be a whole number of at least 1"),
-    (lambda: Torus(3, 2.0), "columns is 2.0: it must be a whole number of at least 1"),  # type: ignore[arg-type]
+    (lambda: Torus(0, 4), "rows is 0: it must be an integer of at least 1"),
+    (lambda: Torus(3, 2.0), "columns is 2.0: it must be an integer of at least 1"),  # type: ignore[arg-type]
     (lambda: Star(4, center=4), "center is 4, the ranks of 4 agents are 0 to 3: take one of them"),
-    (lambda: Star(4, center=-1), "center is -1: it must be a whole number of at least 0"),
-    (lambda: Tree(4, branching=0), "branching is 0: it must be a whole number of at least 1"),
+    (lambda: Star(4, center=-1), "center is -1: it must be an integer of at least 0"),
+    (lambda: Tree(4, branching=0), "branching is 0: it must be an integer of at least 1"),
     (lambda: Hypercube(6), "agents is 6: a hypercube needs a power of two, take 4 or 8"),
-    (lambda: Hypercube(0), "agents is 0: it must be a whole number of at least 1"),
-    (lambda: Bipartite(3, 0), "right is 0: it must be a whole number of at least 1"),
+    (lambda: Hypercube(0), "agents is 0: it must be an integer of at least 1"),
+    (lambda: Bipartite(3, 0), "right is 0: it must be an integer of at least 1"),
     (lambda: RandomRegular(5, 5),
      "RandomRegular has 5 agents of degree 5: nobody has more than 4 others, take less"),
     (lambda: RandomRegular(5, 3), "RandomRegular has 5 agents of degree 3, but agents · degree must be even, "
@@ -245,7 +245,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
      "RandomRegular has 8 agents of degree 1, which cannot be connected: take degree 2 or more"),
     (lambda: RandomRegular(2, 0),
      "RandomRegular has 2 agents of degree 0, which cannot be connected: take degree 1 or more"),
-    (lambda: RandomRegular(8, 3, seed=-1), "seed is -1: it must be a whole number of at least 0"),
+    (lambda: RandomRegular(8, 3, seed=-1), "seed is -1: it must be an integer of at least 0"),
     (lambda: TimeVarying(()),
      "topologies is (): it must be a tuple of topologies, such as (Ring(4), Complete(4))"),
     (lambda: TimeVarying(Ring(4)),  # type: ignore[arg-type]

@@ -196,7 +196,7 @@ def test_a_wrong_number_of_agents_is_refused(kind: Callable[[Any], Topology], ag
     """The error names the value and what it must be."""
     with pytest.raises(ConfigurationError) as caught:
         kind(agents)
-    assert str(caught.value) == f"agents is {agents!r}: it must be a whole number of at least 1"
+    assert str(caught.value) == f"agents is {agents!r}: it must be an integer of at least 1"
     with pytest.raises(ConfigurationError, match="agents is"):
         Path(agents).check()  # nobody looked when it was made
 

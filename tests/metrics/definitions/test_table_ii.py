@@ -55,7 +55,7 @@ def test_a_percentile_has_an_interval_from_so_many_steps_on(q: float, needed: in
     seconds = np.random.default_rng(1).lognormal(size=(needed, 1))
     found = StepLatency(q).estimate(tables(steps_of(seconds)))
     ordered = np.sort(seconds.ravel())
-    assert found.value == ordered[math.ceil(q * needed - 1e-9) - 1]  # so many take no longer
+    assert found.value == ordered[math.ceil(q * needed - 1e-9) - 1]  # that many take no longer
     assert found.low is not None and found.high is not None
     assert found.low <= ordered[math.ceil(q * needed - 1e-9) - 1] <= found.high
     assert 0.6 * needed <= found.n <= needed and not found.exact

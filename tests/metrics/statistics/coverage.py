@@ -54,7 +54,7 @@ def heavy_tailed(rho: float) -> Steps:
 
 
 def two_speeds(fast: float, slow: float) -> Steps:
-    """1 or 1.3 with 5 % of noise; so many steps long it is fast, and slow, in the mean."""
+    """1 or 1.3 with 5 % of noise; that many steps long it is fast, and slow, in the mean."""
 
     def draw(rng: Generator, tries: int, n: int) -> Floats:
         is_slow = np.empty((tries, n), bool)
@@ -145,7 +145,7 @@ class Coverage:
 
 
 def coverage(machine: str, statistic: str, n: int, tries: int, seed: int = 1) -> Coverage:
-    """Of so many runs of n steps."""
+    """Of that many runs of n steps."""
     steps = MACHINES[machine]
     true = truth(steps, statistic)
     found = [

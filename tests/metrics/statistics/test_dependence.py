@@ -72,7 +72,7 @@ def test_fewer_than_thirty_values_are_too_few() -> None:
 
 
 def test_dependent_steps_say_what_they_are_worth() -> None:
-    """What was found, how many are needed, and how many more; so many more are indeed enough."""
+    """What was found, how many are needed, and how many more; that many more are indeed enough."""
     x = 10 + autoregressive(np.random.default_rng(6), 1, 20_000, 0.9)[0]
     interval, samples, reason = Quantile(x[:200]).interval("steps")
     assert interval is None and 3 <= samples <= 20

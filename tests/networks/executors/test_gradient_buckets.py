@@ -100,5 +100,5 @@ def test_a_size_that_is_none_is_refused(bucket_bytes: object) -> None:
     with pytest.raises(ConfigurationError) as caught:
         partition(slots([3]), 4, bucket_bytes)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        f"bucket_bytes is {bucket_bytes!r}: it must be a whole number of bytes, at least 1"
+        f"bucket_bytes is {bucket_bytes!r}: it must be an integer number of bytes, at least 1"
     )

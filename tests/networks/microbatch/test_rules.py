@@ -26,7 +26,7 @@ A_TYPE = 5  # cases; those of more are for the slow test
 
 
 def cases(first: int, last: int) -> list[Case]:
-    """ONNX's own, so many of each type."""
+    """ONNX's own, that many of each type."""
     seen: Counter[str] = Counter()
     found = []
     for case in one_node():

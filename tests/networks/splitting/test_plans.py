@@ -204,7 +204,7 @@ WRONG: dict[str, tuple[Network, Any, int, str]] = {
         "in training it normalizes with the mean and variance of the whole batch",
     ),
     "twice": (TRANSFORMER, {"3.body.1": ByRows(), "3.body.1.product": ByRows()}, 2, "twice: name it once"),
-    "no parts": (MLP, {"1": ByColumns()}, 0, "parts is 0: it must be a whole number of at least 1"),
+    "no parts": (MLP, {"1": ByColumns()}, 0, "parts is 0: it must be an integer of at least 1"),
     "no layers": (
         network_from_layers(
             (Conv(2, kernel=1, padding=0),),

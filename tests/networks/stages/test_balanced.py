@@ -175,7 +175,7 @@ def test_balances_that_cannot_be_are_refused() -> None:
         ConfigurationError, match=r"the network's 2 nodes cannot be cut into 3 stages.* take 2 or fewer"
     ):
         pieces(network, Balanced(3))
-    with pytest.raises(ConfigurationError, match="stages is 0: it must be a whole number"):
+    with pytest.raises(ConfigurationError, match="stages is 0: it must be an integer"):
         Balanced(0)
     with pytest.raises(ConfigurationError, match=r"costs have no node 'm1', and lack 1 of 3"):
         Balanced(2, counted_costs(network)).cut(perceptron((4, 4, 4)))

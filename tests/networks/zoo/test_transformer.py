@@ -258,7 +258,7 @@ def test_a_dropped_share_is_what_was_asked_for_and_the_mean_stays() -> None:
         ((8,), {"width": 2}, "choose a width of 4, or another number of heads"),
         ((8,), {"width": 0}, "width of Embedding(tokens=11, width=0) must be a whole number from 1 up"),
         ((8,), {"heads": 0}, "heads of CausalSelfAttention(heads=0) must be"),
-        ((8,), {"depth": 0}, "depth is 0: it must be a whole number of at least 1"),
+        ((8,), {"depth": 0}, "depth is 0: it must be an integer of at least 1"),
         ((8,), {"context": 7}, "Positions(longest=7) needs sequences of at most 7, found 8"),
         ((8,), {"context": 0}, "longest of Positions(longest=0) must be"),
         ((8,), {"dropout": 1.0}, "share is 1.0"),

@@ -26,7 +26,7 @@ def array(dtype: str, shape: tuple[int, ...] = (2, 3)) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64"])
 def test_the_class_of_the_slides_compiles_as_printed(dtype: str) -> None:
-    """x^3 and its gradient, exact in whole numbers, and as exact as the type elsewhere."""
+    """x^3 and its gradient, exact in integers, and as exact as the type elsewhere."""
     op = ipowop(dtype)
     x = array(dtype)
     output = op.forward(x)
@@ -181,7 +181,7 @@ def called(*arguments: Any) -> d5.CustomCppOp:
 
 @pytest.mark.full
 def test_arguments_report_and_exceptions_pass_between_the_languages() -> None:
-    """Whole numbers, numbers, truth values, texts; int64 back; what() of what is thrown."""
+    """Integers, numbers, booleans, texts; int64 back; what() of what is thrown."""
     op = called(3, 2.5, True, "too large")
     x = np.array([2.0])
     assert op.forward(x) == 8.0

@@ -151,7 +151,7 @@ def test_wrong_gradients_are_told(returned: Any, message: str) -> None:
 
 
 def test_what_has_no_gradient_needs_none() -> None:
-    """None where there is none; whatever is returned for whole numbers is dropped."""
+    """None where there is none; whatever is returned for integers is dropped."""
     whole = np.arange(3)
     found = d5fw.custom_op(Given(X, (None, whole))).backward([X], [X, whole], [X])
     assert found == (None, None)

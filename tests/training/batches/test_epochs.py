@@ -152,7 +152,7 @@ def test_what_is_wrong_with_a_batch_size_is_said() -> None:
     """At the start before anything runs; later at the epoch at which it happens; and what never happens."""
     with pytest.raises(ConfigurationError, match=r"batch_size is 0 at epoch 0 by Piecewise.*at least 1"):
         d5.Experiment("mlp", DATA, d5.optimizers.SGD(0.1), batch_size=d5.schedules.Piecewise(0, {3: 4}))
-    with pytest.raises(ConfigurationError, match="batch_size is 'big': it must be a whole number"):
+    with pytest.raises(ConfigurationError, match="batch_size is 'big': it must be an integer"):
         d5.Experiment("mlp", DATA, d5.optimizers.SGD(0.1), batch_size="big")  # type: ignore[arg-type]
     with pytest.raises(Exception, match=r"batch_size is 0\.2 at epoch 1 by"):
         trained(epochs=2, batch_size=d5.schedules.Piecewise(16, {1: 0.2}))

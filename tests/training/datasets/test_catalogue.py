@@ -49,7 +49,7 @@ def test_an_unknown_option_gets_the_nearest(name: str, option: str, right: str) 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("digits", {"split_seed": -1}, "split_seed=-1: expected a whole number"),
+        ("digits", {"split_seed": -1}, "split_seed=-1: expected an integer"),
         ("digits", {"split_seed": True}, "split_seed=True"),
         ("digits", {"test_fraction": 1.0}, "test_fraction=1.0: expected a number above 0 and below 1"),
         ("digits", {"test_fraction": "0.2"}, "test_fraction='0.2'"),

@@ -14,7 +14,7 @@ from d5ray.training.datasets.hashing_trick import hashed
 
 
 def test_clicks_are_drawn_by_their_probabilities() -> None:
-    """Their mean is that of the probabilities, which foretell them; frequent values are frequent."""
+    """Their mean is that of the probabilities, which predict them; frequent values are frequent."""
     data = load_dataset("clicks", samples=20_000, test_samples=0)
     values, chances = drawn(20_000, 0)
     assert abs(data.train.labels.mean() - chances.mean()) < 3 * 0.5 / 20_000**0.5
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_criteo_is_said(tmp_path: Path) -> None:
     file = tmp_path / "train.txt"
     file.write_text(text() + "1\t2\n")
     with pytest.raises(
-        DataError, match=r"train.txt: found row 5 with 2 fields, expected 0 or 1, 13 whole numbers"
+        DataError, match=r"train.txt: found row 5 with 2 fields, expected 0 or 1, 13 integers"
     ):
         load_dataset("criteo", root=tmp_path)
     file.write_text(text().replace("100000", "many"))

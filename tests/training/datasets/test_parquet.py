@@ -194,7 +194,7 @@ def test_splits_are_files_or_a_share_of_the_rows(file: Path, tmp_path: Path) -> 
     [
         ({"inputs": "input"}, DataError, "found no column 'input': did you mean 'inputs'?"),
         ({"labels": "labels"}, DataError, "found no column 'labels': did you mean 'label'?"),
-        ({"labels": "inputs"}, DataError, "column 'inputs': found fixed_size_list.*expected whole numbers"),
+        ({"labels": "inputs"}, DataError, "column 'inputs': found fixed_size_list.*expected integers"),
         ({"inputs": "raw"}, ConfigurationError, "'raw' holds binary: say size=224 .* or shape="),
         ({"inputs": ("raw", "label")}, ConfigurationError, "'raw' holds binary: several columns together"),
         ({"inputs": "word"}, ConfigurationError, "'word' holds string: inputs must be numbers"),

@@ -60,7 +60,7 @@ class LookAhead(d5.optimizers.ThreeStepOptimizer):
 
 
 def trained(rule: Optimizer, steps: int = 12, agents: int = 2) -> np.ndarray[Any, Any]:
-    """The parameters of agent 0 after so many steps of allreduce SGD on the digits, simulated."""
+    """The parameters of agent 0 after that many steps of allreduce SGD on the digits, simulated."""
     wanted = d5.Experiment(
         model="lenet", dataset="digits", optimizer=rule, distributed=d5.optimizers.AllreduceSGD(),
         agents=agents,

@@ -305,7 +305,7 @@ def test_without_replacement_none_comes_twice(samples: int, wanted: int, epoch: 
 def test_the_block_shuffle_uses_few_blocks_at_a_time(
     samples: int, block: int, window: int, epoch: int
 ) -> None:
-    """Every sample once; no window of the order is of more than so many blocks and one."""
+    """Every sample once; no window of the order is of more than that many blocks and one."""
     order = BlockShuffleSampler(block, window).order(samples, epoch=epoch, seed=5)
     assert sorted(order.tolist()) == list(range(samples))
     for begin in range(0, samples, block * window):
@@ -324,7 +324,7 @@ def wrong(**given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ChoiceSampler(samples=0), "samples is 0: it must be a whole number of at least 1"),
+        (lambda: ChoiceSampler(samples=0), "samples is 0: it must be an integer of at least 1"),
         (lambda: ChoiceSampler(**wrong(replacement=1)), "replacement is 1: it must be True or False"),
         (lambda: ChoiceSampler(weights=[1, -1]), r"weights\[1\] is -1.0: it must be a finite number"),
         (lambda: ChoiceSampler(weights=[1, np.nan]), r"weights\[1\] is nan"),
@@ -335,7 +335,7 @@ def wrong(**given: Any) -> dict[str, Any]:
         ),
         (lambda: ChoiceSampler(**wrong(weights="ab")), "weights are no numbers"),
         (lambda: BucketSampler([]), "lengths have the shape"),
-        (lambda: BucketSampler(**wrong(lengths=[1.5])), "the type float64: they must be whole numbers"),
+        (lambda: BucketSampler(**wrong(lengths=[1.5])), "the type float64: they must be integers"),
         (lambda: BucketSampler([3, -2]), r"lengths\[1\] is -2: it must be 0 or more"),
         (lambda: BucketSampler([3], buckets=0), "buckets is 0"),
         (lambda: BlockShuffleSampler(block=0), "block is 0"),

@@ -57,7 +57,7 @@ class Arena:
         return self._cells + ((self.rank * self.size + target) * CELLS + count % CELLS) * self.cell_bytes
 
     def put(self, begin: int, payload: Any, offset: int = 0) -> int:
-        """Copy an array (n,) to `offset` bytes behind the begin of a slot or cell; gives the place."""
+        """Copy an array (n,) to `offset` bytes after the beginning of a slot or cell; gives the place."""
         start = begin + offset
         try:
             self._segment.reserve(begin, start + payload.nbytes)

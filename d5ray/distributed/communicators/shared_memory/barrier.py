@@ -10,9 +10,7 @@ from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, PARI
 from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
 from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 
-_HEADER = struct.Struct(
-    f"<qq8x{SIGNATURE_BYTES}s"
-)  # where the array lies and what is called, behind the step
+_HEADER = struct.Struct(f"<qq8x{SIGNATURE_BYTES}s")  # where the array lies and what is called, after the step
 _CALL_AT = 8 * LINE_WORDS - SIGNATURE_BYTES
 
 packed = lru_cache(maxsize=1024)(Signature.pack)

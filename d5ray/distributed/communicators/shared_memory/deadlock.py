@@ -7,7 +7,7 @@ from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_B
 from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, Arena
 from d5ray.errors import ConfigurationError, D5Error
 
-HEARD, AWAITED, CALL = 2, 3, 4  # words of a member's line, behind its doorbell and whether it sleeps
+HEARD, AWAITED, CALL = 2, 3, 4  # words of a member's line, after its doorbell and whether it sleeps
 
 
 @final

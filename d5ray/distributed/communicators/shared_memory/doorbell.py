@@ -37,8 +37,8 @@ class Doorbells:
     """A doorbell for every member: it sleeps on its own, others ring it when they change what it waits for.
 
     A line of words for each member: the doorbell, a futex that takes another value with every ring; whether
-    the member sleeps; then what `DeadlockDetector` needs. Whoever changes a flag looks for sleepers behind a
-    fence, whoever goes to sleep looks at the flags behind a fence, so that one of the two sees the other.
+    the member sleeps; then what `DeadlockDetector` needs. Whoever changes a flag looks for sleepers after a
+    fence, whoever goes to sleep looks at the flags after a fence, so that one of the two sees the other.
     """
 
     def __init__(self, arena: Arena, guard: WaitGuard) -> None:
@@ -61,7 +61,7 @@ class Doorbells:
         self._wake(member)
 
     def ring_all(self) -> None:
-        """Wake all that sleep; behind a fence already."""
+        """Wake all that sleep; after a fence already."""
         for member in self._others:
             self._wake(member)
 

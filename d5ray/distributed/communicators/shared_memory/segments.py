@@ -27,7 +27,7 @@ NAME = re.compile(r"d5ray-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}")  # of a fil
 MODE = 0o600
 REFUSAL = "refused: "  # instead of a path
 PAGE_BYTES = 4096
-START_TIME_FIELD = 19  # of /proc/<pid>/stat behind the name; man 5 proc counts it as the 22nd
+START_TIME_FIELD = 19  # of /proc/<pid>/stat after the name; man 5 proc counts it as the 22nd
 
 
 def supported() -> str | None:

@@ -31,5 +31,5 @@ def kinds(name: str, arguments: Sequence[Argument]) -> tuple[type, ...]:
         return tuple([type(each) for each in arguments])
     raise ConfigurationError(
         f"the arguments of the C++ operator {name} are {arguments!r}, expected a tuple of numbers, truth "
-        "values and texts (whole numbers below 2^63), or a function that gives one: arguments=(16,)"
+        "values and texts (integers below 2^63), or a function that gives one: arguments=(16,)"
     )

@@ -79,7 +79,7 @@ class Recipe:
             done = self.compiler.run(
                 [
                     *self._defined(), f"-I{INCLUDE}", "-MMD", "-MF", "made.d", "-o", "made.so",
-                    wrapper, *self.compiler.flags(self.flags),  # libraries stand behind what needs them
+                    wrapper, *self.compiler.flags(self.flags),  # libraries come after what needs them
                 ],
                 building,
             )  # fmt: skip

@@ -43,7 +43,7 @@ D500_DEFINE_HAS(backward)
 D500_DEFINE_HAS(forward_cuda)
 D500_DEFINE_HAS(backward_cuda)
 
-// A whole number of Python, which becomes whatever the constructor takes, or an error where it does not fit.
+// An integer of Python, which becomes whatever the constructor takes, or an error where it does not fit.
 struct integer {
     int64_t value;
 
