@@ -12,7 +12,7 @@ from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.asynchrony import PROBED
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
-from d5ray.metrics.record.recorder import Frame, Recorder
+from d5ray.metrics.record.recorder import Recorder, StepFrame
 
 T = TypeVar("T")
 NS = 1e-9
@@ -42,7 +42,7 @@ class AgentRecords:
         self._stages = recorder.frame(OF_A_STAGE, scope="stage", level=3)
         self._probed: np.ndarray[Any, Any] | None = None
 
-    def steps(self, network: LinkCost | None) -> Frame:
+    def steps(self, network: LinkCost | None) -> StepFrame:
         """The frame of `STEP_METRICS`; with what is known of the network also of `PREDICTED`."""
         metrics = STEP_METRICS if network is None else STEP_METRICS | PREDICTED
         return self._recorder.frame(tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values()))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
@@ -33,7 +33,7 @@ class Coordinator:
     It draws the run's secret, which members get with their group, and show nobody else.
     here: the driver's own place. A rendezvous opens with the first group that needs it: one at the loopback
         address for those on the driver's node, one at the node's own as soon as members are on others.
-    mirror: what Ray's metrics show of the run as a whole. encrypted: as in `Group`.
+    exporter: what Ray's metrics show of the run as a whole. encrypted: as in `Group`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Coordinator:
         name: str,
         timeout_seconds: float,
         here: Place,
-        mirror: Mirror | None = None,
+        exporter: MetricsExporter | None = None,
         *,
         encrypted: bool = False,
     ) -> None:
@@ -54,8 +54,8 @@ class Coordinator:
         self._rendezvous: dict[str, Rendezvous] = {}  # by the host at which it listens
         self._present: Callable[[], int] | None = None
         self._failures: Counter[str] = Counter()
-        self._mirror = mirror or silent()
-        self._mirror.start(self.readings)
+        self._exporter = exporter or silent()
+        self._exporter.start(self.readings)
 
     def issue(self, places: list[Place]) -> list[Group]:
         """The next epoch's group, one description a member, in the order of their ranks.
@@ -107,6 +107,6 @@ class Coordinator:
 
     def close(self) -> None:
         """End the rendezvous: members that still wait for others get `PeerLost`."""
-        self._mirror.close()
+        self._exporter.close()
         while self._rendezvous:
             self._rendezvous.popitem()[1].close()

@@ -25,7 +25,7 @@ from d5ray.actors.group import TrainingGroup
 from d5ray.actors.mesh_agent import shares_of
 from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.metrics_exporter import Mirror
+from d5ray.actors.metrics_exporter import MetricsExporter
 from d5ray.actors.monitors import SHOWN, Monitors
 from d5ray.actors.parameter_server import ParameterServer
 from d5ray.actors.placement import reserve, strategy
@@ -314,10 +314,10 @@ class _Launcher:
         if self.coordinator is not None:
             self.coordinator.close()
 
-    def _mirror(self, role: str, rank: object = "") -> Mirror:
+    def _mirror(self, role: str, rank: object = "") -> MetricsExporter:
         """The exporter of an actor of this run to Ray's metrics."""
         recipe = self.origin.recipe or self.experiment.name
-        return Mirror(self.run_id, recipe, role, rank, self.experiment.mirror_seconds)
+        return MetricsExporter(self.run_id, recipe, role, rank, self.experiment.mirror_seconds)
 
     def _aggregator(self) -> Any:
         actor = ray.remote(concurrency_groups={QUESTIONS: 1, CONTROL: 1})(MetricsAggregator).options(

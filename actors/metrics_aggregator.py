@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.exports.exported_metrics import (
@@ -38,7 +38,7 @@ MOST_BYTES = 1 << 26
 class MetricsAggregator:
     """The actor that stores a run's rows. What `append` has returned for is on disk and readable."""
 
-    def __init__(self, root: str, run_id: str, mirror: Mirror | None = None) -> None:
+    def __init__(self, root: str, run_id: str, exporter: MetricsExporter | None = None) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
 
         pa.array([""])  # imports pandas
@@ -52,8 +52,8 @@ class MetricsAggregator:
         self._database: Database | None = None
         self._asking = ""  # who asks now
         self._endpoint: Any = None
-        self._mirror = mirror or silent()
-        self._mirror.start(self.readings)
+        self._exporter = exporter or silent()
+        self._exporter.start(self.readings)
 
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
@@ -85,7 +85,7 @@ class MetricsAggregator:
 
     def append_events(self, batch: pa.RecordBatch) -> int:
         """Keep a batch of rows of the table `events`."""
-        if self._mirror.shows:
+        if self._exporter.shows:
             self._probes.take(batch)
         return self._writer.append_events(batch)
 

@@ -1,4 +1,4 @@
-"""The exporter of an actor's metrics to Ray, in a thread of its own: a mirror, never the record
+"""The exporter of an actor's metrics to Ray, in a thread of its own, beside the record
 
 The actor leaves plain values; no call of Ray's is made on its account. What goes wrong here hurts no run:
 where Ray has no metrics, nothing is shown.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
-from d5ray.metrics.exports.exported_metrics import COUNTER, Mirrored
+from d5ray.metrics.exports.exported_metrics import COUNTER, ExportedMetric
 from d5ray.metrics.exports.exported_rows import Key, Readings, come_to
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Read = Callable[[], Readings]
 
 
 @final
-class Mirror:
+class MetricsExporter:
     """Shows the rows that an actor sends, and what it reads of itself, with the tags of the run.
 
     Plain data until `start`, so that it can be sent to the actor. A gauge is set anew at every look, since
@@ -69,7 +69,7 @@ class Mirror:
         if not self._seconds or not connected():
             return
         self._read, self._end, self.spent_seconds = read, threading.Event(), 0.0
-        self._thread = threading.Thread(target=self._look_again, name="d5ray-mirror", daemon=True)
+        self._thread = threading.Thread(target=self._look_again, name="d5ray-exporter", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -92,11 +92,11 @@ class Mirror:
             else:
                 self._gauges[key] = value
         self._gauges = {key: value for key, value in self._gauges.items() if math.isfinite(value)}
-        for (mirrored, label), value in self._gauges.items():
-            self._metric(mirrored).set(value, self._tags(mirrored, label))
-        for (mirrored, label), value in added.items():
+        for (exported, label), value in self._gauges.items():
+            self._metric(exported).set(value, self._tags(exported, label))
+        for (exported, label), value in added.items():
             if 0 < value < math.inf:
-                self._metric(mirrored).inc(value, self._tags(mirrored, label))
+                self._metric(exported).inc(value, self._tags(exported, label))
 
     def _look_again(self) -> None:
         assert self._end is not None
@@ -111,23 +111,23 @@ class Mirror:
             if over:
                 return
 
-    def _metric(self, mirrored: Mirrored) -> Any:
-        from ray.util import metrics  # noqa: PLC0415 - a mirror is made where there is no Ray, too
+    def _metric(self, exported: ExportedMetric) -> Any:
+        from ray.util import metrics  # noqa: PLC0415 - an exporter is made where there is no Ray, too
 
-        name = mirrored.registered
+        name = exported.registered
         if name not in self._metrics:
-            kind = metrics.Counter if mirrored.kind == COUNTER else metrics.Gauge
-            text = f"{mirrored.description} [{mirrored.unit}]"
-            self._metrics[name] = kind(name, description=text, tag_keys=mirrored.tags)
+            kind = metrics.Counter if exported.kind == COUNTER else metrics.Gauge
+            text = f"{exported.description} [{exported.unit}]"
+            self._metrics[name] = kind(name, description=text, tag_keys=exported.tags)
         return self._metrics[name]
 
-    def _tags(self, mirrored: Mirrored, label: str) -> Mapping[str, str]:
-        return self.tags | {mirrored.label: label} if mirrored.label else self.tags
+    def _tags(self, exported: ExportedMetric, label: str) -> Mapping[str, str]:
+        return self.tags | {exported.label: label} if exported.label else self.tags
 
 
-def silent() -> Mirror:
-    """A mirror that shows nothing, for actors outside a run on Ray."""
-    return Mirror("", "", "", seconds=0.0)
+def silent() -> MetricsExporter:
+    """An exporter that exports nothing, for actors outside a run on Ray."""
+    return MetricsExporter("", "", "", seconds=0.0)
 
 
 def connected() -> bool:

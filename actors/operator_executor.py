@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
-from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.actors.piece_holder import HoldsPiece
 from d5ray.errors import first_line
 from d5ray.metrics.definitions.operator_calls import (
@@ -72,24 +72,24 @@ class OperatorExecutor(HoldsPiece):
         attempt: int,
         rank: int,
         seed: int,
-        mirror: Mirror | None = None,
+        exporter: MetricsExporter | None = None,
     ) -> None:
         super().__init__(framework, threads, rank, seed)
         self._device = device
         self._attempt, self._batches = attempt, list[pa.RecordBatch]()
         self._random = np.random.default_rng(seed)
-        mirror = mirror or silent()
+        exporter = exporter or silent()
         self._recorder = Recorder(
             run_id=run_id,
             agent=repr(self),
             rank=rank,
             node=platform.node(),
             attempt=attempt,
-            send=mirror.watched(self._batches.append),
+            send=exporter.watched(self._batches.append),
         )
         for name, kind in OF_OPERATORS.items():
             self._recorder.declare(name, kind.unit)
-        mirror.start()
+        exporter.start()
 
     def __repr__(self) -> str:
         return f"OperatorExecutor({self._name})"

@@ -6,7 +6,7 @@ A plain class that works without Ray; `launch` makes actors of it, whose calls c
 import threading
 from typing import Any
 
-from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
@@ -24,13 +24,13 @@ class ParameterServer:
         resolved: ResolvedServers,
         agents: int,
         group: int | None = None,
-        mirror: Mirror | None = None,
+        exporter: MetricsExporter | None = None,
     ) -> None:
         self.shard, self.group = shard, group
         self._resolved, self._agents = resolved, agents
         self._server: ShardServer | None = None
         self._closed = threading.Event()
-        (mirror or silent()).start(self.readings)
+        (exporter or silent()).start(self.readings)
 
     def __repr__(self) -> str:
         return self._resolved.shard_name(self.shard, self.group)

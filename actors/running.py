@@ -11,8 +11,8 @@ import ray
 from d5ray.actors import session
 from d5ray.actors.calls import ActorDied, get
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
-from d5ray.metrics.queries.run_queries import Asked
-from d5ray.metrics.queries.source import Answer, Limits, Source
+from d5ray.metrics.queries.run_queries import Queryable
+from d5ray.metrics.queries.source import Answer, Limits, QuerySource
 from d5ray.metrics.record.reader import Run
 
 ACTOR_NAME = "MetricsAggregator"  # the actor's name, in the namespace of its run
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 120.0  # for a query and those before it, of which each has 30 
 
 
 @final
-class RunningRun(Asked):
+class RunningRun(Queryable):
     """A run that is going on, asked through its aggregator; a query sees what has been stored by then."""
 
     def __init__(self, name: str, aggregator: Any) -> None:
@@ -39,12 +39,12 @@ class RunningRun(Asked):
         served = get([call], ANSWER_SECONDS, "serve queries")[0]
         return Run(served["location"], token=served["token"])
 
-    def _source(self, limits: Limits | None = None) -> Source:
+    def _source(self, limits: Limits | None = None) -> QuerySource:
         return _Aggregator(self.name, self._aggregator)
 
 
 @final
-class _Aggregator(Source):
+class _Aggregator(QuerySource):
     def __init__(self, name: str, actor: Any) -> None:
         self._name, self._actor = name, actor
         self._by = uuid.uuid4().hex

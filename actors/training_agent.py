@@ -22,7 +22,7 @@ import numpy as np
 from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.actors.mesh_agent import meet, replicas, staged
-from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.buffers import Kept
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
@@ -128,7 +128,7 @@ class TrainingAgent:
         world: World | None = None,
         attempt: int = 0,
         folder: str | None = None,
-        mirror: Mirror | None = None,
+        mirror: MetricsExporter | None = None,
     ) -> None:
         # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
         # often an agent with this rank was started before; folder: the run's; mirror: what Ray's metrics show

@@ -14,7 +14,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneFOneB
-from d5ray.metrics.definitions.catalogue import Loss, StepTime, TestAccuracy, Throughput
+from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, Throughput, TrainingLoss
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.training.events.event import Event
 
@@ -202,7 +202,7 @@ def _of_loops(trained: "Sequence[Trained]", job: StepTimes) -> list[Series]:
     derived: dict[tuple[str, str], Callable[[int], Any]] = {
         (StepTime.name, StepTime.unit): lambda rank: seconds[rank],
         (Throughput.name, Throughput.unit): lambda rank: job.batch_size / seconds[rank],
-        (Loss.name, Loss.unit): lambda rank: np.array(trained[rank].losses),
+        (TrainingLoss.name, TrainingLoss.unit): lambda rank: np.array(trained[rank].losses),
     }
     return [
         Series(*key, rank, values(rank).tolist(), warmup=job.warmup_steps)

@@ -196,7 +196,7 @@ def test_a_folder_of_others_is_shown_and_commands_nothing(
 def test_brackets_are_text() -> None:
     """A value in brackets is no markup, in any table: neither left out nor an error."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        table = console.Table("[b]name[/b]", title="[/t]")
+        table = console.ConsoleTable("[b]name[/b]", title="[/t]")
         table.add_row("x[kernel]y", "[/x]")
         console.out().print(table, "[red]:boom:[/]")
     assert all(
@@ -256,7 +256,7 @@ def columns(text: str) -> Any:
 def test_wide_and_invisible_characters_keep_columns_in_line() -> None:
     """Columns below each other begin at one place, whatever the cells before them hold."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        table = console.Table("a", "b")
+        table = console.ConsoleTable("a", "b")
         for text in NASTY:
             table.add_row(text, "|")
         console.out().print(table)

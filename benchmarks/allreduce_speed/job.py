@@ -12,7 +12,7 @@ from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.comparisons.timing import Times, timed
-from d5ray.recipes.jobs.worlds import World
+from d5ray.recipes.jobs.worlds import ReducingGroup
 
 if TYPE_CHECKING:
     from d5ray.actors.session import Session
@@ -46,7 +46,7 @@ class AllreduceTimes(SideBySide):
             for size, times in own.items()
         ]
 
-    def work(self, world: Callable[[int], World], size: int) -> "Reductions":
+    def work(self, world: Callable[[int], ReducingGroup], size: int) -> "Reductions":
         """What the members of a group of this size do."""
         return Reductions(world, size, self.sizes, self.seconds)
 
@@ -59,7 +59,7 @@ class AllreduceTimes(SideBySide):
 class Reductions:
     """The work of every member of a group: each size in turn."""
 
-    world: Callable[[int], World]  # by rank
+    world: Callable[[int], ReducingGroup]  # by rank
     size: int
     sizes: tuple[str, ...]
     seconds: float
@@ -71,7 +71,7 @@ class Reductions:
         world.close()
         return found
 
-    def of(self, world: World, rank: int, elements: int) -> Times:
+    def of(self, world: ReducingGroup, rank: int, elements: int) -> Times:
         """The times of one size, after a check that the sum is right."""
         array, reduce = world.reduction(elements)
         array[:] = rank + 1

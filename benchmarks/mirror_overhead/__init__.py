@@ -1,1 +1,1 @@
-"""What it costs that Ray's metrics show a run: agents train with the mirror and without it, in turn."""
+"""What it costs that Ray's metrics show a run: agents train with the exporter and without it, in turn."""

@@ -1,4 +1,4 @@
-"""The contender that trains with and without the mirror in turn: agents whose mirror is opened and closed"""
+"""The contender that trains with and without the exporter in turn: agents whose exporter opens and closes"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -17,9 +17,9 @@ WITH, WITHOUT = "with mirror", "without"  # the sides
 @final
 @dataclass(frozen=True)
 class MirrorTimeRatio(Metric):
-    """How many times as long a step takes with the mirror as without; both in one process, in turn.
+    """How many times as long a step takes with the exporter as without; both in one process, in turn.
 
-    Means, not medians, within a turn: the mirror looks once a second, and most steps know nothing of it. Each
+    Means, not medians, within a turn: the exporter looks once a second: most steps know nothing of it. Each
     turn is compared with the one beside it, since the machine changes its speed meanwhile.
     """
 
@@ -51,7 +51,7 @@ def _turns(run: RunTables, scope: str) -> dict[tuple[int, int], float]:
 @final
 @dataclass(frozen=True)
 class MirrorShare(Metric):
-    """The processor's time of the mirror's thread, as a share of the time of the steps meanwhile.
+    """The processor's time of the exporter's thread, as a share of the time of the steps meanwhile.
 
     What a step can lose at most where the thread shares the agent's core, measured without the noise of two
     step times.

@@ -1,10 +1,10 @@
-"""What it costs that Ray's metrics show a run: agents train with the mirror and without it, in turn.
+"""What it costs that Ray's metrics show a run: agents train with the exporter and without it, in turn.
 
     d5ray run benchmarks/mirror_overhead        or        python -m benchmarks.mirror_overhead.recipe
 
 LeNet on the digits by one agent, and by two that exchange at every step. In every fresh set of processes the
-agents train with their mirror's thread and without it in turn, forwards and backwards; what is compared are
-mean steps of turns side by side, since the mirror looks once a second. The processor's time of that thread is
+agents train with their exporter's thread and without it in turn, forwards and backwards; what is compared are
+mean steps of turns side by side, since the exporter looks once a second. That thread's processor time is
 measured beside it.
 """
 

@@ -6,7 +6,7 @@ from typing import Final, final
 import numpy as np
 
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
-from d5ray.metrics.definitions.catalogue import Loss
+from d5ray.metrics.definitions.catalogue import TrainingLoss
 from d5ray.metrics.definitions.side_by_side import ByPair, over_processes, rows_of, time_of
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate
@@ -83,7 +83,7 @@ class LossDeviation(Metric):
 
 def _losses(run: RunTables, contender: str) -> dict[int, dict[int, float]]:
     """The first agent's, by pair and step."""
-    rows = rows_of(run, Loss.name, contender)
+    rows = rows_of(run, TrainingLoss.name, contender)
     found: dict[int, dict[int, float]] = {}
     columns = (rows[name].to_numpy() for name in ("rank", "rep", "step", "value"))
     for rank, pair, step, value in zip(*columns, strict=True):

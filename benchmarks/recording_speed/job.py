@@ -15,7 +15,7 @@ from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.columns import expand
-from d5ray.metrics.record.recorder import Frame, Recorder
+from d5ray.metrics.record.recorder import Recorder, StepFrame
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 from d5ray.recipes.engine.comparisons import processes
@@ -230,7 +230,7 @@ def recorder_to(send: Callable[[Any], object]) -> Recorder:
     )
 
 
-def recorded(recorder: Recorder, frame: Frame, steps: int, values: list[tuple[float, ...]]) -> None:
+def recorded(recorder: Recorder, frame: StepFrame, steps: int, values: list[tuple[float, ...]]) -> None:
     """So many steps, as the loop of an agent records them, and everything sent."""
     clock = perf_counter_ns
     for step in range(steps):

@@ -14,7 +14,7 @@ from d5ray.cli import options
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.metrics.judge import series
-from d5ray.metrics.queries.run_queries import Asked
+from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.tokens import token_from
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.store import Run
@@ -101,7 +101,9 @@ def sql(
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int | None, json: bool) -> None:
+def _once(
+    asked: Queryable, query: str, format: str, output: Path | None, rows: int | None, json: bool
+) -> None:
     from d5ray.dashboards.sql import output_formats  # noqa: PLC0415
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.display.console import err  # noqa: PLC0415
@@ -117,7 +119,7 @@ def _once(asked: Asked, query: str, format: str, output: Path | None, rows: int 
             err().print(f"{count:,} rows in {output}", style="dim")
 
 
-def _found(name: str | None, token_file: Path | None, address: str | None) -> Asked:
+def _found(name: str | None, token_file: Path | None, address: str | None) -> Queryable:
     """The runs to be asked; raises `ConfigurationError` if they are not there."""
     if address is not None:
         from d5ray.actors.running import running  # noqa: PLC0415 (Ray, for those who need it)

@@ -20,8 +20,8 @@ from rich.text import Text
 from d5ray.display.visible_text import one_line, visible
 
 __all__ = [
-    "BarColumn", "Field", "Group", "MofNCompleteColumn", "Screen", "Table", "Text", "TimeRemainingColumn",
-    "data", "err", "lines", "out", "progress", "styled", "write",
+    "BarColumn", "ConsoleTable", "Field", "Group", "MofNCompleteColumn", "Screen", "Text",
+    "TimeRemainingColumn", "data", "err", "lines", "out", "progress", "styled", "write",
 ]  # fmt: skip
 
 PIPE_WIDTH = 160  # columns, where there is no terminal
@@ -70,7 +70,7 @@ def lines(text: str, style: str = "") -> Text:
     return Text(visible(text), style=style)
 
 
-class Table(RichTable):
+class ConsoleTable(RichTable):
     """Rows below names, without lines between them. A cell is one line."""
 
     def __init__(self, *names: str, header: bool = True, title: str | None = None) -> None:

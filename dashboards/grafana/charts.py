@@ -61,7 +61,7 @@ class Board:
     single: bool = False
 
 
-def per_step(labels: str, metric: m.Mirrored, where: str, *, only: str = "") -> str:
+def per_step(labels: str, metric: m.ExportedMetric, where: str, *, only: str = "") -> str:
     """A counter's growth for each step, by labels that steps have; only: a selection of the counter alone."""
     counted = f"{where},{only}" if only else where
     return f"{rate(labels, metric, counted)} / {rate(labels, m.STEPS, where)}"

@@ -8,8 +8,8 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_upda
 from dash.exceptions import PreventUpdate
 
 from d5ray.dashboards.page import blocks, drawings, guard, live, samples, sections, sql, tables
-from d5ray.dashboards.page.charts import Look
-from d5ray.dashboards.page.runs import Runs, Shown
+from d5ray.dashboards.page.charts import ChartOptions
+from d5ray.dashboards.page.runs import OpenRun, Runs
 from d5ray.errors import D5Error
 from d5ray.metrics.views import samples as rows
 
@@ -74,15 +74,15 @@ class _Place:
         """One of `VIEWS`."""
         return parse_qs((search or "").lstrip("?")).get("view", ["overview"])[0]
 
-    def shown(self, search: str | None) -> Shown:
+    def shown(self, search: str | None) -> OpenRun:
         """The run; raises D5Error."""
         return self.runs.get(self.name(search))
 
-    def look(self, values: list[Any], ids: list[dict[str, str]], bounds: list[float] | None) -> Look:
+    def look(self, values: list[Any], ids: list[dict[str, str]], bounds: list[float] | None) -> ChartOptions:
         """The viewer's choices."""
         chosen = {each["choice"]: value for each, value in zip(ids, values, strict=True)}
         low, high = bounds or (None, None)
-        return Look(
+        return ChartOptions(
             over="seconds" if chosen.get(blocks.OVER) == "seconds" else "step",
             low=low,
             high=high,
@@ -230,7 +230,7 @@ def _zoomed(moved: dict[str, Any] | None) -> list[float] | None:
     return [] if "xaxis.autorange" in moved else None
 
 
-def _state(shown: Shown) -> Any:
+def _state(shown: OpenRun) -> Any:
     row = shown.view.row
     if shown.view.running:
         told = "reading what is there" if shown.view.behind else "follows the run"

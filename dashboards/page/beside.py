@@ -3,28 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
-from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.looks import COLOURS, axis, empty, figure, plain
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import key_figures, time_series
 
 
-def loss(shown: Shown, look: Look) -> dict[str, Any]:
+def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The mean training loss of each run's agents."""
     return _courses(shown, look, "loss", 1.0, "training loss, mean of agents [1]")
 
 
-def accuracy(shown: Shown, look: Look) -> dict[str, Any]:
+def accuracy(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The mean test accuracy of each run's agents."""
     return _courses(shown, look, "test_accuracy", 100.0, "test accuracy, mean of agents [%]")
 
 
-def step_time(shown: Shown, look: Look) -> dict[str, Any]:
+def step_time(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The mean step time of each run's agents."""
     return _courses(shown, look, "step_time", 1e3, "time of a step, mean of agents [ms]")
 
 
-def throughput(shown: Shown, look: Look) -> dict[str, Any]:
+def throughput(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """Samples a second of each run."""
     traces = []
     for number, run in enumerate((shown, *look.others)):
@@ -33,12 +33,12 @@ def throughput(shown: Shown, look: Look) -> dict[str, Any]:
     return _figure(traces, look, "throughput [samples/s]")
 
 
-def rows(shown: Shown, others: Sequence[Shown]) -> list[dict[str, Any]]:
+def rows(shown: OpenRun, others: Sequence[OpenRun]) -> list[dict[str, Any]]:
     """A row of figures for each run."""
     return [dict(run.ask(key_figures.figures)) for run in (shown, *others)]
 
 
-def _courses(shown: Shown, look: Look, metric: str, scale: float, title: str) -> dict[str, Any]:
+def _courses(shown: OpenRun, look: ChartOptions, metric: str, scale: float, title: str) -> dict[str, Any]:
     traces = []
     for number, run in enumerate((shown, *look.others)):
         table = run.ask(time_series.course, metric=metric, together=True, **look.bounds)
@@ -56,7 +56,7 @@ def _line(name: str, number: int, x: list[Any], y: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figure(traces: list[dict[str, Any]], look: Look, title: str) -> dict[str, Any]:
+def _figure(traces: list[dict[str, Any]], look: ChartOptions, title: str) -> dict[str, Any]:
     if not any(trace["x"] for trace in traces):
         return empty("none of these runs has recorded it")
     return figure(traces, look.x(), axis(title), showlegend=False)

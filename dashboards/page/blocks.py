@@ -5,9 +5,9 @@ from typing import Any, Literal
 from dash import dcc, html
 
 from d5ray.dashboards.page import drawings
-from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.looks import CONFIG
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 
 Component = Any
 OVER = "over"
@@ -16,16 +16,16 @@ OVER = "over"
 def panel(
     title: str,
     name: str,
-    shown: Shown,
+    shown: OpenRun,
     about: str,
     *,
-    look: Look | None = None,
+    look: ChartOptions | None = None,
     control: Component = None,
     tall: bool = False,
     height: int | None = None,
 ) -> Component:
     """A chart with its title. look: what the choices of its view say at first."""
-    look = look or Look()
+    look = look or ChartOptions()
     graph = dcc.Graph(
         id={"type": "chart", "name": name},
         figure=drawings.drawn(name, shown, look),

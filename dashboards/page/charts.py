@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from d5ray.dashboards.page.looks import COLOURS, PART_COLOURS, axis, empty, figure, labelled, plain, rgba
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import consensus as apart
 from d5ray.metrics.views import steps, time_series
 from d5ray.metrics.views.time_series import Over
@@ -17,7 +17,7 @@ NO_STEPS = "no training steps are recorded so far"
 
 
 @dataclass(frozen=True)
-class Look:
+class ChartOptions:
     """The viewer's choices: the horizontal axis and the part of it, a metric, agents' colour."""
 
     over: Over = "step"
@@ -25,7 +25,7 @@ class Look:
     high: float | None = None
     metric: str = ""
     colour: str = ""
-    others: tuple[Shown, ...] = ()  # runs beside the one that is shown
+    others: tuple[OpenRun, ...] = ()  # runs beside the one that is shown
 
     @property
     def bounds(self) -> dict[str, Any]:
@@ -44,10 +44,10 @@ class Look:
         return axis(title, **zoomed, **more)
 
 
-Draw = Callable[[Shown, Look], dict[str, Any]]
+Draw = Callable[[OpenRun, ChartOptions], dict[str, Any]]
 
 
-def loss(shown: Shown, look: Look) -> dict[str, Any]:
+def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The training loss of every agent."""
     table = shown.ask(time_series.course, metric="loss", **look.bounds)
     if not table.num_rows:
@@ -55,7 +55,7 @@ def loss(shown: Shown, look: Look) -> dict[str, Any]:
     return figure(_of_agents(table, 1.0), look.x(), axis("training loss [1]"))
 
 
-def accuracy(shown: Shown, look: Look) -> dict[str, Any]:
+def accuracy(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The test accuracy of every agent at its evaluations."""
     table = shown.ask(time_series.course, metric="test_accuracy", **look.bounds)
     if not table.num_rows:
@@ -63,7 +63,7 @@ def accuracy(shown: Shown, look: Look) -> dict[str, Any]:
     return figure(_of_agents(table, 100.0, marks=True), look.x(), axis("test accuracy [%]"))
 
 
-def throughput(shown: Shown, look: Look) -> dict[str, Any]:
+def throughput(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """Training samples a second of all agents together."""
     table = shown.ask(time_series.throughput, **look.bounds)
     if not table.num_rows:
@@ -76,7 +76,7 @@ def throughput(shown: Shown, look: Look) -> dict[str, Any]:
     return figure([line], look.x(), axis("throughput [samples/s]", rangemode="tozero"))
 
 
-def parts(shown: Shown, look: Look) -> dict[str, Any]:
+def parts(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The parts of a step, one upon the other: the mean over agents."""
     table = shown.ask(steps.parts, **look.bounds)
     if not table.num_rows:
@@ -97,7 +97,7 @@ def parts(shown: Shown, look: Look) -> dict[str, Any]:
     return figure(traces, look.x(), y, hovermode="x unified")
 
 
-def parts_of_agents(shown: Shown, look: Look) -> dict[str, Any]:
+def parts_of_agents(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The parts of a step, agent by agent: the mean over the steps that are looked at."""
     table = shown.ask(steps.parts_of_agents, **look.bounds)
     if not table.num_rows:
@@ -119,7 +119,7 @@ def parts_of_agents(shown: Shown, look: Look) -> dict[str, Any]:
     return figure(traces, x, y, barmode="stack", bargap=0.25, margin=margin, dragmode=False)
 
 
-def consensus(shown: Shown, look: Look) -> dict[str, Any]:
+def consensus(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The distance of the agents' parameters from their mean."""
     table = shown.ask(apart.consensus)
     if not table.num_rows:
@@ -133,11 +133,11 @@ def consensus(shown: Shown, look: Look) -> dict[str, Any]:
         "hovertemplate": "%{y:.4~g} at step %{x}<extra></extra>",
     }  # fmt: skip
     return figure(
-        [line], Look("step", look.low, look.high).x(), axis("distance from the mean / its norm [1]")
+        [line], ChartOptions("step", look.low, look.high).x(), axis("distance from the mean / its norm [1]")
     )
 
 
-def staleness(shown: Shown, look: Look) -> dict[str, Any]:
+def staleness(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """A histogram of pushed gradients by the updates that they lacked."""
     table = shown.ask(apart.staleness)
     if not table.num_rows:
@@ -155,12 +155,14 @@ def staleness(shown: Shown, look: Look) -> dict[str, Any]:
     return figure([bars], x, axis("share of pushes [%]"), bargap=0.1, dragmode=False)
 
 
-def any_metric(shown: Shown, look: Look) -> dict[str, Any]:
+def any_metric(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """A chart of any metric of the run; over time where it has no steps."""
     known = {row["metric"]: row for row in shown.ask(time_series.metrics).to_pylist()}
     if look.metric not in known:
         return empty("choose a metric")
-    own = look if known[look.metric]["stepwise"] else Look("seconds", look.low, look.high, look.metric)
+    own = (
+        look if known[look.metric]["stepwise"] else ChartOptions("seconds", look.low, look.high, look.metric)
+    )
     table = shown.ask(time_series.course, metric=look.metric, **own.bounds)
     if not table.num_rows:
         return empty(f"there are no values of {look.metric}")

@@ -3,9 +3,9 @@
 from typing import Any
 
 from d5ray.dashboards.page import beside, charts, timeline, topology
-from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.looks import empty
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.errors import D5Error
 
 CHARTS: dict[str, charts.Draw] = charts.CHARTS | {
@@ -16,7 +16,7 @@ CHARTS: dict[str, charts.Draw] = charts.CHARTS | {
 STILL = ("parts_of_agents", "staleness", "graph")  # charts that are not zoomed
 
 
-def drawn(name: str, shown: Shown, look: Look) -> dict[str, Any]:
+def drawn(name: str, shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """A chart, or why there is none."""
     try:
         return CHARTS[name](shown, look)

@@ -7,8 +7,8 @@ from dash import html
 
 from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page import beside, tables, topology
-from d5ray.dashboards.page.charts import Look
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.charts import ChartOptions
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.views import communication, events, key_figures
 
@@ -16,16 +16,18 @@ Component = Any
 MOST_EVENTS = 200
 
 
-def live(name: str, shown: Shown, look: Look | None = None) -> Component:
+def live(name: str, shown: OpenRun, look: ChartOptions | None = None) -> Component:
     """A part that is made anew when something has come."""
-    return html.Div(LIVE[name](shown, look or Look()), id={"type": "live", "name": name}, className="live")
+    return html.Div(
+        LIVE[name](shown, look or ChartOptions()), id={"type": "live", "name": name}, className="live"
+    )
 
 
-def _stats(shown: Shown, look: Look) -> Component:
+def _stats(shown: OpenRun, look: ChartOptions) -> Component:
     return tables.stats(shown.ask(key_figures.figures))
 
 
-def _verdict(shown: Shown, look: Look) -> Component:
+def _verdict(shown: OpenRun, look: ChartOptions) -> Component:
     found = shown.verdict()
     if not found.num_rows:
         return html.P(
@@ -38,7 +40,7 @@ def _verdict(shown: Shown, look: Look) -> Component:
     )
 
 
-def _traffic(shown: Shown, look: Look) -> Component:
+def _traffic(shown: OpenRun, look: ChartOptions) -> Component:
     found = shown.ask(communication.edges).to_pylist()
     if not found:
         return html.P("Nothing is known of this run's links.", className="faint")
@@ -52,7 +54,7 @@ def _traffic(shown: Shown, look: Look) -> Component:
     return tables.table(rows, {"sender": "from", "receiver": "to", "amount": "amount", "how": "known by"})
 
 
-def _events(shown: Shown, look: Look) -> Component:
+def _events(shown: OpenRun, look: ChartOptions) -> Component:
     rows = shown.ask(events.events).to_pylist()[::-1][:MOST_EVENTS]
     if not rows:
         return html.P("Nothing has happened besides the steps.", className="faint")
@@ -66,7 +68,7 @@ def _events(shown: Shown, look: Look) -> Component:
     return tables.table(rows, columns)
 
 
-def _beside(shown: Shown, look: Look) -> Component:
+def _beside(shown: OpenRun, look: ChartOptions) -> Component:
     rows = beside.rows(shown, look.others)
     for at, row in enumerate(rows):
         row["name"] = html.Span([html.I(className=f"dot c{at % 7}"), row["run"]])
@@ -92,6 +94,6 @@ def _beside(shown: Shown, look: Look) -> Component:
     return html.Section([tables.table(rows, columns), html.P(note, className="faint")], className="panel")
 
 
-LIVE: dict[str, Callable[[Shown, Look], Component]] = {
+LIVE: dict[str, Callable[[OpenRun, ChartOptions], Component]] = {
     "stats": _stats, "verdict": _verdict, "traffic": _traffic, "events": _events, "beside": _beside,
 }  # fmt: skip

@@ -32,7 +32,7 @@ LIST_SECONDS = 5.0  # for which the list of all runs is believed
 
 
 @final
-class Shown:
+class OpenRun:
     """An open run of the page. Threads may share it."""
 
     def __init__(self, run: Run) -> None:
@@ -136,7 +136,7 @@ class Runs:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = runs_root() if root is None else root
-        self._open: OrderedDict[str, Shown] = OrderedDict()
+        self._open: OrderedDict[str, OpenRun] = OrderedDict()
         self._lock = threading.Lock()
         self._listed: tuple[float, list[dict[str, Any]]] = -LIST_SECONDS, []
         self._elsewhere: dict[str, Path] = {}  # runs in folders of their own, by name
@@ -148,13 +148,13 @@ class Runs:
             self._elsewhere[run.name] = run.folder
         return run.name
 
-    def get(self, name: str) -> Shown:
+    def get(self, name: str) -> OpenRun:
         """An open run by its name; raises `ConfigurationError` or `StorageError` where there is none."""
         with self._lock:
             if name in self._open:
                 self._open.move_to_end(name)
                 return self._open[name]
-            shown = Shown(self._run(name))
+            shown = OpenRun(self._run(name))
             self._open[name] = shown
             while len(self._open) > MOST_OPEN:
                 _, old = self._open.popitem(last=False)

@@ -3,13 +3,13 @@
 from typing import Any, Final
 
 from d5ray.dashboards.page import tables
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import samples
 
 TITLES: Final = {"t_wall": "time (UTC)"}  # of columns that are called otherwise
 
 
-def listed(shown: Shown, chosen: samples.Filter, number: int) -> tuple[Any, str] | None:
+def listed(shown: OpenRun, chosen: samples.Filter, number: int) -> tuple[Any, str] | None:
     """The number-th page of the rows that fit, and which of how many they are; None after the last page."""
     known = shown.ask(samples.span, chosen=chosen)
     found = samples.page(shown.view, chosen, number, known)

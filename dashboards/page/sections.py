@@ -8,18 +8,18 @@ from dash import dcc, html
 
 from d5ray.dashboards.page import samples, timeline, topology
 from d5ray.dashboards.page.blocks import choice, dropdown, field, over, panel, radio, select
-from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.live import live
-from d5ray.dashboards.page.runs import Runs, Shown
+from d5ray.dashboards.page.runs import OpenRun, Runs
 from d5ray.metrics.views import communication, time_series
 from d5ray.metrics.views import samples as rows
 
 Component = Any
-View = Callable[[Runs, Shown], list[Component]]
+View = Callable[[Runs, OpenRun], list[Component]]
 MOST_BESIDE = 5  # runs of the same series that are compared before others are chosen
 
 
-def overview(runs: Runs, shown: Shown) -> list[Component]:
+def overview(runs: Runs, shown: OpenRun) -> list[Component]:
     """The verdict so far, the run in figures, and how it goes."""
     return [
         live("stats", shown),
@@ -39,11 +39,11 @@ def overview(runs: Runs, shown: Shown) -> list[Component]:
     ]
 
 
-def step(runs: Runs, shown: Shown) -> list[Component]:
+def step(runs: Runs, shown: OpenRun) -> list[Component]:
     """The parts of a step, agent by agent, and any other metric."""
     known = [row["metric"] for row in shown.ask(time_series.metrics).to_pylist()]
     first = "step_time" if "step_time" in known else known[0] if known else ""
-    look = Look(metric=first)
+    look = ChartOptions(metric=first)
     return [
         over(),
         html.Div(
@@ -60,11 +60,11 @@ def step(runs: Runs, shown: Shown) -> list[Component]:
     ]  # fmt: skip
 
 
-def links_of(runs: Runs, shown: Shown) -> list[Component]:
+def links_of(runs: Runs, shown: OpenRun) -> list[Component]:
     """The section of links: who talks with whom, and how far the agents are apart."""
     hues = topology.hues(shown)
     first = hues[0] if hues else ""
-    look = Look(colour=first)
+    look = ChartOptions(colour=first)
     chosen = radio("colour", "Colour", {name: name.replace("_", " ") for name in hues}, first)
     return [
         html.Div(
@@ -98,7 +98,7 @@ def links_of(runs: Runs, shown: Shown) -> list[Component]:
     ]
 
 
-def time(runs: Runs, shown: Shown) -> list[Component]:
+def time(runs: Runs, shown: OpenRun) -> list[Component]:
     """The section of the timeline: when agents and servers did what."""
     return [
         panel(
@@ -109,7 +109,7 @@ def time(runs: Runs, shown: Shown) -> list[Component]:
     ]  # fmt: skip
 
 
-def events(runs: Runs, shown: Shown) -> list[Component]:
+def events(runs: Runs, shown: OpenRun) -> list[Component]:
     """The section of the run's events."""
     return [
         panel("Events", "happened", shown, "failures are crosses"),
@@ -119,7 +119,7 @@ def events(runs: Runs, shown: Shown) -> list[Component]:
     ]
 
 
-def compare(runs: Runs, shown: Shown) -> list[Component]:
+def compare(runs: Runs, shown: OpenRun) -> list[Component]:
     """The section that shows several runs side by side."""
     known = {row["run_id"]: row["series"] for row in runs.rows() if row["run_id"] != shown.name}
     series = shown.view.row["series"]
@@ -132,7 +132,7 @@ def compare(runs: Runs, shown: Shown) -> list[Component]:
         ],
         className="choice wide",
     )
-    look = Look(others=tuple(runs.get(name) for name in first))
+    look = ChartOptions(others=tuple(runs.get(name) for name in first))
     return [
         html.Div([chosen, over()], className="bar"),
         live("beside", shown, look),
@@ -148,7 +148,7 @@ def compare(runs: Runs, shown: Shown) -> list[Component]:
     ]
 
 
-def data(runs: Runs, shown: Shown) -> list[Component]:
+def data(runs: Runs, shown: OpenRun) -> list[Component]:
     """The rows themselves: filtered, and by SQL."""
     words = {name: shown.ask(rows.distinct, column=name) for name in ("metric", "rank", "phase")}
     first, told = samples.listed(shown, rows.Filter(), 0) or (None, "")
@@ -223,7 +223,7 @@ def navigation(name: str, view: str) -> list[Component]:
     ]  # fmt: skip
 
 
-def _about(shown: Shown) -> str:
+def _about(shown: OpenRun) -> str:
     found = shown.ask(communication.graph)
     name = str(found.get("name", "the topology was not recorded"))
     return f"{name}, too many links to draw" if found and found.get("edges") is None else name

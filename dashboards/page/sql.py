@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.errors import D5Error
 from d5ray.metrics.queries.source import Limits, while_wanted
 
@@ -14,7 +14,9 @@ MOST_ROWS: Final = 500  # of an answer
 SECONDS: Final = 20.0  # for one
 
 
-def answer(shown: Shown, text: str, gone: Callable[[], bool] = lambda: False) -> tuple[pa.Table | None, str]:
+def answer(
+    shown: OpenRun, text: str, gone: Callable[[], bool] = lambda: False
+) -> tuple[pa.Table | None, str]:
     """The answer and how long it is; or None and the reason. It writes nothing and reads no other file.
 
     gone: whether whoever asked has gone meanwhile, which ends the query.

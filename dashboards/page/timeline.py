@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.looks import COLOURS, KIND_COLOURS, axis, empty, figure, plain
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import events
 
 NAMES = {"compute": "compute", "communicate": "communicate", "wait": "wait for others", "rest": "rest",
@@ -14,7 +14,7 @@ MOST_BARS = 2400
 HEIGHT = 34  # px of an actor's row
 
 
-def timeline(shown: Shown, look: Look) -> dict[str, Any]:
+def timeline(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """A row of bars for each agent and server. look: over seconds, whatever it says."""
     rows = shown.ask(events.timeline, low=look.low, high=look.high, most=MOST_BARS).to_pylist()
     if not rows:
@@ -42,12 +42,12 @@ def timeline(shown: Shown, look: Look) -> dict[str, Any]:
     return figure(traces, x, y, barmode="overlay", margin={"l": 76, "r": 16, "t": 12, "b": 46})
 
 
-def height(shown: Shown) -> int:
+def height(shown: OpenRun) -> int:
     """The height of the timeline in px: it does not change while the run goes on."""
     return 150 + HEIGHT * min(MOST_ACTORS, (shown.view.row["agents"] or 1) + 2)
 
 
-def happened(shown: Shown, look: Look) -> dict[str, Any]:
+def happened(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """Events over time, a line for each kind."""
     rows = shown.ask(events.events).to_pylist()
     if not rows:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.page.charts import Look
+from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.looks import COLOURS, SEQUENCE, empty, figure, plain
-from d5ray.dashboards.page.runs import Shown
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import communication
 
 SERVER = "ParameterServer"
@@ -23,13 +23,13 @@ HUES = {
 Place = tuple[float, float]
 
 
-def hues(shown: Shown) -> list[str]:
+def hues(shown: OpenRun) -> list[str]:
     """The choices of what the agents of a run are coloured by."""
     actors = shown.ask(communication.actors)
     return [name for name in HUES if actors[name].null_count < actors.num_rows]
 
 
-def graph(shown: Shown, look: Look) -> dict[str, Any]:
+def graph(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The topology with the traffic on its links."""
     actors = shown.ask(communication.actors).to_pylist()
     if not actors:

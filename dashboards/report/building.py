@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from d5ray.dashboards.numbers import count
-from d5ray.dashboards.report.document import Report
+from d5ray.dashboards.report.document import ReportDocument
 from d5ray.dashboards.report.sections import (
     breakdown,
     communication,
@@ -23,13 +23,13 @@ SECTIONS: Final = (
 )  # fmt: skip
 
 
-def built(subject: Subject) -> Report:
+def built(subject: Subject) -> ReportDocument:
     """Every section that has something to say; figures are drawn when they are written.
 
     Close the subject when the report is written, not before.
     """
     found = [part.section(subject) for part in SECTIONS]
-    return Report(
+    return ReportDocument(
         _title(subject),
         verdict.words_of(subject),
         _facts(subject),

@@ -12,7 +12,7 @@ Mark = Literal["", "good", "bad", "open", "differs"]
 
 @final
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A text of a table that stands out."""
 
     text: str
@@ -21,12 +21,12 @@ class Cell:
 
 @final
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows of texts. numeric: the columns whose texts are numbers; folded: shown when it is asked for."""
 
     title: str
     header: tuple[str, ...]
-    rows: Sequence[tuple[str | Cell, ...]]
+    rows: Sequence[tuple[str | TableCell, ...]]
     numeric: frozenset[int] = frozenset()
     folded: bool = False
 
@@ -54,7 +54,7 @@ class Note:
     warning: bool = False
 
 
-Block = Table | Figure | Note
+Block = ReportTable | Figure | Note
 
 
 @final
@@ -69,11 +69,11 @@ class Section:
 
 @final
 @dataclass(frozen=True)
-class Report:
+class ReportDocument:
     """A report. verdicts: what the runs came to, word by word; facts: what is said at the top."""
 
     title: str
-    verdicts: tuple[Cell, ...]
+    verdicts: tuple[TableCell, ...]
     facts: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...] = field(default=())
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from d5ray.dashboards.output_files import replacing
 from d5ray.dashboards.report.building import built
-from d5ray.dashboards.report.document import Report
+from d5ray.dashboards.report.document import ReportDocument
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import file_name, markdown
@@ -51,7 +51,7 @@ def write(names: Sequence[str], output: Path) -> list[Path]:
         subject.close()
 
 
-def _figures(report: Report, folder: Path) -> list[Path]:
+def _figures(report: ReportDocument, folder: Path) -> list[Path]:
     made = []
     for figure in report.figures:
         drawn = figure.draw()

@@ -14,7 +14,7 @@ from pygments.lexers.sql import SqlLexer
 
 from d5ray.dashboards.sql.statements import HELP, KNOWN, statements
 from d5ray.errors import D5Error
-from d5ray.metrics.queries.run_queries import Asked
+from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.record.folders import make_folder
 
 MOST_KEPT = 1000  # statements
@@ -23,7 +23,7 @@ _WORDS = """select from where group by order limit having join using on as and o
     union all with describe summarize explain pivot asc desc cast""".split()  # noqa: SIM905
 
 
-def session(history: Path, run: Callable[[], Asked]) -> Callable[[], str]:
+def session(history: Path, run: Callable[[], Queryable]) -> Callable[[], str]:
     """Gives a function that asks for the next statement. EOFError: Ctrl-D; KeyboardInterrupt: Ctrl-C."""
     make_folder(history.parent)
     trim(history)
@@ -63,9 +63,9 @@ def complete(text: str) -> bool:
 class Names(Completer):
     """Tables, columns and keywords; within quotes the metrics that the run has; commands after a dot."""
 
-    def __init__(self, run: Callable[[], Asked]) -> None:
+    def __init__(self, run: Callable[[], Queryable]) -> None:
         self._run = run
-        self._metrics: tuple[Asked | None, list[str]] = (None, [])
+        self._metrics: tuple[Queryable | None, list[str]] = (None, [])
         columns = {column for schema in KNOWN.values() for column in schema.names}
         self._names = [*KNOWN, *sorted(columns)]
 

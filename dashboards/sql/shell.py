@@ -8,9 +8,9 @@ from typing import IO, Any, final
 from d5ray.dashboards.sql import output_formats
 from d5ray.dashboards.sql.statements import HELP, KNOWN, statements
 from d5ray.dashboards.terminal import run_tables
-from d5ray.display.console import Table, err, lines, out
+from d5ray.display.console import ConsoleTable, err, lines, out
 from d5ray.errors import ConfigurationError, D5Error, nearest
-from d5ray.metrics.queries.run_queries import Asked
+from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Answer
 from d5ray.metrics.record.folders import home
 from d5ray.metrics.record.schema import TABLES
@@ -25,7 +25,7 @@ class Shell:
     """Statements and commands to a run; `find` gives the run of a name for `.use`."""
 
     def __init__(
-        self, run: Asked, find: Callable[[str], Asked], *, rows: int = ROWS, format: str = "table"
+        self, run: Queryable, find: Callable[[str], Queryable], *, rows: int = ROWS, format: str = "table"
     ) -> None:
         self.run, self._find = run, find
         self._limit, self._format = rows, format
@@ -129,7 +129,7 @@ def show(names: list[str], rows: list[list[Any]]) -> None:
     cells = [[run_tables.cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) + 2 for at, name in enumerate(names)]
     kept = _fitting(widths, console.width)
-    table = Table()
+    table = ConsoleTable()
     for at in kept:
         numeric = any(isinstance(row[at], (int, float)) for row in rows if at is not None)
         table.add_column("…" if at is None else names[at], justify="right" if numeric else "left",
@@ -168,14 +168,14 @@ def _first(answer: Answer, limit: int) -> tuple[list[list[Any]], bool]:
     return rows, False
 
 
-def _count(run: Asked, query: str) -> str:
+def _count(run: Queryable, query: str) -> str:
     try:
         return f"{run.sql(f'SELECT count(*) AS n FROM ({query})')['n'][0].as_py():,}"
     except D5Error:  # not every statement can stand in parentheses
         return "many"
 
 
-def interruptible(run: Asked, ask: Callable[[], None]) -> None:
+def interruptible(run: Queryable, ask: Callable[[], None]) -> None:
     """Run a function on a thread of its own, so that Ctrl-C ends the query and nothing else."""
     failed: list[BaseException] = []
 

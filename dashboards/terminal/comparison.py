@@ -1,14 +1,14 @@
 """Output of `d5ray compare`: a line for every metric, and what has to be known to believe it"""
 
 from d5ray.dashboards.numbers import count, number
-from d5ray.display.console import Table, out, styled
-from d5ray.metrics.judge.comparison import Comparison
-from d5ray.metrics.judge.differences import BAD, GOOD, Difference
+from d5ray.display.console import ConsoleTable, out, styled
+from d5ray.metrics.judge.comparison import RunComparison
+from d5ray.metrics.judge.differences import BAD, GOOD, MetricDifference
 
 STYLES = dict.fromkeys(GOOD, "bold green") | dict.fromkeys(BAD, "bold red") | {"inconclusive": "yellow"}
 
 
-def show(comparison: Comparison) -> None:
+def show(comparison: RunComparison) -> None:
     """Print a comparison on standard output."""
     console = out()
     console.print(f"first   {_side(comparison.first)}")
@@ -26,8 +26,8 @@ def show(comparison: Comparison) -> None:
         console.print(f"! {note}", style="yellow")
 
 
-def _table(differences: tuple[Difference, ...]) -> Table:
-    table = Table()
+def _table(differences: tuple[MetricDifference, ...]) -> ConsoleTable:
+    table = ConsoleTable()
     for name in ("metric", "first", "second", "second / first", "95% interval", "pairs", "the second is"):
         table.add_column(name, justify="left" if name in ("metric", "the second is") else "right")
     for each in differences:

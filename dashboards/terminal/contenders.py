@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from d5ray.dashboards.numbers import COLOURS, number, size
 from d5ray.dashboards.terminal import profile_tables, studies
-from d5ray.display.console import Group, Table, styled
+from d5ray.display.console import ConsoleTable, Group, styled
 from d5ray.metrics.definitions import side_by_side
 from d5ray.metrics.definitions.catalogue import BytesSent, StepTime, TestAccuracy, Throughput
 from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, GRADIENT_TIME
@@ -57,7 +57,7 @@ class Label:
 
 def sections(verdicts: Iterable[Verdict]) -> list[Group]:
     """The criteria about contenders, in a table with its title for each two of them or for each metric."""
-    made: dict[str, Table] = {}
+    made: dict[str, ConsoleTable] = {}
     for verdict in verdicts:
         label, (scale, unit) = Label.of(verdict.metric), _scale(verdict)
         title = label.title + (f" ({unit})" if unit else "")
@@ -76,7 +76,7 @@ def sections(verdicts: Iterable[Verdict]) -> list[Group]:
     return [Group(styled(title, style="bold"), table) for title, table in made.items()]
 
 
-def absolute(tables: Mapping[str, pa.Table]) -> list[Table]:
+def absolute(tables: Mapping[str, pa.Table]) -> list[ConsoleTable]:
     """Tables of the numbers behind the ratios: none for a run of agents."""
     of_steps = steps(tables)
     return (
@@ -84,12 +84,12 @@ def absolute(tables: Mapping[str, pa.Table]) -> list[Table]:
     )
 
 
-def steps(tables: Mapping[str, pa.Table]) -> Table | None:
+def steps(tables: Mapping[str, pa.Table]) -> ConsoleTable | None:
     """The absolute times of training steps behind the ratios, and what came of them."""
     names = side_by_side.contenders(tables)
     if not names:
         return None
-    table = Table()
+    table = ConsoleTable()
     table.add_column("contender")
     for heading in ("step (ms)", "95% interval", "n", "samples/s", "test accuracy"):
         table.add_column(heading, justify="right")
@@ -108,7 +108,7 @@ def steps(tables: Mapping[str, pa.Table]) -> Table | None:
     return table
 
 
-def exchanges(tables: Mapping[str, pa.Table]) -> list[Table]:
+def exchanges(tables: Mapping[str, pa.Table]) -> list[ConsoleTable]:
     """The absolute times of exchanges by contender and size, and the bytes where they differ."""
     made = []
     for metric in (ALLREDUCE_TIME, GRADIENT_TIME):
@@ -135,8 +135,8 @@ def _scale(verdict: Verdict) -> tuple[float, str]:
     return (1e6, "µs") if verdict.target < 1e-3 else (1e3, "ms") if verdict.target < 1 else (1.0, "s")
 
 
-def _section(label: Label) -> Table:
-    table = Table()
+def _section(label: Label) -> ConsoleTable:
+    table = ConsoleTable()
     side: Literal["left", "right"] = "right" if label.at else "left"
     table.add_column(", ".join(label.at) or "contenders", justify=side, min_width=6)
     table.add_column("")
@@ -148,13 +148,13 @@ def _section(label: Label) -> Table:
 
 def _by_size(
     tables: Mapping[str, pa.Table], metric: str, heading: str, shown: Callable[[float], str]
-) -> Table:
+) -> ConsoleTable:
     """Rows of contenders, columns of sizes; both in order of appearance."""
     scopes = side_by_side.contenders(tables, metric)
     split = [scope.partition("] ") for scope in scopes]  # a contender's name ends in the number of processes
     names = dict.fromkeys(f"{name}]" for name, _, _ in split)
     sizes = dict.fromkeys(size for _, _, size in split)
-    table = Table()
+    table = ConsoleTable()
     table.add_column(heading)
     for at in sizes:
         table.add_column(at, justify="right")

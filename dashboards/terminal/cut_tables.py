@@ -3,7 +3,7 @@
 from typing import Any
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.display.console import Table, out
+from d5ray.display.console import ConsoleTable, out
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
 from d5ray.networks.stages.balanced import Balanced
@@ -26,7 +26,7 @@ def rows_of(network: Network, stages: int | None, begins: list[str] | None) -> l
 
 def show(rows: list[dict[str, Any]]) -> None:
     """A line for every row of `stage_table`."""
-    table = Table()
+    table = ConsoleTable()
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in LEFT else "right")
     for row in rows:

@@ -10,7 +10,7 @@ import psutil
 
 from d5ray.actors.session import reachable
 from d5ray.dashboards.numbers import size
-from d5ray.display.console import Table, out, styled
+from d5ray.display.console import ConsoleTable, out, styled
 from d5ray.errors import D5Error
 from d5ray.metrics.probes.environment import capture
 from d5ray.metrics.probes.node_meters import ControlGroup, Meter
@@ -100,7 +100,7 @@ def healthy(findings: list[Finding]) -> bool:
 
 def show(findings: list[Finding]) -> None:
     """The findings as a table."""
-    table = Table(header=False)
+    table = ConsoleTable(header=False)
     for finding in findings:
         text = finding.text + (f": {finding.advice}" if finding.advice else "")
         table.add_row(styled(finding.state, style=STYLES[finding.state]), finding.topic, text)

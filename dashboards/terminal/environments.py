@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from d5ray.display.console import Table, out
+from d5ray.display.console import ConsoleTable, out
 from d5ray.metrics.record.store import Run
 
 Facts = dict[str, dict[str, dict[str, str]]]  # by run, node and key
@@ -64,8 +64,8 @@ def show(facts: Facts) -> None:
         console.print(f"not known: {', '.join(found.unknown)}", style="dim")
 
 
-def _table(*names: str) -> Table:
-    table = Table()
+def _table(*names: str) -> ConsoleTable:
+    table = ConsoleTable()
     for name in names:
         table.add_column(name, overflow="fold")
     return table

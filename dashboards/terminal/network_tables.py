@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.dashboards.numbers import count, number, size
-from d5ray.display.console import Table, out, styled
+from d5ray.display.console import ConsoleTable, out, styled
 from d5ray.networks.difference import compare_values, structural_difference
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
@@ -27,7 +27,7 @@ def show(network: Network) -> None:
         f" {count(len(network.nodes), 'node')}  {elements:,} parameters "
         f"in {count(len(network.parameters), 'tensor')} ({size(taken)})",
     )
-    table = Table()
+    table = ConsoleTable()
     for name, side in (("node", "left"), ("type", "left"), ("makes", "left"), ("parameters", "right")):
         table.add_column(name, justify="right" if side == "right" else "left")
     for name, each in network.inputs.items():
@@ -102,7 +102,7 @@ def show_compared(report: dict[str, Any]) -> None:
     if not rows:
         console.print("all values that both hold under one name are equal")
         return
-    table = Table()
+    table = ConsoleTable()
     for name in ("tensor", "L1", "L2", "largest", "relative L2", ""):
         table.add_column(name, justify="left" if name in ("tensor", "") else "right")
     for row in rows[:MOST_ROWS]:

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import pyarrow as pa
 
 from d5ray.dashboards.numbers import count, number, size
-from d5ray.display.console import Group, Table, lines, out, styled
+from d5ray.display.console import ConsoleTable, Group, lines, out, styled
 from d5ray.metrics.definitions import operator_calls
 from d5ray.metrics.definitions.operator_calls import (
     OPERATOR_TIME,
@@ -188,7 +188,7 @@ def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
     for each in found:
         groups[each.group].append(each)
     for group, members in groups.items():
-        table = Table()
+        table = ConsoleTable()
         for name in ("problem", "framework"):
             table.add_column(name)
         for name in ("time", "95% interval", "n", "GFLOP/s", "GB/s", "FLOP/B", "of peak"):

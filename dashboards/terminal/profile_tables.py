@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from d5ray.dashboards.numbers import number
-from d5ray.display.console import Table
+from d5ray.display.console import ConsoleTable
 from d5ray.metrics.definitions.simulations import values_by_scope
 from d5ray.metrics.judge.performance_profiles import (
     EVALUATED_STEP,
@@ -24,13 +24,13 @@ SHOWN = {"steps": EVALUATED_STEP, "seconds": TRAINED_TIME}  # and until when it 
 TAUS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 
-def of(run: Tables) -> list[Table]:
+def of(run: Tables) -> list[ConsoleTable]:
     """The tables of a comparison of optimizers; none for any other run."""
     made = [needed(run, by) for by in SHOWN]
     return [table for table in (*made, profile(run)) if table.row_count]
 
 
-def needed(run: Tables, by: str) -> Table:
+def needed(run: Tables, by: str) -> ConsoleTable:
     """The median over seeds to every target, with the score; after `>` how long it was tried for."""
     medians = medians_of(run, MEASURES[by])
     ratios, tried = ratios_of(medians), values_by_scope(run, SHOWN[by])
@@ -45,7 +45,7 @@ def needed(run: Tables, by: str) -> Table:
     return table
 
 
-def profile(run: Tables) -> Table:
+def profile(run: Tables) -> ConsoleTable:
     """ρ(τ) by steps: the share of workloads on which an optimizer needed at most τ times the fewest."""
     ratios = ratios_of(medians_of(run, MEASURES["steps"]))
     table = _table("share within … × the fewest steps", *(f"{tau:g}" for tau in TAUS))
@@ -62,8 +62,8 @@ def _workloads(medians: Mapping[str, Mapping[str, float]]) -> list[str]:
     return list(next(iter(medians.values()), {}))
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table()
+def _table(first: str, *others: str) -> ConsoleTable:
+    table = ConsoleTable()
     table.add_column(first)
     for heading in others:
         table.add_column(heading, justify="right")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from d5ray.display.console import Table, out, styled
+from d5ray.display.console import ConsoleTable, out, styled
 
 if TYPE_CHECKING:
     from d5ray.recipes.engine.library import Listed
@@ -20,7 +20,7 @@ def show(found: Mapping[str, "Listed"]) -> None:
     """Print each group of recipes below its title; the times are those on two cores."""
     groups = dict.fromkeys([*TITLES, *(listed.group for listed in found.values())])
     for group in groups:
-        table = Table(header=False)
+        table = ConsoleTable(header=False)
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True)
         table.add_column()

@@ -16,9 +16,9 @@ from d5ray.dashboards.numbers import size as size
 from d5ray.dashboards.terminal import contenders
 from d5ray.display.console import (
     BarColumn,
+    ConsoleTable,
     Field,
     MofNCompleteColumn,
-    Table,
     TimeRemainingColumn,
     err,
     lines,
@@ -153,9 +153,9 @@ def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) 
         out().print(f"· {text}", style="dim")
 
 
-def criteria(verdicts: Sequence[Verdict]) -> Table:
+def criteria(verdicts: Sequence[Verdict]) -> ConsoleTable:
     """Print a line for each criterion."""
-    table = Table()
+    table = ConsoleTable()
     for name in ("criterion", "", "target", "measured", "95% interval", "n", "verdict"):
         table.add_column(name, justify="left" if name in ("criterion", "", "n", "verdict") else "right")
     for v in verdicts:
@@ -264,7 +264,7 @@ def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], No
 
 def timings(seconds: Mapping[str, float]) -> None:
     """Print the times of the phases from the command to the first step."""
-    table = Table(title="from the command to the first step")
+    table = ConsoleTable(title="from the command to the first step")
     table.add_column("stage")
     table.add_column("seconds", justify="right")
     for name, value in seconds.items():
@@ -274,7 +274,7 @@ def timings(seconds: Mapping[str, float]) -> None:
 
 def runs(found: Iterable[Run]) -> None:
     """Print a line for each run, newest first."""
-    table = Table()
+    table = ConsoleTable()
     for name in ("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)"):
         table.add_column(name)
     for run in found:
@@ -293,7 +293,7 @@ def runs(found: Iterable[Run]) -> None:
 
 def pairs(lines: Mapping[str, str]) -> None:
     """A name and a text a line."""
-    table = Table(header=False)
+    table = ConsoleTable(header=False)
     for name, text in lines.items():
         table.add_row(styled(name, style="bold"), text)
     out().print(table)
@@ -301,7 +301,7 @@ def pairs(lines: Mapping[str, str]) -> None:
 
 def arrow(table: pa.Table, limit: int = 1000) -> None:
     """A query's result, at most `limit` rows of it."""
-    shown = Table()
+    shown = ConsoleTable()
     for field in table.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         shown.add_column(field.name, justify="right" if numeric else "left")

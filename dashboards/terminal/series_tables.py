@@ -6,7 +6,7 @@ from typing import Any
 
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.terminal.run_tables import criteria, notes
-from d5ray.display.console import Table, lines, out, styled
+from d5ray.display.console import ConsoleTable, lines, out, styled
 from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.metrics.judge.series import Series
 
@@ -31,7 +31,7 @@ def show(series: Series) -> None:
 
 def listed(found: Sequence[Series]) -> None:
     """Print a line for each series, newest first."""
-    table = Table()
+    table = ConsoleTable()
     for name in ("series", "status", "verdict", "runs", "of"):
         table.add_column(name)
     for series in found:
@@ -68,11 +68,11 @@ def _what(row: dict[str, Any]) -> str:
     return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
-def _runs(series: Series) -> Table:
+def _runs(series: Series) -> ConsoleTable:
     """A line for each run, with what each criterion's metric came to in it."""
     verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
     judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))
-    table = Table()
+    table = ConsoleTable()
     for name in ("seed", "run", "status"):
         table.add_column(name)
     for name in judged:

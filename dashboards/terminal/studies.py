@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.dashboards.numbers import count, number, size
-from d5ray.display.console import Table
+from d5ray.display.console import ConsoleTable
 from d5ray.metrics.definitions import exchanges as of_exchanges
 from d5ray.metrics.definitions import rates, side_by_side, simulations
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
@@ -43,7 +43,7 @@ class Scope(NamedTuple):
         return cls(name, agents, at)
 
 
-def of(run: Tables) -> list[Table]:
+def of(run: Tables) -> list[ConsoleTable]:
     """The tables of whatever the run is a study of; none for any other run."""
     made = (
         updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run), *sides(run),
@@ -51,12 +51,12 @@ def of(run: Tables) -> list[Table]:
     return [table for table in made if table.row_count]
 
 
-def updates(run: Tables) -> Table:
+def updates(run: Tables) -> ConsoleTable:
     """Updates a second of all agents of a contender together, by size."""
     return _by_scope("updates/s of all agents", run, rates.UPDATE_RATE, rates.rate_of)
 
 
-def samples(run: Tables) -> Table:
+def samples(run: Tables) -> ConsoleTable:
     """Samples a second of all agents of a contender together."""
     table = _table("samples/s of all agents", "median", "95% interval", "n")
     for name in side_by_side.contenders(run, rates.AGENT_STEP_TIME):
@@ -67,7 +67,7 @@ def samples(run: Tables) -> Table:
     return table
 
 
-def sides(run: Tables) -> list[Table]:
+def sides(run: Tables) -> list[ConsoleTable]:
     """Milliseconds of what several sides did in turn, such as an update by each rule of two libraries.
 
     One table for each time of a name of its own that was recorded about `contender[1] what side`.
@@ -80,7 +80,7 @@ def sides(run: Tables) -> list[Table]:
     return [table for table in made if table is not None]
 
 
-def _by_side(run: Tables, metric: str) -> Table | None:
+def _by_side(run: Tables, metric: str) -> ConsoleTable | None:
     """A row for what was done, a column for who did it; None where it was not done by several sides."""
     scopes: dict[str, dict[str, str]] = {}
     for scope in side_by_side.contenders(run, metric):
@@ -97,12 +97,12 @@ def _by_side(run: Tables, metric: str) -> Table | None:
     return _crossed(f"{metric} (ms)", cells)
 
 
-def overheads(run: Tables) -> Table:
+def overheads(run: Tables) -> ConsoleTable:
     """Seconds of simulated trainings, and of the gradients in them."""
     return _by_scope("a training (s)", run, simulations.TRAINING_TIME, side_by_side.time_of)
 
 
-def wholes(run: Tables) -> Table:
+def wholes(run: Tables) -> ConsoleTable:
     """A table of how long whole simulations took: the medians."""
     columns: dict[str, Callable[[float], str]] = {
         simulations.WALL_TIME: number,
@@ -117,7 +117,7 @@ def wholes(run: Tables) -> Table:
     return table
 
 
-def times(run: Tables) -> Table:
+def times(run: Tables) -> ConsoleTable:
     """Virtual seconds to the accuracy, by the number of agents; after `>` how long it was tried for."""
     tried = simulations.values_by_scope(run, simulations.ELAPSED_TIME)
     cells = {}
@@ -129,7 +129,7 @@ def times(run: Tables) -> Table:
     return _crossed("virtual time to accuracy (s)", cells)
 
 
-def exchanges(run: Tables) -> Table:
+def exchanges(run: Tables) -> ConsoleTable:
     """An exchange's time beside its closed form's, in milliseconds."""
     table = _table("one exchange (ms)", "predicted", "found", "found/predicted")
     for scope, (found, predicted) in simulations.prediction_ratios(run).items():
@@ -138,7 +138,9 @@ def exchanges(run: Tables) -> Table:
     return table
 
 
-def _by_scope(heading: str, run: Tables, metric: str, of: Callable[[Tables, str, str], Estimate]) -> Table:
+def _by_scope(
+    heading: str, run: Tables, metric: str, of: Callable[[Tables, str, str], Estimate]
+) -> ConsoleTable:
     """A contender's row, with the medians of what it did at each size."""
     cells = {}
     for scope in side_by_side.contenders(run, metric):
@@ -147,7 +149,7 @@ def _by_scope(heading: str, run: Tables, metric: str, of: Callable[[Tables, str,
     return _crossed(heading, cells)
 
 
-def _crossed(heading: str, cells: Mapping[tuple[str, str], str]) -> Table:
+def _crossed(heading: str, cells: Mapping[tuple[str, str], str]) -> ConsoleTable:
     """Rows and columns in order of appearance, one cell for each pair."""
     columns = dict.fromkeys(column for _, column in cells)
     table = _table(heading, *columns)
@@ -156,8 +158,8 @@ def _crossed(heading: str, cells: Mapping[tuple[str, str], str]) -> Table:
     return table
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table()
+def _table(first: str, *others: str) -> ConsoleTable:
+    table = ConsoleTable()
     table.add_column(first)
     for heading in others:
         table.add_column(heading, justify="right")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from d5ray.dashboards.timeline.clocks import Clocks
 from d5ray.dashboards.timeline.operations import KINDS
-from d5ray.dashboards.timeline.steps import Step, Wait, nanoseconds
+from d5ray.dashboards.timeline.steps import TimedStep, Wait, nanoseconds
 from d5ray.dashboards.timeline.tracks import EXCHANGES, OTHERS, STEPS, Tracks
 from d5ray.metrics.views.view import RunView
 
@@ -14,7 +14,7 @@ NOT_SHOWN: Final = (*KINDS, "probe", "links", "train", "measured", "load")  # sh
 MOST_TOLD: Final = 2000  # characters of an event's text
 
 
-def step(tracks: Tracks, done: Step, wait: Wait | None) -> None:
+def step(tracks: Tracks, done: TimedStep, wait: Wait | None) -> None:
     """Draw one step of an agent: what it counted, its parts, and in its exchange the wait for the last."""
     track = tracks.agent(done.rank, STEPS)
     facts = {name: _told(value) for name, value in done.facts.items()}
@@ -31,7 +31,7 @@ def step(tracks: Tracks, done: Step, wait: Wait | None) -> None:
         tracks.slice(tracks.agent(done.rank, EXCHANGES), "exchange", part.begin, part.end, "part")
 
 
-def _exchange(tracks: Tracks, done: Step, wait: Wait | None) -> None:
+def _exchange(tracks: Tracks, done: TimedStep, wait: Wait | None) -> None:
     track, (_, begin, end) = tracks.agent(done.rank, STEPS), done.exchange
     together = begin if wait is None else min(begin + wait.duration, end)
     if wait is not None:
@@ -41,7 +41,7 @@ def _exchange(tracks: Tracks, done: Step, wait: Wait | None) -> None:
         tracks.trace.slice(track, "communicate", together, end, "communicate")
 
 
-def arrows(tracks: Tracks, same: Sequence[Step], waited: Mapping[int, Wait]) -> None:
+def arrows(tracks: Tracks, same: Sequence[TimedStep], waited: Mapping[int, Wait]) -> None:
     """Draw arrows from whoever came last into the exchange of a step to the end of each wait for it."""
     by_rank = {done.rank: done for done in same if not done.overlaps}
     for rank, wait in waited.items():

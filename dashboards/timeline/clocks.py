@@ -6,7 +6,7 @@ from statistics import median_low
 from typing import NamedTuple, final
 
 
-class Recorder(NamedTuple):
+class RecorderClock(NamedTuple):
     """A recorder; offset: what its node's clock lacked to the time of the wall when it began, ns."""
 
     rank: int
@@ -25,7 +25,7 @@ class Clocks:
     keep the order that the node's clock gave them.
     """
 
-    def __init__(self, recorders: Iterable[Recorder]) -> None:
+    def __init__(self, recorders: Iterable[RecorderClock]) -> None:
         seen: dict[str, list[int]] = defaultdict(list)
         self._nodes: dict[int, str] = {}
         for recorder in recorders:

@@ -6,7 +6,7 @@ from typing import final
 
 from d5ray.dashboards.timeline import operations
 from d5ray.dashboards.timeline.clocks import Clocks
-from d5ray.dashboards.timeline.operations import Operation, Served
+from d5ray.dashboards.timeline.operations import AgentOperation, Served
 from d5ray.dashboards.timeline.trace import Track
 from d5ray.dashboards.timeline.tracks import WINDOW, Tracks
 from d5ray.metrics.views.view import RunView
@@ -38,7 +38,7 @@ class Messages:
             if collected is not None and collected[1] >= posted[1]:
                 self._tracks.trace.flow("letter", posted, collected, "message")
 
-    def _asked(self, operation: Operation) -> None:
+    def _asked(self, operation: AgentOperation) -> None:
         """The slice of the request on the agent's side."""
         begin = operation.begin
         track = self._tracks.free(operation.rank, begin)

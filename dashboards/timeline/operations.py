@@ -20,7 +20,7 @@ NAMED: Final = ", ".join(f"'{kind}'" for kind in KINDS)  # in a query
 AT_ONCE: Final = 10_000  # rows
 
 
-class Operation(NamedTuple):
+class AgentOperation(NamedTuple):
     """One operation of an agent; times in ns. waited: of it, for others or for its turn at the servers.
 
     orders: by shard, its turn there; places: (window, turn) of each that it reached; letters: (source,
@@ -52,7 +52,7 @@ class Served:
     kind: list[str] = field(default_factory=list)
     track: list[Track] = field(default_factory=list)
 
-    def add(self, turn: int, operation: Operation, track: Track) -> None:
+    def add(self, turn: int, operation: AgentOperation, track: Track) -> None:
         """Take notice of the turn of an operation, which is drawn there."""
         self.turn.append(turn)
         self.rank.append(operation.rank)
@@ -91,7 +91,7 @@ def turns(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
     return (earliest + latest) // 2, latest
 
 
-def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[Operation]:
+def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[AgentOperation]:
     """Every operation of these steps, by agents and in the order in which they ended."""
     found = view.ask(
         "select rank, name, step, t_mono, epoch_ns(t_wall) - t_mono as shift, duration, detail from events "
@@ -100,7 +100,7 @@ def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[Opera
     for batch in found.to_batches(max_chunksize=AT_ONCE):
         for row in batch.to_pylist():
             detail, end = json.loads(row["detail"]), clocks.of_event(row["t_mono"], row["shift"])
-            yield Operation(
+            yield AgentOperation(
                 rank=row["rank"],
                 kind=row["name"],
                 number=detail["number"],

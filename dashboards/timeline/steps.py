@@ -15,7 +15,7 @@ COUNTED: Final = ("loss", "samples", "bytes_sent", "bytes_received", "messages_s
 STEPS_AT_ONCE: Final = 5000  # read from the tables at once
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A part of a step, ns."""
 
     name: str
@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Step:
+class TimedStep:
     """One step of one agent, in ns. parts: how long each of `PARTS` took; facts: its counts and loss."""
 
     rank: int
@@ -48,7 +48,7 @@ class Step:
         """True if the parts took longer than the step: some ran side by side."""
         return sum(self.parts.values()) > self.duration
 
-    def laid_out(self) -> list[Part]:
+    def laid_out(self) -> list[StepPart]:
         """The parts in their order: recording and data begin a step, the others end it.
 
         The tables have how long each took. What they leave in between is the step's own: events, and what
@@ -56,25 +56,25 @@ class Step:
         """
         found, at = [], self.begin
         for name in FIRST:
-            found.append(Part(name, at, at + self.parts[name]))
+            found.append(StepPart(name, at, at + self.parts[name]))
             at += self.parts[name]
         at = self.end
         behind = []
         for name in reversed(LAST):
             if name == "exchange" and self.overlaps:
                 continue
-            behind.append(Part(name, at - self.parts[name], at))
+            behind.append(StepPart(name, at - self.parts[name], at))
             at -= self.parts[name]
         return [part for part in (*found, *reversed(behind)) if part.end > part.begin]
 
     @property
-    def exchange(self) -> Part:
+    def exchange(self) -> StepPart:
         """The part of the step in which it communicated."""
         end = self.end - self.parts["update"]
-        return Part("exchange", end - self.parts["exchange"], end)
+        return StepPart("exchange", end - self.parts["exchange"], end)
 
 
-def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[list[Step]]:
+def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[list[TimedStep]]:
     """The steps from the first to the last, those with the same number together; a part of them at a time."""
     names = [f"{part}_time" for part in PARTS] + [*COUNTED]
     values = ", ".join(f"max(value) filter (metric = '{name}') as \"{name}\"" for name in names)
@@ -92,8 +92,8 @@ def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[list[
             yield [_step(row, clocks) for row in same]
 
 
-def _step(row: Mapping[str, Any], clocks: Clocks) -> Step:
-    return Step(
+def _step(row: Mapping[str, Any], clocks: Clocks) -> TimedStep:
+    return TimedStep(
         rank=row["rank"],
         attempt=row["attempt"],
         number=row["step"],
@@ -118,7 +118,7 @@ class Wait(NamedTuple):
     behind: int  # rank
 
 
-def waits(steps: Sequence[Step], needed: Callable[[int, int], Iterable[int]]) -> dict[int, Wait]:
+def waits(steps: Sequence[TimedStep], needed: Callable[[int, int], Iterable[int]]) -> dict[int, Wait]:
     """The waits in this step, by rank: from its own entry into the exchange to that of the last it needed.
 
     needed: the ranks that an agent hears of in a step. One that entered when it had left already was not

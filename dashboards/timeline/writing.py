@@ -11,7 +11,7 @@ from typing import IO, Final, final
 from d5ray.checks import check_count
 from d5ray.dashboards.output_files import replacing
 from d5ray.dashboards.timeline import agents, operations, steps
-from d5ray.dashboards.timeline.clocks import Clocks, Recorder
+from d5ray.dashboards.timeline.clocks import Clocks, RecorderClock
 from d5ray.dashboards.timeline.messages import Messages
 from d5ray.dashboards.timeline.needed import needed_in
 from d5ray.dashboards.timeline.trace import Trace
@@ -95,12 +95,12 @@ def _range(view: RunView) -> tuple[int, int]:
     return low, high
 
 
-def _recorders(view: RunView) -> list[Recorder]:
+def _recorders(view: RunView) -> list[RecorderClock]:
     found = view.ask(
         "select rank, agent, attempt, node, max(epoch_ns(t_wall) - t_mono) as shift from samples "
         f"where {OF_STEPS} group by rank, agent, attempt, node order by rank, attempt",
     )
-    return [Recorder(*row.values()) for row in found.to_pylist()]
+    return [RecorderClock(*row.values()) for row in found.to_pylist()]
 
 
 def _times(view: RunView, clocks: Clocks, first: int, last: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from d5ray.training.samplers import Shards
 
 @final
 @dataclass
-class Curve:
+class AttemptCurve:
     """Evaluations, each after that many steps, seconds and samples; seconds of training alone."""
 
     steps: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Attempt:
     steps: int
     every: int
 
-    def __call__(self, rank: int) -> Curve:
+    def __call__(self, rank: int) -> AttemptCurve:
         experiment: Experiment = pickle.loads(self.shipped)
         data = experiment.load_dataset()
         executor = experiment.make_executor(
@@ -58,7 +58,7 @@ class Attempt:
         x = executor.parameters
         state = optimizer.state_for(x, executor.slots)
         optimizer.begin_at(state, 0)
-        curve, seconds, samples = Curve(), 0.0, 0
+        curve, seconds, samples = AttemptCurve(), 0.0, 0
         begin = perf_counter()
         for step, draw in enumerate(islice(shards.draws(rank), self.steps), start=1):
             inputs, labels = data.train.inputs[draw.indices], data.train.labels[draw.indices]

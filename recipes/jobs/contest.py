@@ -21,7 +21,7 @@ from d5ray.recipes.engine.comparisons.comparison_job import Comparison
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.parsing import settings
-from d5ray.recipes.jobs.attempts import Attempt, Curve
+from d5ray.recipes.jobs.attempts import Attempt, AttemptCurve
 from d5ray.recipes.jobs.workloads import Workload
 from d5ray.training.optimizers.optimizer import Optimizer
 
@@ -121,7 +121,7 @@ class Tries(Contender[Contest]):
         return series_of(curve)
 
 
-def series_of(curve: Curve) -> list[Series]:
+def series_of(curve: AttemptCurve) -> list[Series]:
     """The learning curve, and what it took to the target: infinitely much where it was missed."""
     parts = (
         (EVALUATED_STEP, "1", curve.steps),

@@ -7,7 +7,7 @@ from typing import final
 
 
 @dataclass(frozen=True)
-class Exchange(ABC):
+class PredictedExchange(ABC):
     """Every agent's gradient goes in, and what all make of it comes out, on a network of equal links."""
 
     @abstractmethod
@@ -17,7 +17,7 @@ class Exchange(ABC):
 
 @final
 @dataclass(frozen=True)
-class ServerExchange(Exchange):
+class ServerExchange(PredictedExchange):
     """T = 2 L + 2 P (γm/s) G: each of s shards takes a part of every agent's, and sends as much back."""
 
     shards: int = 1
@@ -28,7 +28,7 @@ class ServerExchange(Exchange):
 
 @final
 @dataclass(frozen=True)
-class AllreduceExchange(Exchange):
+class AllreduceExchange(PredictedExchange):
     """T = 2 L log₂ P + 2 γm G (P−1)/P: halving and doubling.
 
     (Rabenseifner, doi 10.1007/978-3-540-24685-5_1)

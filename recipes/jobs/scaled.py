@@ -13,7 +13,7 @@ from d5ray.distributed.optimizers.parameter_server_sgd import ParameterServerSGD
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.circulant import Exponential
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
-from d5ray.recipes.jobs.predictions import AllreduceExchange, Exchange, ServerExchange
+from d5ray.recipes.jobs.predictions import AllreduceExchange, PredictedExchange, ServerExchange
 
 AGENTS_PER_SHARD = 4
 
@@ -25,7 +25,7 @@ class Algorithm:
 
     rule: DistributedOptimizer
     topology: Callable[[int], Topology] = Complete
-    exchange: Callable[[int], Exchange] | None = None
+    exchange: Callable[[int], PredictedExchange] | None = None
 
     def servers(self, agents: int) -> Servers | None:
         """A shard for every four agents, where it uses parameter servers."""

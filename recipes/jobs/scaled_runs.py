@@ -17,7 +17,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
 from d5ray.metrics.definitions.simulations import ELAPSED_TIME, TIME_TO_ACCURACY
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-from d5ray.recipes.jobs.predictions import AllreduceExchange, Exchange, ServerExchange
+from d5ray.recipes.jobs.predictions import AllreduceExchange, PredictedExchange, ServerExchange
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.simulator import simulate
 from d5ray.training.datasets import Dataset
@@ -25,7 +25,7 @@ from d5ray.training.stragglers import Slowdown
 
 Columns = dict[str, np.ndarray[Any, Any]]
 BACKENDS = {"allreduce": ("shared_memory", "gloo"), "parameter server": ("shared_memory",)}
-REAL: dict[str, Exchange] = {"allreduce": AllreduceExchange(), "parameter server": ServerExchange()}
+REAL: dict[str, PredictedExchange] = {"allreduce": AllreduceExchange(), "parameter server": ServerExchange()}
 
 
 class Study(Protocol):

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 WAIT_SECONDS = 60.0  # of a member for another
 
 
-class World(Protocol):
+class ReducingGroup(Protocol):
     """One member's side of a group."""
 
     def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:
@@ -38,7 +38,7 @@ def join(backend: str, rank: int, size: int, store: Store) -> "D5rayWorld":
 
 
 @final
-class D5rayWorld(World):
+class D5rayWorld(ReducingGroup):
     """A world whose collectives are those of a communicator of d5ray."""
 
     def __init__(self, communicator: Communicator) -> None:
@@ -61,7 +61,7 @@ class D5rayWorld(World):
 
 
 @final
-class MPIWorld(World):
+class MPIWorld(ReducingGroup):
     """A world of all processes that mpirun started, through mpi4py; it has given this one its rank."""
 
     def __init__(self, rank: int) -> None:

@@ -22,7 +22,7 @@ import d5ray as d5
 from d5ray.actors import session
 from d5ray.actors.calls import get
 from d5ray.actors.launch import spawned
-from d5ray.actors.metrics_exporter import Mirror
+from d5ray.actors.metrics_exporter import MetricsExporter
 from d5ray.actors.operator_executor import OperatorExecutor
 from d5ray.dashboards.grafana import grafana
 from d5ray.dashboards.grafana.boards import BOARDS
@@ -161,7 +161,7 @@ class Queries:
     def ask(self) -> None:
         self.left = {query for query in self.left if not self._prometheus.ask(query)}
 
-    def of(self, *metrics: m.Mirrored) -> set[str]:
+    def of(self, *metrics: m.ExportedMetric) -> set[str]:
         """Those that are left and need one of these metrics."""
         return {query for query in self.left if any(each.exposed in query for each in metrics)}
 
@@ -187,7 +187,16 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
         [network_cost.LinkCost(name, 1e-5, 1e-9, (host, host), "") for name in ("shared_memory", "gloo")]
     )
     session.connect(head.address, cpus=1, metadata={}, quiet=True)
-    given = ("numpy", "cpu", 1, "bench-1", 0, 0, 1, Mirror("bench-1", "bench", m.EXECUTOR, "numpy", 0.5))
+    given = (
+        "numpy",
+        "cpu",
+        1,
+        "bench-1",
+        0,
+        0,
+        1,
+        MetricsExporter("bench-1", "bench", m.EXECUTOR, "numpy", 0.5),
+    )
     product = problems.gemm(64, 64, 64, "NN", "float32")
     with (
         spawned(OperatorExecutor, [given], cpus=0.0) as (executor,),
@@ -229,7 +238,7 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
         until_nothing(lambda: queries.left, lambda: group.train(steps=100, progress=False), queries.ask)
         assert prometheus.firing() == {}
         ray.kill(group.agents[1])
-        ill = Mirror("ill", "x", m.AGENT, 3, 0.5)
+        ill = MetricsExporter("ill", "x", m.AGENT, 3, 0.5)
         ill.start()
         recorder = Recorder(run_id="ill", agent="a", rank=3, node="n", send=ill.watched(lambda _: None))
         recorder.record("loss", math.nan)

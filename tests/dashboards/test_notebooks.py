@@ -10,8 +10,8 @@ import pytest
 import d5ray as d5
 from d5ray.display import notebook_html
 from d5ray.metrics.definitions.catalogue import Verdict
-from d5ray.metrics.judge.comparison import Comparison
-from d5ray.metrics.judge.differences import Difference
+from d5ray.metrics.judge.comparison import RunComparison
+from d5ray.metrics.judge.differences import MetricDifference
 from d5ray.metrics.queries.notebook_table import Table
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Recipe, Result
@@ -96,15 +96,15 @@ def test_texts_from_a_run_are_texts(tmp_path: Path) -> None:
         HOSTILE,
         {},
     )
-    difference = Difference(HOSTILE, HOSTILE, 1.0, 2.0, 2.0, 1.5, 2.5, 6, "worse", HOSTILE)
+    difference = MetricDifference(HOSTILE, HOSTILE, 1.0, 2.0, 2.0, 1.5, 2.5, 6, "worse", HOSTILE)
     things = [
         run,
         run.sql("select recipe from runs"),
         Table(pa.table({HOSTILE: [HOSTILE]})),
         hostile,
         result,
-        Comparison((HOSTILE,), (HOSTILE,), (), (HOSTILE,), (difference,)),
-        Comparison((HOSTILE,), (HOSTILE,), (HOSTILE,), (), ()),
+        RunComparison((HOSTILE,), (HOSTILE,), (), (HOSTILE,), (difference,)),
+        RunComparison((HOSTILE,), (HOSTILE,), (HOSTILE,), (), ()),
     ]
     for thing in things:
         assert HOSTILE in shown(thing).text.replace("  ", " "), type(thing)

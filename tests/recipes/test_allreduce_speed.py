@@ -19,7 +19,7 @@ from d5ray.metrics.record.store import list_runs
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
 from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, Times, timed
 from d5ray.recipes.engine.recipe import Recipe
-from d5ray.recipes.jobs.worlds import Array, D5rayWorld, World
+from d5ray.recipes.jobs.worlds import Array, D5rayWorld, ReducingGroup
 from tests.conftest import d5ray
 from tests.distributed.forming import Former, former
 from tests.together import together
@@ -57,7 +57,7 @@ def test_a_group_gives_the_times_of_every_size_and_rank(contender: AnyContender,
         assert all(series.unit == "s" for series in alike)
 
 
-class Broken(World):
+class Broken(ReducingGroup):
     """A group whose sum is this member's own array."""
 
     def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:
@@ -72,7 +72,7 @@ class Broken(World):
 
 
 def test_a_group_whose_sum_is_wrong_is_not_timed() -> None:
-    def world(rank: int) -> World:
+    def world(rank: int) -> ReducingGroup:
         return Broken()
 
     with pytest.raises(AgentError, match=r"instead of 3\.0: nothing is measured"):

@@ -5,12 +5,12 @@ import pytest
 from d5ray.errors import ConfigurationError
 from d5ray.ops.deepbench import problems as deepbench
 from d5ray.recipes.engine.operators.measurement import OperatorBench, seconds_of
-from d5ray.recipes.engine.operators.plan import Plan
+from d5ray.recipes.engine.operators.plan import MeasurementPlan
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: object) -> MeasurementPlan:
     """Of DeepBench's training set, on a machine of 100 GFLOP/s and 10 GB/s."""
-    made = Plan(deepbench.problems("training"), ("torch", "numpy"), 4e9, seed=1)
+    made = MeasurementPlan(deepbench.problems("training"), ("torch", "numpy"), 4e9, seed=1)
     made.flops_per_second, made.bytes_per_second = 1e11, 1e10
     return made
 

@@ -20,7 +20,7 @@ from d5ray.recipes import optimizer_comparison
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.comparisons import rounds
 from d5ray.recipes.engine.recipe import Recipe
-from d5ray.recipes.jobs.attempts import Attempt, Curve
+from d5ray.recipes.jobs.attempts import Attempt, AttemptCurve
 from d5ray.recipes.jobs.contest import Contest, Tries, series_of
 from d5ray.recipes.jobs.workloads import Workload, meets
 
@@ -39,8 +39,8 @@ def contest(**changes: Any) -> Contest:
     return replace(made, **changes)
 
 
-def attempt(workload: Workload, optimizer: d5.Optimizer = d5.optimizers.SGD(0.5), seed: int = 3) -> Curve:  # noqa: B008
-    shipped = ship(workload.experiment(optimizer, seed))
+def attempt(workload: Workload, optimizer: d5.Optimizer | None = None, seed: int = 3) -> AttemptCurve:
+    shipped = ship(workload.experiment(optimizer or d5.optimizers.SGD(0.5), seed))
     return Attempt(shipped, workload.target, workload.steps, workload.every)(0)
 
 
@@ -120,7 +120,9 @@ def test_a_target_is_a_criterion_on_an_evaluation(
 
 def test_a_miss_has_taken_infinitely_long() -> None:
     """What is recorded: the curve as it was, and infinity for what was not reached."""
-    curve = Curve([10, 20], [0.1, 0.2], [320, 640], [Evaluation(2.0, 0.3), Evaluation(1.0, 0.6)], False)
+    curve = AttemptCurve(
+        [10, 20], [0.1, 0.2], [320, 640], [Evaluation(2.0, 0.3), Evaluation(1.0, 0.6)], False
+    )
     found = {series.metric: list(series.values) for series in series_of(curve)}
     assert found == {
         "evaluated_step": [10, 20], "trained_time": [0.1, 0.2], "test_accuracy": [0.3, 0.6],

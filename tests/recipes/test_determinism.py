@@ -11,7 +11,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.engine.repeats import determinism
-from d5ray.recipes.engine.repeats.determinism import Difference, Tried, first_difference
+from d5ray.recipes.engine.repeats.determinism import FirstDifference, Tried, first_difference
 from tests.conftest import d5ray
 
 RECIPE = """
@@ -41,13 +41,13 @@ SAME = {0: {"w": "a", "b": "b"}, 1: {"w": "a", "b": "b"}}
     ("losses", "hashes", "expected"),
     [
         ({}, {}, None),
-        ({(1, 1): math.nextafter(0.5, 1)}, {}, Difference(1, 1, (0.5, math.nextafter(0.5, 1)), ())),
-        ({(1, 0): -0.0, (0, 1): 0.25}, {}, Difference(0, 1, (0.5, 0.25), ())),
-        ({}, {1: {"w": "other", "b": "b"}}, Difference(2, 1, None, ("w",))),
-        ({(2, 0): None}, {}, Difference(2, 0, None, ())),
+        ({(1, 1): math.nextafter(0.5, 1)}, {}, FirstDifference(1, 1, (0.5, math.nextafter(0.5, 1)), ())),
+        ({(1, 0): -0.0, (0, 1): 0.25}, {}, FirstDifference(0, 1, (0.5, 0.25), ())),
+        ({}, {1: {"w": "other", "b": "b"}}, FirstDifference(2, 1, None, ("w",))),
+        ({(2, 0): None}, {}, FirstDifference(2, 0, None, ())),
     ],
 )
-def test_the_first_difference(losses: Any, hashes: Any, expected: Difference | None) -> None:
+def test_the_first_difference(losses: Any, hashes: Any, expected: FirstDifference | None) -> None:
     """Of three steps and two agents: one unit in the last place, the earliest step, the last update."""
     base = {(step, rank): 0.5 for step in range(3) for rank in range(2)}
     other = {key: value for key, value in (base | losses).items() if value is not None}

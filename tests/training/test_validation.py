@@ -8,14 +8,14 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
-from d5ray.training.validation.problems import PROBLEMS, Problem, Quadratic
+from d5ray.training.validation.problems import PROBLEMS, Quadratic, ValidationProblem
 from d5ray.training.validation.validation import trajectory
 
 Vector = np.ndarray[Any, Any]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
-def test_the_gradients_of_the_problems_are_their_slopes(problem: Problem) -> None:
+def test_the_gradients_of_the_problems_are_their_slopes(problem: ValidationProblem) -> None:
     """Against central differences, at ten points: to 1e-7."""
     rng = np.random.default_rng(1)
     for _ in range(10):

@@ -62,9 +62,9 @@ from d5ray.metrics.statistics.time_series import Quotient
 
 __all__ = [
     "CATALOGUE", "BackwardTime", "BytesReceived", "BytesSent", "Criterion", "DataTime", "Estimate",
-    "EvaluationTime", "ExchangeTime", "ForwardTime", "Loss", "MessagesSent", "Metric",
+    "EvaluationTime", "ExchangeTime", "ForwardTime", "MessagesSent", "Metric",
     "PredictedExchangeTime", "RecordTime", "Relation", "RunTables",
-    "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput",
+    "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput", "TrainingLoss",
     "UpdateTime", "Verdict", "as_criterion", "catalogue_rows", "metric_named",
 ]  # fmt: skip
 
@@ -181,7 +181,7 @@ class MessagesSent(TotalOfAnAgent):
 
 
 @final
-class Loss(Metric):
+class TrainingLoss(Metric):
     """The training loss at each rank's last step, as the mean over the ranks; an exact fact of the run."""
 
     name = "loss"
@@ -282,7 +282,8 @@ class SamplesSeen(Metric):
 CATALOGUE: dict[str, type[Metric]] = {
     metric.name: metric
     for metric in (
-        Loss, TestAccuracy, TestLoss, MeanAveragePrecision, AveragePrecision50, AreaUnderCurve, TestReturn,
+        TrainingLoss, TestAccuracy, TestLoss, MeanAveragePrecision, AveragePrecision50, AreaUnderCurve,
+        TestReturn,
         StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
         PredictedExchangeTime, UpdateTime,
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,

@@ -52,7 +52,7 @@ class Utilisation(Metric, ABC):
         return over_steps(runs, mean(values), "samples")
 
 
-class PeakMemory(Metric, ABC):
+class PeakMemoryMetric(Metric, ABC):
     """The most bytes that were in use at any time, of whoever used most; an exact fact of the run."""
 
     unit = "B"
@@ -141,7 +141,7 @@ class DeviceUtilisation(Utilisation):
 
 
 @final
-class ProcessPeakMemory(PeakMemory):
+class ProcessPeakMemory(PeakMemoryMetric):
     """The most memory that an agent's process had, in bytes, without what is swapped out."""
 
     name = "peak_memory"
@@ -149,7 +149,7 @@ class ProcessPeakMemory(PeakMemory):
 
 
 @final
-class DevicePeakMemory(PeakMemory):
+class DevicePeakMemory(PeakMemoryMetric):
     """The most memory in use on a GPU when it was looked at, in bytes, by any process."""
 
     name = "device_peak_memory"
@@ -157,7 +157,7 @@ class DevicePeakMemory(PeakMemory):
 
 
 @final
-class ControlGroupPeakMemory(PeakMemory):
+class ControlGroupPeakMemory(PeakMemoryMetric):
     """The most memory that the control group (the container) had since it began, in bytes."""
 
     name = "control_group_peak_memory"

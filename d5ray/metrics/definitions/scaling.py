@@ -19,7 +19,7 @@ from d5ray.metrics.statistics.intervals import Estimate, median_log_ratio
 
 
 @final
-class Steps(NamedTuple):
+class RunSteps(NamedTuple):
     """A run's steps: the median time of one, s, and how many samples all agents together have in one."""
 
     seconds: float
@@ -70,7 +70,7 @@ class Efficiency(Metric, ABC):
         return self.between(*(_steps_of(run, agents) for agents in (self.base, self.agents)))
 
     @final
-    def between(self, few: Sequence[Steps], many: Sequence[Steps]) -> Estimate:
+    def between(self, few: Sequence[RunSteps], many: Sequence[RunSteps]) -> Estimate:
         """The efficiency of runs with more agents against runs with `base`, both in order of their start."""
         for agents, side in zip((self.base, self.agents), (few, many), strict=True):
             if not side:
@@ -192,7 +192,7 @@ class WeakEfficiencyOf(EfficiencyOf):
         return 1.0
 
 
-def _steps_of(run: RunTables, agents: int) -> list[Steps]:
+def _steps_of(run: RunTables, agents: int) -> list[RunSteps]:
     """The steps of each run with this many agents, in the order in which they started."""
     rows = run["runs"].filter(pc.equal(run["runs"]["agents"], agents)).sort_by("started")
     found = []
@@ -203,11 +203,11 @@ def _steps_of(run: RunTables, agents: int) -> list[Steps]:
     return found
 
 
-def steps_of(run: RunTables) -> Steps | None:
+def steps_of(run: RunTables) -> RunSteps | None:
     """The steps of one run; None if they were not timed, or had no samples."""
     seconds = StepTime().estimate(run).value
     steps = run["samples"].filter(pc.equal(run["samples"]["metric"], SamplesSeen.name))
     if seconds is None or not steps.num_rows:
         return None
     by_step = steps.group_by("step").aggregate([("value", "sum")])["value_sum"].to_numpy()
-    return Steps(seconds, float(np.median(by_step)))
+    return RunSteps(seconds, float(np.median(by_step)))

@@ -17,7 +17,7 @@ _BY = ("agent", "scope", "phase", "metric")
 
 @final
 @dataclass(frozen=True)
-class Curve:
+class RecordedCurve:
     """steps, values, instants: (points,), in the order in which they were recorded; instants in ns.
 
     A row without a step, or of a repetition, has its number as its step. Values that are null are left out.
@@ -32,7 +32,7 @@ class Curve:
     instants: npt.NDArray[np.int64]
 
 
-def curves(run: Run) -> Iterator[Curve]:
+def curves(run: Run) -> Iterator[RecordedCurve]:
     """All curves with at least one point, by agent, scope, phase and metric."""
     samples = run.tables()["samples"]
     samples = samples.filter(pc.is_valid(samples["value"]))
@@ -49,14 +49,14 @@ def curves(run: Run) -> Iterator[Curve]:
             begin = end
 
 
-def _curve(key: tuple[str, str, str, str], rows: pa.Table) -> Curve:
+def _curve(key: tuple[str, str, str, str], rows: pa.Table) -> RecordedCurve:
     agent, scope, phase, metric = key
     steps: Any = np.arange(rows.num_rows)
     if not rows["step"].null_count and not pc.max(rows["rep"]).as_py():
         steps = rows["step"].to_numpy()
     values = rows["value"].to_numpy()
     instants = rows["t_wall"].cast(pa.int64()).to_numpy()
-    return Curve(agent, "" if scope == "agent" else scope, phase, metric, steps, values, instants)
+    return RecordedCurve(agent, "" if scope == "agent" else scope, phase, metric, steps, values, instants)
 
 
 def words(*parts: str) -> str:

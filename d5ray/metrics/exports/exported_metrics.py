@@ -15,7 +15,7 @@ NO_NUMBER = "no number"
 
 @final
 @dataclass(frozen=True, eq=False)
-class Mirrored:
+class ExportedMetric:
     """One metric as Ray shows it.
 
     kind         counter or gauge; a gauge is what it was when it was last looked at
@@ -52,18 +52,18 @@ class Mirrored:
         return (*TAGS, self.label) if self.label else TAGS
 
 
-def _sum(name: str, unit: str, description: str, *, label: str = "", **rows: str) -> Mirrored:
-    return Mirrored(name, COUNTER, unit, description, label=label, rows=rows, by=SUM)
+def _sum(name: str, unit: str, description: str, *, label: str = "", **rows: str) -> ExportedMetric:
+    return ExportedMetric(name, COUNTER, unit, description, label=label, rows=rows, by=SUM)
 
 
-def _gauge(name: str, unit: str, by: str, description: str, row: str = "") -> Mirrored:
-    return Mirrored(name, GAUGE, unit, description, rows={row or name: ""}, by=by)
+def _gauge(name: str, unit: str, by: str, description: str, row: str = "") -> ExportedMetric:
+    return ExportedMetric(name, GAUGE, unit, description, rows={row or name: ""}, by=by)
 
 
 # -- agents ----------------------------------------------------------------------------------------------
 
-TRAINING = Mirrored("training", GAUGE, "1", "1 while the agent trains, 0 otherwise")
-STEPS = Mirrored("steps", COUNTER, "1", "training steps", rows={"step_time": ""}, by=COUNT)
+TRAINING = ExportedMetric("training", GAUGE, "1", "1 while the agent trains, 0 otherwise")
+STEPS = ExportedMetric("steps", COUNTER, "1", "training steps", rows={"step_time": ""}, by=COUNT)
 SAMPLES = _sum("samples", "1", "training samples", samples="")
 STEP_SECONDS = _sum("step_seconds", "s", "time of training steps", step_time="")
 PHASE_SECONDS = _sum(
@@ -97,44 +97,48 @@ WAIT_SECONDS = _sum(
 )  # fmt: skip
 PUSHES = _sum("pushes", "1", "vectors pushed to the servers", pushes="")
 PULLS = _sum("pulls", "1", "times that the servers' parameters were read", pulls="")
-OWN = Mirrored("own", GAUGE, "1", "a metric that the user's own code records, in its unit", label="metric")
+OWN = ExportedMetric(
+    "own", GAUGE, "1", "a metric that the user's own code records, in its unit", label="metric"
+)
 
 # -- servers, aggregator, the driver, executors of operators ---------------------------------------------
 
-REQUESTS = Mirrored("requests", COUNTER, "1", "requests to a parameter server", (SERVER,))
-BUSY_SECONDS = Mirrored(
+REQUESTS = ExportedMetric("requests", COUNTER, "1", "requests to a parameter server", (SERVER,))
+BUSY_SECONDS = ExportedMetric(
     "busy_seconds", COUNTER, "s", "time that a server or the aggregator worked", (SERVER, AGGREGATOR)
 )
-WAITING = Mirrored("waiting", GAUGE, "1", "requests that wait at a parameter server", (SERVER,))
-VERSION = Mirrored(
+WAITING = ExportedMetric("waiting", GAUGE, "1", "requests that wait at a parameter server", (SERVER,))
+VERSION = ExportedMetric(
     "parameter_version", GAUGE, "1", "updates of a server's parameters; at an agent: when it last read them",
     (AGENT, SERVER), rows={"parameter_version": ""},
 )  # fmt: skip
-ROWS_RECEIVED = Mirrored("rows_received", COUNTER, "1", "rows that reached the aggregator", (AGGREGATOR,))
-ROWS_WRITTEN = Mirrored("rows_written", COUNTER, "1", "rows that the aggregator wrote", (AGGREGATOR,))
-CONSENSUS_DISTANCE = Mirrored(
+ROWS_RECEIVED = ExportedMetric(
+    "rows_received", COUNTER, "1", "rows that reached the aggregator", (AGGREGATOR,)
+)
+ROWS_WRITTEN = ExportedMetric("rows_written", COUNTER, "1", "rows that the aggregator wrote", (AGGREGATOR,))
+CONSENSUS_DISTANCE = ExportedMetric(
     "consensus_distance", GAUGE, "1", "distance of the agents' parameters from their mean, over its norm",
     (AGGREGATOR,),
 )  # fmt: skip
-AGENTS = Mirrored("agents", GAUGE, "1", "agents that take part in the run", (COORDINATOR,))
-EPOCH = Mirrored("group_epoch", GAUGE, "1", "groups that the agents formed, from 0", (COORDINATOR,))
-FAILURES = Mirrored(
+AGENTS = ExportedMetric("agents", GAUGE, "1", "agents that take part in the run", (COORDINATOR,))
+EPOCH = ExportedMetric("group_epoch", GAUGE, "1", "groups that the agents formed, from 0", (COORDINATOR,))
+FAILURES = ExportedMetric(
     "failures", COUNTER, "1", "agents and servers that failed, by what became of them", (COORDINATOR,), "kind"
 )
-CALLS = Mirrored(
+CALLS = ExportedMetric(
     "operator_calls", COUNTER, "1", "timed calls of operators", (EXECUTOR,), rows={"operator_time": ""},
     by=COUNT,
 )  # fmt: skip
-OPERATOR_TIME = Mirrored(
+OPERATOR_TIME = ExportedMetric(
     "operator_time", GAUGE, "s", "time of the latest call of an operator", (EXECUTOR,),
     rows={"operator_time": ""},
 )  # fmt: skip
-FLOP_RATE = Mirrored(
+FLOP_RATE = ExportedMetric(
     "flop_rate", GAUGE, "1/s", "operations a second of the latest call of an operator", (EXECUTOR,),
     rows={"flop_rate": ""},
 )  # fmt: skip
 
-MIRRORED: Final = (
+EXPORTED: Final = (
     TRAINING, STEPS, SAMPLES, STEP_SECONDS, PHASE_SECONDS, PREDICTED_SECONDS, SENT_BYTES, RECEIVED_BYTES,
     SENT_MESSAGES, STEP_TIME, SAMPLES_PER_SECOND, LOSS, LOSS_IS_NO_NUMBER, TEST_LOSS, ACCURACY, STALENESS,
     CLOCK_GAP, SERVER_QUEUE, WAIT_SECONDS, PUSHES, PULLS, OWN, REQUESTS, BUSY_SECONDS, WAITING, VERSION,

@@ -12,27 +12,27 @@ import pyarrow as pa
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.exports.exported_metrics import (
     COUNT,
+    EXPORTED,
     LAST,
     MEAN,
-    MIRRORED,
     MOST,
     NO_NUMBER,
     OWN,
     RATE,
     SUM,
-    Mirrored,
+    ExportedMetric,
 )
 from d5ray.metrics.record.columns import FRAME
 
 Values = npt.NDArray[np.float64]
-Key = tuple[Mirrored, str]  # what is shown, and the value of its label
+Key = tuple[ExportedMetric, str]  # what is shown, and the value of its label
 Readings = Mapping[Key, float]
 
 BY: Final[Mapping[str, Callable[[Values], Any]]] = {
     SUM: np.sum, COUNT: len, LAST: lambda values: values[-1], MEAN: np.mean, MOST: np.max, RATE: np.sum,
     NO_NUMBER: lambda values: not np.isfinite(values[-1]),
 }  # fmt: skip
-OF: Final = {row for each in MIRRORED for row in each.rows}
+OF: Final = {row for each in EXPORTED for row in each.rows}
 
 
 def come_to(batches: Iterable[pa.RecordBatch]) -> dict[Key, float]:
@@ -48,11 +48,11 @@ def come_to(batches: Iterable[pa.RecordBatch]) -> dict[Key, float]:
     found = {name: np.concatenate(each) for name, each in parts.items()}
     seconds = float(found["step_time"].sum()) if "step_time" in found else 0.0
     shown: dict[Key, float] = {}
-    for mirrored in MIRRORED:
-        for row, label in mirrored.rows.items():
-            if row in found and (seconds or mirrored.by != RATE):
-                value = float(BY[mirrored.by](found[row]))
-                shown[mirrored, label] = value / seconds if mirrored.by == RATE else value
+    for exported in EXPORTED:
+        for row, label in exported.rows.items():
+            if row in found and (seconds or exported.by != RATE):
+                value = float(BY[exported.by](found[row]))
+                shown[exported, label] = value / seconds if exported.by == RATE else value
     own = [name for name in found if name not in OF and name not in CATALOGUE]
     return shown | {(OWN, name): float(found[name][-1]) for name in own}
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.exports.curves import Curve, curves, flat, words
+from d5ray.metrics.exports.curves import RecordedCurve, curves, flat, words
 from d5ray.metrics.exports.exporter import Exporter, needed
 from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.reader import Run
@@ -118,7 +118,7 @@ class _Store:
                 self._client.log_batch(made, metrics=part)
 
 
-def _apart(curve: Curve) -> list[int]:
+def _apart(curve: RecordedCurve) -> list[int]:
     """The instants in ms; no point of a step has the value and the instant of another one."""
     seen: set[tuple[int, float, int]] = set()
     instants = []

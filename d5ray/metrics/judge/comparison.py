@@ -11,7 +11,7 @@ from d5ray.metrics.definitions.catalogue import CATALOGUE, metric_named
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, times_of_operators
 from d5ray.metrics.judge import series
 from d5ray.metrics.judge.comparable import incomparable
-from d5ray.metrics.judge.differences import BAD, TOLERANCE, Difference, Together, together
+from d5ray.metrics.judge.differences import BAD, TOLERANCE, MetricDifference, Together, together
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.statistics.familywise import FAMILY_LEVEL
 from d5ray.metrics.views import notebook_comparison
@@ -23,7 +23,7 @@ MOST_SHOWN = 60  # characters of a value
 
 @final
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Every metric's own verdict, and one of all together, which is wrong for equal sides in at most 5 of 100
     cases, however many metrics are compared.
 
@@ -36,7 +36,7 @@ class Comparison:
     second: tuple[str, ...]
     incomparable: tuple[str, ...]
     notes: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[MetricDifference, ...]
     together: Together = "inconclusive"
     decided_by: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class Comparison:
         return notebook_comparison.comparison(self)
 
 
-def _listed(worse: Iterable[Difference], found: bool) -> str:
+def _listed(worse: Iterable[MetricDifference], found: bool) -> str:
     """Metrics that are worse with their levels: those that are so among all, or those that are not."""
     return ", ".join(
         f"{each.metric} (level {each.adjusted_level:.2g})" for each in worse if each.sure == found
@@ -91,7 +91,7 @@ def compare(
     tolerance: float = TOLERANCE,
     metrics: Iterable[str] = METRICS,
     known: Mapping[str, Mapping[str, float]] | None = None,
-) -> Comparison:
+) -> RunComparison:
     """The second side's runs over the first's, in pairs by the order in which they started.
 
     A run is one process of each agent, and what differs from process to process is larger than what differs
@@ -112,12 +112,12 @@ def compare(
         raise ConfigurationError(f"{', '.join(sorted(twice))} stands on both sides: give different runs")
     names = [tuple(run.name for run in side) for side in sides]
     if reasons := incomparable(sides[0] + sides[1]):
-        return Comparison(names[0], names[1], reasons, (), ())
+        return RunComparison(names[0], names[1], reasons, (), ())
     known = known or {}
     first_values, second_values = (
         [known[run.name] if run.name in known else _values(run, metrics) for run in side] for side in sides
     )
-    return Comparison(
+    return RunComparison(
         names[0], names[1], (), _notes(*sides), *together(first_values, second_values, tolerance)
     )
 

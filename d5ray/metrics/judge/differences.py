@@ -25,7 +25,7 @@ TOLERANCE = 0.02  # ratios this near to 1 make no difference
 
 @final
 @dataclass(frozen=True)
-class Difference:
+class MetricDifference:
     """A metric on both sides; ratio: of the second side over the first, with its 95 % interval.
 
     Where a value is not positive there is no ratio; n counts pairs of runs.
@@ -51,7 +51,7 @@ class Difference:
 
 def together(
     first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]], tolerance: float = TOLERANCE
-) -> tuple[tuple[Difference, ...], Together, tuple[str, ...]]:
+) -> tuple[tuple[MetricDifference, ...], Together, tuple[str, ...]]:
     """The metrics of both sides' runs, each by itself; the verdict of all; the metrics by which it is worse.
 
     first, second: of each run its metrics' values, in the order in which the runs started; a pair of runs
@@ -95,17 +95,17 @@ def _kind(metric: str) -> Metric:
     return labelled(metric) if metric.startswith(f"{OPERATOR_TIME}(") else metric_named(metric)
 
 
-def judged(metric: str, first: Values, second: Values, tolerance: float) -> Difference:
+def judged(metric: str, first: Values, second: Values, tolerance: float) -> MetricDifference:
     """One metric's values of the runs of both sides, in the order in which they started."""
     kind = _kind(metric)
     pairs = min(len(first), len(second))
     a, b = np.array(first[:pairs]), np.array(second[:pairs])
     medians = float(np.median(a)), float(np.median(b))
     if np.array_equal(a, b):
-        return Difference(metric, kind.unit, *medians, 1.0, 1.0, 1.0, pairs, "same")
+        return MetricDifference(metric, kind.unit, *medians, 1.0, 1.0, 1.0, pairs, "same")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         reason = "a value is not a finite number"
-        return Difference(metric, kind.unit, *medians, None, None, None, pairs, "inconclusive", reason)
+        return MetricDifference(metric, kind.unit, *medians, None, None, None, pairs, "inconclusive", reason)
     if (a > 0).all() and (b > 0).all():
         found = median_log_ratio(b, a)
         ratio: float | None = found.value
@@ -115,10 +115,10 @@ def judged(metric: str, first: Values, second: Values, tolerance: float) -> Diff
     if interval is None:
         too_few = "1 pair of runs is" if pairs == 1 else f"{pairs} pairs of runs are"
         reason = f"{too_few} too few, it needs {FEWEST_RUNS}: make {FEWEST_RUNS - pairs} more"
-        return Difference(metric, kind.unit, *medians, ratio, None, None, pairs, "inconclusive", reason)
+        return MetricDifference(metric, kind.unit, *medians, ratio, None, None, pairs, "inconclusive", reason)
     verdict = _word(kind, *interval, *neutral)
     low, high = interval if ratio is not None else (None, None)
-    return Difference(metric, kind.unit, *medians, ratio, low, high, pairs, verdict)
+    return MetricDifference(metric, kind.unit, *medians, ratio, low, high, pairs, verdict)
 
 
 def _word(kind: Any, low: float, high: float, nothing: float, equal: float, little: float) -> Word:

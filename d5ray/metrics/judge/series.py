@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.metrics.queries.run_queries import Asked
-from d5ray.metrics.queries.source import Limits, Rows, Shelf, Source
+from d5ray.metrics.queries.run_queries import Queryable
+from d5ray.metrics.queries.source import Limits, QuerySource, Shelf, StoredRows
 from d5ray.metrics.record.files import read_parquet, storing, write_parquet
 from d5ray.metrics.record.folders import home, make_folder
 from d5ray.metrics.record.liveness import row_of
@@ -42,7 +42,7 @@ SERIES = pa.schema(
 )
 
 
-class Series(Asked):
+class Series(Queryable):
     """A series on disk. It is asked like a run: the rows are those of `tables`."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -52,7 +52,7 @@ class Series(Asked):
     def __repr__(self) -> str:
         return f"Series({str(self.folder)!r})"
 
-    def _source(self, limits: Limits | None = None) -> Source:
+    def _source(self, limits: Limits | None = None) -> QuerySource:
         from d5ray.metrics.queries.database import Database  # noqa: PLC0415 (loaded by those who ask)
 
         return Database(_Joined(self), limits)
@@ -130,16 +130,16 @@ class _Joined(Shelf):
     def __init__(self, series: Series) -> None:
         self._series = series
         self._seen: object = None
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, StoredRows] = {}
 
     def look(self) -> None:
         row = self._series.row
         seen = [row["runs"], row["status"], [run.name for run in self._series.counted()]]
         if seen != self._seen:
-            self._rows = {name: Rows(held=table) for name, table in self._series.tables().items()}
+            self._rows = {name: StoredRows(held=table) for name, table in self._series.tables().items()}
             self._seen = seen
 
-    def rows(self, table: str) -> Rows:
+    def rows(self, table: str) -> StoredRows:
         return self._rows[table]
 
 

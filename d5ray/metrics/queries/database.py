@@ -12,7 +12,7 @@ import pyarrow as pa
 from d5ray.errors import ConfigurationError, StorageError, first_line
 from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries import read_only
-from d5ray.metrics.queries.source import Answer, Limits, Rows, Shelf, Source
+from d5ray.metrics.queries.source import Answer, Limits, QuerySource, Shelf, StoredRows
 from d5ray.metrics.queries.sql import quoted
 from d5ray.metrics.queries.summary_table import summary_of
 from d5ray.metrics.record.schema import TABLES
@@ -38,15 +38,15 @@ _CLOSED = (
 
 
 @final
-class Database(Source):
+class Database(QuerySource):
     """Answers queries on what a shelf has. Set up once, and again where that has changed."""
 
     def __init__(self, shelf: Shelf, limits: Limits | None = None) -> None:
         self._shelf, self._limits = shelf, limits or Limits()
         self._connection: DuckDBPyConnection | None = None
         self._files: tuple[str, ...] = ()
-        self._shown: dict[str, Rows | None] = {}
-        self._summarised: dict[str, Rows] = {}
+        self._shown: dict[str, StoredRows | None] = {}
+        self._summarised: dict[str, StoredRows] = {}
         self._told: set[str] = set()
         self._lock = threading.Lock()
         self._asker = 0  # the thread whose turn it is
@@ -215,7 +215,7 @@ class _Bound:
         self._database.interrupt()
 
 
-def _show(connection: "DuckDBPyConnection", name: str, rows: Rows) -> None:
+def _show(connection: "DuckDBPyConnection", name: str, rows: StoredRows) -> None:
     """Let the connection see a table under its name."""
     stored = f'"{name}{_STORED}"'
     if not rows.files:

@@ -23,7 +23,7 @@ from pyarrow import flight
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
 from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries.binding import free_at, not_free
-from d5ray.metrics.queries.source import Answer, Source, while_wanted
+from d5ray.metrics.queries.source import Answer, QuerySource, while_wanted
 from d5ray.metrics.queries.tokens import write_private
 from d5ray.metrics.record.schema import TABLES
 
@@ -42,10 +42,12 @@ class FlightEndpoint:
     location and the token, which only its owner can read, while the server runs.
     """
 
-    def __init__(self, source: Callable[[], Source], bind: str = "0", folder: Path | None = None) -> None:
+    def __init__(
+        self, source: Callable[[], QuerySource], bind: str = "0", folder: Path | None = None
+    ) -> None:
         self.host, self.port = free_at(bind)
         self.token = secrets.token_urlsafe(32)
-        self._pool: queue.Queue[Source] = queue.Queue()
+        self._pool: queue.Queue[QuerySource] = queue.Queue()
         self._sources = [source() for _ in range(AT_ONCE)]
         for each in self._sources:
             self._pool.put(each)
@@ -84,7 +86,7 @@ class FlightEndpoint:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    def __init__(self, location: str, pool: "queue.Queue[Source]", middleware: dict[str, Any]) -> None:
+    def __init__(self, location: str, pool: "queue.Queue[QuerySource]", middleware: dict[str, Any]) -> None:
         super().__init__(location, middleware=middleware)
         self._pool = pool
 

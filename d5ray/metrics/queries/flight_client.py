@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyarrow import flight
 
 from d5ray.errors import ConfigurationError, D5Error, StorageError
-from d5ray.metrics.queries.source import Answer, Source
+from d5ray.metrics.queries.source import Answer, QuerySource
 
 ANSWER_SECONDS = 300.0  # for a whole answer; a server's own limit is shorter
 
 
 @final
-class FlightSource(Source):
+class FlightSource(QuerySource):
     """Asks a server at an address such as grpc+tcp://127.0.0.1:41003."""
 
     def __init__(self, where: str, token: str | None) -> None:

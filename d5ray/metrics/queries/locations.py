@@ -7,13 +7,13 @@ from pyarrow import fs
 
 from d5ray.errors import ConfigurationError, first_line
 from d5ray.metrics.queries.database import Database
-from d5ray.metrics.queries.source import Limits, Source
+from d5ray.metrics.queries.source import Limits, QuerySource
 from d5ray.metrics.queries.stored_runs import StoredRuns
 
 FLIGHT = ("grpc://", "grpc+tcp://", "grpc+tls://", "grpc+unix://")
 
 
-def source_at(where: str, token: str | None = None, limits: Limits | None = None) -> Source:
+def source_at(where: str, token: str | None = None, limits: Limits | None = None) -> QuerySource:
     """The source for an address such as s3://bucket/runs or grpc+tcp://host:port.
 
     Raises `ConfigurationError` for one that nothing here can read.

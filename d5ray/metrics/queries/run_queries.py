@@ -11,7 +11,7 @@ from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries.notebook_table import Table
-from d5ray.metrics.queries.source import Answer, Limits, Source
+from d5ray.metrics.queries.source import Answer, Limits, QuerySource
 from d5ray.metrics.record.schema import TABLES
 from d5ray.metrics.views.notebook import criteria
 
@@ -23,13 +23,13 @@ MOST_SHOWN = 20  # runs in a notebook
 _RUNS = ("run_id", "recipe", "status", "verdict", "agents", "steps", "seed", "started")
 
 
-class Asked(ABC):
+class Queryable(ABC):
     """Tables that answer. What answers is made when it is first asked, and kept."""
 
-    _kept: Source | None = None
+    _kept: QuerySource | None = None
 
     @abstractmethod
-    def _source(self, limits: Limits | None = None) -> Source:
+    def _source(self, limits: Limits | None = None) -> QuerySource:
         """The source that answers, within these limits."""
 
     @final
@@ -41,14 +41,14 @@ class Asked(ABC):
 
     @final
     @property
-    def source(self) -> Source:
+    def source(self) -> QuerySource:
         """The source that answers: its `ask` gives the rows of a query as they come."""
         if self._kept is None:
             self._kept = self._source()
         return self._kept
 
     @final
-    def within(self, limits: Limits) -> Source:
+    def within(self, limits: Limits) -> QuerySource:
         """A source beside this one that answers within these limits, which the caller closes."""
         return self._source(limits)
 

@@ -42,7 +42,7 @@ class Limits:
     threads: int | None = None
 
 
-class Source(ABC):
+class QuerySource(ABC):
     """Answers queries, one at a time."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Source(ABC):
 
 
 @contextmanager
-def while_wanted(source: Source, gone: Callable[[], bool]) -> Iterator[None]:
+def while_wanted(source: QuerySource, gone: Callable[[], bool]) -> Iterator[None]:
     """End the query that the block asks when nobody waits for it any more. gone: looked at twice a second."""
     ended = threading.Event()
 
@@ -83,7 +83,7 @@ def while_wanted(source: Source, gone: Callable[[], bool]) -> Iterator[None]:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Rows:
+class StoredRows:
     """The rows of a table: complete files, read as far as a query needs them, and the rest.
 
     held: a pyarrow.Table, or a Dataset that is read as far as needed. Either may be missing.
@@ -92,7 +92,7 @@ class Rows:
     files: tuple[str, ...] = ()
     held: Any = None
 
-    def same(self, other: "Rows | None") -> bool:
+    def same(self, other: "StoredRows | None") -> bool:
         """True if nothing has changed since the other look."""
         return other is not None and self.files == other.files and self.held is other.held
 
@@ -110,7 +110,7 @@ class Shelf(ABC):
         """The complete files that `rows` may name."""
 
     @abstractmethod
-    def rows(self, table: str) -> Rows:
+    def rows(self, table: str) -> StoredRows:
         """The rows of this table; the same object while nothing has changed."""
 
     @property

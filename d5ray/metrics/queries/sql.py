@@ -9,10 +9,12 @@ from d5ray.checks import check_count, check_kind, check_rate
 from d5ray.metrics.queries.source import Limits
 
 if TYPE_CHECKING:
-    from d5ray.metrics.queries.run_queries import Asked
+    from d5ray.metrics.queries.run_queries import Queryable
 
 
-def sql(run: "Asked", query: str, *, most_rows: int | None = None, seconds: float | None = None) -> pa.Table:
+def sql(
+    run: "Queryable", query: str, *, most_rows: int | None = None, seconds: float | None = None
+) -> pa.Table:
     """The rows that `query` selects from samples, runs, metrics, environment, events and verdicts of `run`.
 
     `summary` has a row for each metric, scope and phase: n, median, ci_lo, ci_hi, p95, cv, outliers, …
@@ -21,9 +23,9 @@ def sql(run: "Asked", query: str, *, most_rows: int | None = None, seconds: floa
     most_rows: of the answer; seconds: after which the query is given up, a ConfigurationError.
     Works while the run is going on. Raises ConfigurationError with DuckDB's message for a wrong query.
     """
-    from d5ray.metrics.queries.run_queries import Asked  # noqa: PLC0415 - which needs this file
+    from d5ray.metrics.queries.run_queries import Queryable  # noqa: PLC0415 - which needs this file
 
-    check_kind("run", run, Asked, 'a run or a series, such as Run("last")')
+    check_kind("run", run, Queryable, 'a run or a series, such as Run("last")')
     check_kind("query", query, str, "a text of SQL")
     if most_rows is not None:
         check_count("most_rows", most_rows)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from d5ray.errors import StorageError, first_line
-from d5ray.metrics.queries.source import Rows, Shelf
+from d5ray.metrics.queries.source import Shelf, StoredRows
 from d5ray.metrics.record.files import check_plain, read_parquet_of
 from d5ray.metrics.record.liveness import with_status
 from d5ray.metrics.record.schema import TABLES, check_version, checked, with_later_columns
@@ -28,7 +28,7 @@ class StoredRuns(Shelf):
     def __init__(self, files: fs.FileSystem, base: str, shown: str, *, local: bool) -> None:
         self._system, self._base, self._shown, self._local = files, base.rstrip("/") or "/", shown, local
         self._runs: dict[str, _StoredRun] = {}
-        self._joined: dict[str, tuple[tuple[Rows, ...], Rows]] = {}
+        self._joined: dict[str, tuple[tuple[StoredRows, ...], StoredRows]] = {}
         self._notes: tuple[str, ...] = ()
 
     @property
@@ -65,7 +65,7 @@ class StoredRuns(Shelf):
             raise StorageError(f"{self._shown} is no run, and no folder of runs: it has no runs.parquet")
         self._runs, self._notes = runs, tuple(notes)
 
-    def rows(self, table: str) -> Rows:
+    def rows(self, table: str) -> StoredRows:
         parts, failed = [], []
         for run in self._runs.values():
             try:
@@ -77,7 +77,7 @@ class StoredRuns(Shelf):
         self._notes = tuple(dict.fromkeys((*self._notes, *failed)))
         if len(parts) == 1:
             return parts[0]
-        before, joined = self._joined.get(table, ((), Rows()))
+        before, joined = self._joined.get(table, ((), StoredRows()))
         if len(before) != len(parts) or not all(a is b for a, b in zip(before, parts, strict=True)):
             joined = _joined(table, parts)
             self._joined[table] = (tuple(parts), joined)
@@ -117,7 +117,7 @@ class _StoredRun:
     def __init__(self, files: fs.FileSystem, folder: str, local: bool) -> None:
         self._system, self._folder, self._local = files, folder, local
         self._there: Found = {}
-        self._kept: dict[str, tuple[Any, Rows]] = {}
+        self._kept: dict[str, tuple[Any, StoredRows]] = {}
         self._growing: dict[str, _Stream] = {}
         self._unread: dict[str, str] = {}
 
@@ -144,7 +144,7 @@ class _StoredRun:
             except _Unreadable as error:
                 self._unread["runs"] = str(error)
 
-    def rows(self, table: str) -> Rows:
+    def rows(self, table: str) -> StoredRows:
         finished, growing = f"{table}.parquet", f"{table}.arrows"
         if finished in self._there:
             try:
@@ -159,22 +159,22 @@ class _StoredRun:
             return stream.rows(self._there[growing].size, over=finished in self._there or not self._runs_on())
         return self._remembered("", table)
 
-    def _remembered(self, file: str, table: str) -> Rows:
+    def _remembered(self, file: str, table: str) -> StoredRows:
         info = self._there.get(file)
         seen = None if info is None else (info.size, info.mtime_ns)
         kept = self._kept.get(table)
         if kept is None or kept[0] != seen:
-            kept = self._kept[table] = (seen, self._read(file, table) if file else Rows())
+            kept = self._kept[table] = (seen, self._read(file, table) if file else StoredRows())
         return kept[1]
 
-    def _living(self, found: Rows) -> Rows:
+    def _living(self, found: StoredRows) -> StoredRows:
         """The run's row, which says "running" no more when the run's driver is gone from this host."""
         if not self._local or (held := with_status(found.held)) is found.held:
             return found
-        self._kept["runs"] = self._kept["runs"][0], Rows(held=held)
+        self._kept["runs"] = self._kept["runs"][0], StoredRows(held=held)
         return self._kept["runs"][1]
 
-    def _read(self, file: str, table: str) -> Rows:
+    def _read(self, file: str, table: str) -> StoredRows:
         import pyarrow.dataset as ds  # noqa: PLC0415 (loaded by those who ask)
         import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -186,11 +186,13 @@ class _StoredRun:
                 with self._system.open_input_file(path) as opened:
                     same = pq.read_schema(opened).equals(TABLES[table])
                 if same and self._local:
-                    return Rows(files=(path,))
+                    return StoredRows(files=(path,))
                 if same:
-                    return Rows(held=ds.dataset(path, filesystem=self._system, format="parquet"))
+                    return StoredRows(held=ds.dataset(path, filesystem=self._system, format="parquet"))
             with self._system.open_input_file(path) as opened:
-                return Rows(held=checked(with_later_columns(table, read_parquet_of(opened)), TABLES[table]))
+                return StoredRows(
+                    held=checked(with_later_columns(table, read_parquet_of(opened)), TABLES[table])
+                )
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -198,7 +200,7 @@ class _StoredRun:
             raise _Unreadable(f"{path} cannot be read ({why}): the table {table!r} is missing") from error
 
     def _runs_on(self) -> bool:
-        held = self._kept.get("runs", (None, Rows()))[1].held
+        held = self._kept.get("runs", (None, StoredRows()))[1].held
         return held is not None and held.num_rows == 1 and held["status"][0].as_py() == "running"
 
     def _path(self, name: str) -> str:
@@ -217,9 +219,9 @@ class _Stream:
     def _begin(self) -> None:
         self._growing = Growing(self._path, TABLES[self._table], self._system)
         self._size = 0
-        self._rows = Rows(held=TABLES[self._table].empty_table())
+        self._rows = StoredRows(held=TABLES[self._table].empty_table())
 
-    def rows(self, size: int, *, over: bool) -> Rows:
+    def rows(self, size: int, *, over: bool) -> StoredRows:
         """The rows of the first `size` bytes of the file. over: nobody writes it any more."""
         if size < self._growing.offset:  # another run that is called the same
             self._begin()
@@ -228,7 +230,7 @@ class _Stream:
             while batches := self._growing.read():
                 parts.append(pa.Table.from_batches(batches))
             if len(parts) > 1:
-                self._rows = Rows(held=pa.concat_tables(parts).unify_dictionaries())
+                self._rows = StoredRows(held=pa.concat_tables(parts).unify_dictionaries())
             self._size = size
         cut = size - self._growing.offset
         text = f"{self._path}: the last {cut} bytes are incomplete and left out"
@@ -240,7 +242,7 @@ class _Unreadable(StorageError):
     """A file that is not what it should be."""
 
 
-def _joined(table: str, parts: list[Rows]) -> Rows:
+def _joined(table: str, parts: list[StoredRows]) -> StoredRows:
     import pyarrow.dataset as ds  # noqa: PLC0415
 
     files = tuple(file for part in parts for file in part.files)
@@ -250,7 +252,7 @@ def _joined(table: str, parts: list[Rows]) -> Rows:
     if table == "metrics":  # nearly the same in every run
         whole = whole.group_by(whole.column_names).aggregate([]).sort_by("name")
     if datasets:
-        return Rows(
+        return StoredRows(
             files, ds.dataset([*datasets, ds.dataset(whole)]) if whole.num_rows else ds.dataset(datasets)
         )
-    return Rows(files, whole if whole.num_rows or not files else None)
+    return StoredRows(files, whole if whole.num_rows or not files else None)

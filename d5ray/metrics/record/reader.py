@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, StorageError, first_line, nearest
-from d5ray.metrics.queries.run_queries import Asked
-from d5ray.metrics.queries.source import Limits, Source
+from d5ray.metrics.queries.run_queries import Queryable
+from d5ray.metrics.queries.source import Limits, QuerySource
 from d5ray.metrics.record.files import not_allowed, read_parquet, read_stream
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.liveness import row_of
@@ -24,7 +24,7 @@ DESCRIBED: dict[str, type] = {
 }  # fmt: skip
 
 
-class Run(Asked):
+class Run(Queryable):
     """A run, or all runs of a folder as one set of tables with their `run_id`, on disk or elsewhere.
 
     where: a folder; a run's name, the beginning of one, or "last"; an address: file://, s3://, gs:// and what
@@ -56,7 +56,7 @@ class Run(Asked):
             raise ConfigurationError(f"{self._where} is not a folder of this machine: ask it with .sql(…)")
         return self._folder
 
-    def _source(self, limits: Limits | None = None) -> Source:
+    def _source(self, limits: Limits | None = None) -> QuerySource:
         from d5ray.metrics.queries import locations  # noqa: PLC0415 (loaded by those who ask)
 
         if self._folder is None:

@@ -16,7 +16,7 @@ from d5ray.metrics.record.schema import EVENTS
 Send = Callable[[pa.RecordBatch], object]
 
 
-class Frame:
+class StepFrame:
     """Several metrics that are measured together, once per step: the quick path of a recorder."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Recorder:
         self._batch_rows, self._interval = batch_rows, round(interval_seconds * 1e9)
         self._deadline = now() + self._interval
         self._units = {name: metric.unit for name, metric in CATALOGUE.items()}
-        self._frames: list[Frame] = []
+        self._frames: list[StepFrame] = []
         self._singles: list[SingleRow] = []
         self._events: list[dict[str, Any]] = []
         self._outbox: deque[tuple[Send, pa.RecordBatch]] = deque()
@@ -123,7 +123,7 @@ class Recorder:
         level: int = 3,
         source: str = "measured",
         scales: Sequence[float] | None = None,
-    ) -> Frame:
+    ) -> StepFrame:
         """A frame for metrics that are measured together; ConfigurationError for an unknown one.
 
         scales: what the values are multiplied with when they are sent, such as 1e-9 for those in ns.
@@ -131,7 +131,7 @@ class Recorder:
         constants = {"scope": scope, "level": level, "source": source}
         units = [self._unit(name) for name in names]
         limit = max(1, self._batch_rows // max(1, len(units)))
-        frame = Frame(names, units, constants, scales, limit, self._now)
+        frame = StepFrame(names, units, constants, scales, limit, self._now)
         self._frames.append(frame)
         return frame
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from d5ray.display import notebook_html
-from d5ray.metrics.judge.differences import BAD, GOOD, Difference
+from d5ray.metrics.judge.differences import BAD, GOOD, MetricDifference
 
 
 class Compared(Protocol):
@@ -17,7 +17,7 @@ class Compared(Protocol):
     @property
     def incomparable(self) -> Sequence[str]: ...
     @property
-    def differences(self) -> Sequence[Difference]: ...
+    def differences(self) -> Sequence[MetricDifference]: ...
     @property
     def conclusion(self) -> Sequence[str]: ...
     @property

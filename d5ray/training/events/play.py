@@ -84,7 +84,7 @@ class Play(Event):
         self.discount = discount
         self.decay = decay
         self.episodes = episodes
-        self._stage = Stage(name, worlds)
+        self._environments = Environments(name, worlds)
 
     def check(self, experiment: Any) -> None:
         size = experiment.batch_size
@@ -102,15 +102,15 @@ class Play(Event):
     def before_run(self, moment: Moment) -> None:
         if not hasattr(self, "_rng"):
             self._rng = np.random.default_rng([moment.seed, moment.rank, 0x0B])
-        if not self._stage.is_open:  # also after a checkpoint, which keeps the generator alone
-            self._stage.open(int(self._rng.integers(2**31)))
+        if not self._environments.is_open:  # also after a checkpoint, which keeps the generator alone
+            self._environments.open(int(self._rng.integers(2**31)))
 
     def after_sampling(self, moment: Moment) -> None:
         assert moment.batch is not None
         size = len(moment.batch.labels)
         if not size:
             return
-        played, ended = self._stage.play(moment.executor, -(-size // self.worlds), self._rng)
+        played, ended = self._environments.play(moment.executor, -(-size // self.worlds), self._rng)
         advantages = played.advantages(self.discount, self.decay)
         targets = np.stack([played.actions, _bounded(advantages), advantages + played.worth], axis=-1)
         inputs = played.observations.reshape(-1, *played.observations.shape[2:])[:size]
@@ -129,15 +129,15 @@ class Play(Event):
     def _test(self, moment: Moment) -> None:
         """Play the same episodes at every test, begun by seeds of this agent's own."""
         seed = int(np.random.default_rng([moment.seed, moment.rank, 0x7E57]).integers(2**31))
-        stage = Stage(self.name, self.episodes)
-        stage.open(seed)
-        found = stage.returns(moment.executor)
+        environments = Environments(self.name, self.episodes)
+        environments.open(seed)
+        found = environments.returns(moment.executor)
         moment.record(RETURN, float(found.mean()), phase="test", step=moment.step - 1)
 
 
 @final
 @dataclass
-class Stage:
+class Environments:
     """Environments of one name side by side; open, each is in an episode."""
 
     name: str

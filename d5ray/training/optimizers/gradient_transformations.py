@@ -14,7 +14,7 @@ from d5ray.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class Around(Optimizer):
+class WrappedRule(Optimizer):
     """A wrapper of another rule, which has the state."""
 
     rule: Optimizer
@@ -77,7 +77,7 @@ class Around(Optimizer):
 
 
 @dataclass(frozen=True)
-class Wrapped(Around):
+class GradientTransformation(WrappedRule):
     """A wrapper that gives a rule a changed gradient."""
 
     @final
@@ -91,7 +91,7 @@ class Wrapped(Around):
 
 @final
 @dataclass(frozen=True)
-class WeightDecay(Wrapped):
+class WeightDecay(GradientTransformation):
     """g + λ x   (the gradient of ½ λ ‖x‖²; with Adam it is not what `AdamW` does)."""
 
     decay: float
@@ -106,7 +106,7 @@ class WeightDecay(Wrapped):
 
 @final
 @dataclass(frozen=True)
-class ClipValue(Wrapped):
+class ClipValue(GradientTransformation):
     """g, every coordinate of it brought into [−c, c]."""
 
     limit: float
@@ -121,7 +121,7 @@ class ClipValue(Wrapped):
 
 @final
 @dataclass(frozen=True)
-class ClipNorm(Wrapped):
+class ClipNorm(GradientTransformation):
     """g min(1, c / ‖g‖), the norm over all parameters   (Pascanu, Mikolov, Bengio, arXiv:1211.5063)."""
 
     limit: float

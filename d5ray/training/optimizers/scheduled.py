@@ -7,7 +7,7 @@ from typing import Any, Self, final
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.batches.epochs import Epochs
-from d5ray.training.optimizers.gradient_transformations import Around
+from d5ray.training.optimizers.gradient_transformations import WrappedRule
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
 from d5ray.training.schedules import Schedule
 
@@ -17,7 +17,7 @@ MOMENT = "moment"  # in a state: the update of the run, from 0, that is under wa
 
 @final
 @dataclass(frozen=True, init=False)
-class Scheduled(Around):
+class Scheduled(WrappedRule):
     """Scheduled(Momentum(0.1, 0.9), learning_rate=Cosine(0.1, 90)): a rule, and how some numbers change.
 
     The fields that are named have their schedules' numbers at every step of the run, the others those of the

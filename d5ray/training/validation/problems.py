@@ -14,7 +14,7 @@ from d5ray.training.optimizers.optimizer import Slots
 Vector = npt.NDArray[np.float64]
 
 
-class Problem(ABC):
+class ValidationProblem(ABC):
     """A function of flat parameters x (n,) in float64, whose tensors lie at `slots`."""
 
     slots: Slots
@@ -35,7 +35,7 @@ class Problem(ABC):
 
 @final
 @dataclass(frozen=True)
-class Quadratic(Problem):
+class Quadratic(ValidationProblem):
     """f(x) = ½ Σ a_i x_i², a from 1 / condition to 1, as a matrix, a vector and a number."""
 
     condition: float = 100.0
@@ -61,7 +61,7 @@ class Quadratic(Problem):
 
 @final
 @dataclass(frozen=True)
-class SmallNetwork(Problem):
+class SmallNetwork(ValidationProblem):
     """The cross entropy of a network of two layers, tanh between them, on 30 random samples of 3 classes."""
 
     features: int = 5
@@ -115,4 +115,4 @@ class SmallNetwork(Problem):
         return [x[slot.offset : slot.offset + slot.size].reshape(slot.shape) for slot in self.slots]
 
 
-PROBLEMS: Final[tuple[Problem, ...]] = (Quadratic(), SmallNetwork())
+PROBLEMS: Final[tuple[ValidationProblem, ...]] = (Quadratic(), SmallNetwork())

@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.checks import check_count, check_items, check_kind, check_rate, shown
 from d5ray.errors import ConfigurationError, D5Error, ValidationError, first_line
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.validation.problems import PROBLEMS, Problem, Vector
+from d5ray.training.validation.problems import PROBLEMS, ValidationProblem, Vector
 
 Make = Callable[[Vector], Any]  # from NumPy's (n,) to the array that the rule is tried on
 SHOWN: Final = 6  # lines of a report
@@ -22,7 +22,7 @@ Reference = Optimizer | Callable[[Vector, Callable[[Vector], Vector], int], Sequ
 
 @final
 @dataclass(frozen=True)
-class Deviation:
+class TrajectoryDeviation:
     """The distance of two trajectories at every step: ‖difference‖ over what the reference has moved."""
 
     name: str
@@ -52,11 +52,11 @@ class Deviation:
 
 @final
 @dataclass(frozen=True)
-class Report:
+class ValidationReport:
     """The result of `check_optimizer` on every problem; printing it gives a line for each."""
 
     rule: str
-    deviations: tuple[Deviation, ...]
+    deviations: tuple[TrajectoryDeviation, ...]
 
     @property
     def passed(self) -> bool:
@@ -78,8 +78,8 @@ def check_optimizer(
     steps: int = 30,
     tolerance: float = 1e-6,
     array: Make = np.array,
-    problems: Sequence[Problem] = PROBLEMS,
-) -> Report:
+    problems: Sequence[ValidationProblem] = PROBLEMS,
+) -> ValidationReport:
     """A report that a rule goes the way of a reference, step by step; else raises `ValidationError` with it.
 
     reference   another rule, which goes in float64 NumPy, such as `TorchOptimizer("Adam")` or `Adam()`; or a
@@ -108,7 +108,7 @@ def check_optimizer(
             )
     problems = check_items("problems", problems, "a sequence of problems")
     for problem in problems:
-        check_kind("problems has", problem, Problem, "a Problem such as Quadratic()")
+        check_kind("problems has", problem, ValidationProblem, "a Problem such as Quadratic()")
     deviations = []
     for problem in problems:
         if isinstance(reference, Optimizer):
@@ -117,7 +117,7 @@ def check_optimizer(
             expected = _way(reference, problem, steps)
         found = trajectory(optimizer, problem, steps, array)
         deviations.append(_deviation(type(problem).__name__, problem.start, found, expected, tolerance))
-    report = Report(repr(optimizer), tuple(deviations))
+    report = ValidationReport(repr(optimizer), tuple(deviations))
     if not report.passed:
         raise ValidationError(str(report))
     return report
@@ -125,7 +125,7 @@ def check_optimizer(
 
 def _way(
     reference: Callable[[Vector, Callable[[Vector], Vector], int], Sequence[Vector]],
-    problem: Problem,
+    problem: ValidationProblem,
     steps: int,
 ) -> list[Vector]:
     """The parameters after every step by a function of the user's own."""
@@ -162,7 +162,7 @@ def _made(array: Make, values: Vector) -> Any:
     return made
 
 
-def trajectory(optimizer: Optimizer, problem: Problem, steps: int, array: Make) -> list[Vector]:
+def trajectory(optimizer: Optimizer, problem: ValidationProblem, steps: int, array: Make) -> list[Vector]:
     """The parameters after every step; raises `ValidationError` where the rule changes the gradient."""
     x = _made(array, problem.start)
     state, found = optimizer.state_for(x, problem.slots), []
@@ -179,13 +179,13 @@ def trajectory(optimizer: Optimizer, problem: Problem, steps: int, array: Make) 
 
 def _deviation(
     name: str, start: Vector, found: Sequence[Vector], expected: Sequence[Vector], tolerance: float
-) -> Deviation:
+) -> TrajectoryDeviation:
     apart = [one - other for one, other in zip(found, expected, strict=True)]
     norms = [float(np.linalg.norm(difference)) for difference in apart]
     moved = np.maximum.accumulate([float(np.linalg.norm(x - start)) for x in expected])
     relative = [_over(norm, float(way)) for norm, way in zip(norms, moved, strict=True)]
     worst = max(float(abs(difference).max()) for difference in apart)
-    return Deviation(name, tuple(norms), tuple(relative), worst, tolerance)
+    return TrajectoryDeviation(name, tuple(norms), tuple(relative), worst, tolerance)
 
 
 def _over(norm: float, way: float) -> float:

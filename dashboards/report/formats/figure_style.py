@@ -26,7 +26,7 @@ POINTS_PER_INCH = 220  # of a PNG
 
 
 @final
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """The look that tells a line from others."""
 
     colour: str
@@ -34,11 +34,11 @@ class Look(NamedTuple):
     dashes: Any
 
 
-def look(index: int) -> Look:
+def look(index: int) -> LineStyle:
     """The looks in turn; no two of the first 49 are alike."""
     turn = index // len(COLOURS)
     at = index % len(COLOURS)
-    return Look(COLOURS[at], MARKERS[(at + turn) % len(MARKERS)], DASHES[(at + turn) % len(DASHES)])
+    return LineStyle(COLOURS[at], MARKERS[(at + turn) % len(MARKERS)], DASHES[(at + turn) % len(DASHES)])
 
 
 def check_installed() -> None:

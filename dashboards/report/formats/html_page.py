@@ -5,7 +5,15 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from d5ray.dashboards.report.document import Block, Cell, Figure, Note, Report, Section, Table
+from d5ray.dashboards.report.document import (
+    Block,
+    Figure,
+    Note,
+    ReportDocument,
+    ReportTable,
+    Section,
+    TableCell,
+)
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.formats.html_style import CSS
 
@@ -18,7 +26,7 @@ THEMED: Final = {
 LONG: Final = 60  # characters of a cell that may be broken into lines
 
 
-def page(report: Report) -> str:
+def page(report: ReportDocument) -> str:
     """The page, as text; every text of a run is text in it, whatever it contains."""
     title = _text(report.title)
     return "\n".join(
@@ -38,7 +46,7 @@ def page(report: Report) -> str:
     )
 
 
-def _header(report: Report, title: str) -> Iterator[str]:
+def _header(report: ReportDocument, title: str) -> Iterator[str]:
     yield f'<header>\n<p class="kind">d5ray report</p>\n<h1>{title}</h1>'
     words = " ".join(_cell(word, "span", "word") for word in report.verdicts)
     yield f'<p class="words">{words}</p>\n<dl class="facts">'
@@ -72,7 +80,7 @@ def _section(section: Section) -> Iterator[str]:
 def _block(block: Block) -> Iterator[str]:
     if isinstance(block, Note):
         yield f'<p class="note{" warning" if block.warning else ""}">{_text(block.text)}</p>'
-    elif isinstance(block, Table):
+    elif isinstance(block, ReportTable):
         yield from _table(block)
 
 
@@ -106,7 +114,7 @@ def inline(drawn: str, key: str, told: str) -> str:
     return drawn.replace("xlink:href", "href")
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: ReportTable) -> Iterator[str]:
     """A folded one is opened by who wants it, and open on paper."""
     if table.folded:
         yield f"<details>\n<summary>{_text(table.title)} ({len(table.rows)})</summary>"
@@ -123,14 +131,14 @@ def _table(table: Table) -> Iterator[str]:
     yield "</tbody>\n</table>\n</div>" + ("\n</details>" if table.folded else "")
 
 
-def _kind(table: Table, at: int, cell: str | Cell) -> str:
+def _kind(table: ReportTable, at: int, cell: str | TableCell) -> str:
     if at in table.numeric:
         return "number"
-    return "long" if len(cell.text if isinstance(cell, Cell) else cell) > LONG else ""
+    return "long" if len(cell.text if isinstance(cell, TableCell) else cell) > LONG else ""
 
 
-def _cell(cell: str | Cell, tag: str, kind: str) -> str:
-    text, mark = (cell.text, cell.mark) if isinstance(cell, Cell) else (cell, "")
+def _cell(cell: str | TableCell, tag: str, kind: str) -> str:
+    text, mark = (cell.text, cell.mark) if isinstance(cell, TableCell) else (cell, "")
     classes = " ".join(name for name in (kind, mark) if name)
     told = f' class="{classes}"' if classes else ""
     return f"<{tag}{told}>{_text(text)}</{tag}>"

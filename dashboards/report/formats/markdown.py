@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from d5ray.dashboards.report.document import Block, Cell, Figure, Note, Report, Table
+from d5ray.dashboards.report.document import Block, Figure, Note, ReportDocument, ReportTable, TableCell
 from d5ray.dashboards.report.formats import figure_style
 
 SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 
 
-def markdown(report: Report, figures: PurePosixPath) -> str:
+def markdown(report: ReportDocument, figures: PurePosixPath) -> str:
     """The text. figures: the folder in which they lie as PNG and SVG, as seen from the text."""
     lines = [f"# {escaped(report.title)}", ""]
     lines += [" ".join(f"**{escaped(word.text)}**" for word in report.verdicts), ""]
@@ -33,14 +33,14 @@ def _block(block: Block, figures: PurePosixPath) -> Iterator[str]:
         yield from table(block)
 
 
-def table(found: Table) -> Iterator[str]:
+def table(found: ReportTable) -> Iterator[str]:
     """A table under its title, columns of numbers to the right."""
     yield f"**{escaped(found.title)}**"
     yield ""
     yield f"| {' | '.join(map(escaped, found.header))} |"
     yield f"|{'|'.join('---:' if at in found.numeric else '---' for at in range(len(found.header)))}|"
     for row in found.rows:
-        cells = (cell.text if isinstance(cell, Cell) else cell for cell in row)
+        cells = (cell.text if isinstance(cell, TableCell) else cell for cell in row)
         yield f"| {' | '.join(map(escaped, cells))} |"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number
-from d5ray.dashboards.report.document import Block, Figure, Section, Table
+from d5ray.dashboards.report.document import Block, Figure, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import Unit, unit_of
 from d5ray.dashboards.report.subject import Setting, Subject
@@ -21,7 +21,7 @@ OTHER_COLOUR: Final = "#b8c0c8"
 
 
 @final
-class Bar(NamedTuple):
+class StackedBar(NamedTuple):
     """The parts of a step, on average: seconds by part. whole: the time of a step as it is judged."""
 
     label: str
@@ -41,14 +41,14 @@ def section(subject: Subject) -> Section | None:
     return Section("step-time", "Time of a step", tuple(blocks))
 
 
-def of_setting(setting: Setting) -> Bar:
+def of_setting(setting: Setting) -> StackedBar:
     """The mean over the agents and their steps, and over runs; warm-up included."""
     found = [agent.parts for agent in of_agents(setting)]
     mean = {part: float(np.mean([parts[part] for parts in found])) for part in PARTS} if found else {}
-    return Bar(setting.label, mean, setting.estimate(StepTime()))
+    return StackedBar(setting.label, mean, setting.estimate(StepTime()))
 
 
-def of_agents(setting: Setting) -> list[Bar]:
+def of_agents(setting: Setting) -> list[StackedBar]:
     """A bar for each agent, the mean over runs."""
     by_rank: dict[int, list[dict[str, float]]] = {}
     for member in setting.members:
@@ -56,17 +56,17 @@ def of_agents(setting: Setting) -> list[Bar]:
             for row in parts_of_agents(member.view).to_pylist():
                 by_rank.setdefault(row["rank"], []).append({part: row[part] for part in PARTS})
     return [
-        Bar(f"agent {rank}", {part: float(np.mean([p[part] for p in of])) for part in PARTS}, None)
+        StackedBar(f"agent {rank}", {part: float(np.mean([p[part] for p in of])) for part in PARTS}, None)
         for rank, of in sorted(by_rank.items())
     ]
 
 
-def _worth_showing(bars: Sequence[Bar]) -> list[str]:
+def _worth_showing(bars: Sequence[StackedBar]) -> list[str]:
     """The parts that are more than a thousandth of a step somewhere."""
     return [part for part in PARTS if any(bar.parts[part] > 1e-3 * sum(bar.parts.values()) for bar in bars)]
 
 
-def _figure(name: str, title: str, bars: Sequence[Bar]) -> Figure:
+def _figure(name: str, title: str, bars: Sequence[StackedBar]) -> Figure:
     judged = any(bar.whole is not None and bar.whole.value is not None for bar in bars)
     more = " The diamond is the median step of the slowest agent, with its 95 % interval." if judged else ""
     told = (
@@ -75,7 +75,7 @@ def _figure(name: str, title: str, bars: Sequence[Bar]) -> Figure:
     return Figure(name, title, told + more, lambda: _drawn(bars))
 
 
-def _drawn(bars: Sequence[Bar]) -> "Drawing":
+def _drawn(bars: Sequence[StackedBar]) -> "Drawing":
     unit = unit_of("s", [sum(bar.parts.values()) for bar in bars])
     shown = _worth_showing(bars)
     with figure_style.drawing(1.25 + 0.5 * len(bars)) as (figure, axes):
@@ -105,7 +105,7 @@ def _drawn(bars: Sequence[Bar]) -> "Drawing":
         return figure
 
 
-def _whole(axes: object, row: int, bar: Bar, unit: Unit) -> None:
+def _whole(axes: object, row: int, bar: StackedBar, unit: Unit) -> None:
     """The judged time of a step with its interval."""
     if bar.whole is None or bar.whole.value is None:
         return
@@ -117,7 +117,7 @@ def _whole(axes: object, row: int, bar: Bar, unit: Unit) -> None:
     )  # fmt: skip
 
 
-def _table(bars: Sequence[Bar]) -> Table:
+def _table(bars: Sequence[StackedBar]) -> ReportTable:
     unit = unit_of("s", [sum(bar.parts.values()) for bar in bars])
     shown = _worth_showing(bars)
     rows = []
@@ -129,4 +129,4 @@ def _table(bars: Sequence[Bar]) -> Table:
         )
         rows.append((bar.label, number(whole / unit.scale), *cells))
     header = ("setting", f"step{unit.axis}", *shown)
-    return Table("Mean time of a step by its parts", header, rows, frozenset(range(1, len(header))))
+    return ReportTable("Mean time of a step by its parts", header, rows, frozenset(range(1, len(header))))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.report.document import Block, Figure, Table
+from d5ray.dashboards.report.document import Block, Figure, ReportTable
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Member, Subject
@@ -83,13 +83,13 @@ def _drawn(found: Sequence[BySize]) -> "Drawing":
     names = [figure_style.short(each.name, 30) for each in found]
     with figure_style.drawing(3.5 + figure_style.legend_height(names)) as (figure, axes):
         for index, each in enumerate(found):
-            looks = figure_style.look(index)
+            style = figure_style.look(index)
             sizes = np.array(list(each.times))
-            values, around = spread(list(each.times.values()), 1e-3)
-            axes.errorbar(sizes, values, around, fmt=looks.marker, color=looks.colour, label=names[index])
+            values, errors = spread(list(each.times.values()), 1e-3)
+            axes.errorbar(sizes, values, errors, fmt=style.marker, color=style.colour, label=names[index])
             x = np.geomspace(sizes[0], sizes[-1], 60)
-            axes.plot(x, (each.latency + each.seconds_per_byte * x) * 1e3, color=looks.colour, linewidth=0.9,
-                      linestyle=looks.dashes)  # fmt: skip
+            axes.plot(x, (each.latency + each.seconds_per_byte * x) * 1e3, color=style.colour, linewidth=0.9,
+                      linestyle=style.dashes)  # fmt: skip
         figure_style.logarithmic(axes, "x", *_ends(length for each in found for length in each.times))
         taken = (time.value for each in found for time in each.times.values())
         figure_style.logarithmic(axes, "y", *_ends(1e3 * value for value in taken if value))
@@ -105,11 +105,11 @@ def _ends(values: Iterable[float]) -> tuple[float, float]:
     return kept[0], kept[-1]
 
 
-def _table(found: Sequence[BySize]) -> Table:
+def _table(found: Sequence[BySize]) -> ReportTable:
     rows = []
     for each in found:
         rate = "–" if not each.seconds_per_byte else f"{number(1e-9 / each.seconds_per_byte)} GB/s"
         rows.append((each.name, told(Estimate(each.latency), "s"), rate))
-    return Table(
+    return ReportTable(
         "Latency and bandwidth that fit best", ("contender", "latency", "bandwidth"), rows, frozenset({1, 2})
     )

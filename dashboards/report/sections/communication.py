@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.report.document import Block, Figure, Note, Section, Table
+from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.sections import by_size
@@ -21,7 +21,7 @@ MOST_NAMED = 12  # in a legend
 
 
 @final
-class Exchange(NamedTuple):
+class ExchangeTimes(NamedTuple):
     """An exchange: who took part, its predicted time, and the quartiles of the measured one; seconds."""
 
     label: str
@@ -59,7 +59,7 @@ def section(subject: Subject) -> Section | None:
     return Section("communication", "Communication", tuple(blocks)) if blocks else None
 
 
-def of_agents(subject: Subject) -> list[Exchange]:
+def of_agents(subject: Subject) -> list[ExchangeTimes]:
     """The exchanges, one for each agent of each setting whose steps were predicted; warm-up left out."""
     found = []
     for setting in subject.settings:
@@ -75,14 +75,14 @@ def of_agents(subject: Subject) -> list[Exchange]:
                 measured=ExchangeTime.name,
             ).to_pylist()
             found += [
-                Exchange(setting.label, row["predicted"], *row["taken"])
+                ExchangeTimes(setting.label, row["predicted"], *row["taken"])
                 for row in rows
                 if row["predicted"] and row["taken"]
             ]
     return found
 
 
-def of_studies(subject: Subject) -> list[Exchange]:
+def of_studies(subject: Subject) -> list[ExchangeTimes]:
     """The exchanges, one for each of a study that wrote its closed form beside it."""
     found = []
     for member in subject.members:
@@ -90,11 +90,11 @@ def of_studies(subject: Subject) -> list[Exchange]:
             tables = member.tables((ExchangeTime.name, PredictedExchangeTime.name))
             for scope, (taken, predicted) in prediction_ratios(tables).items():
                 if scope != "agent" and predicted:
-                    found.append(Exchange(scope, predicted, taken, taken, taken))
+                    found.append(ExchangeTimes(scope, predicted, taken, taken, taken))
     return found
 
 
-def _drawn(found: Sequence[Exchange]) -> "Drawing":
+def _drawn(found: Sequence[ExchangeTimes]) -> "Drawing":
     unit = unit_of("s", [each.median for each in found])
     names = list(dict.fromkeys(each.label for each in found))
     shown = [figure_style.short(name, 34) for name in names[:MOST_NAMED]]
@@ -104,10 +104,10 @@ def _drawn(found: Sequence[Exchange]) -> "Drawing":
         axes.plot([low, high], [low, high], color=figure_style.FAINT, linestyle=(0, (4, 2)), linewidth=1.2)
         for index, name in enumerate(names):
             own = [each for each in found if each.label == name]
-            looks = figure_style.look(index)
+            style = figure_style.look(index)
             x, lower, y, upper = (np.array([each[at] for each in own]) / unit.scale for at in (1, 2, 3, 4))
             axes.errorbar(
-                x, y, yerr=[y - lower, upper - y], fmt=looks.marker, color=looks.colour,
+                x, y, yerr=[y - lower, upper - y], fmt=style.marker, color=style.colour,
                 label=shown[index] if index < MOST_NAMED else None,
             )  # fmt: skip
         figure_style.logarithmic(axes, "x", low, high)
@@ -120,7 +120,7 @@ def _drawn(found: Sequence[Exchange]) -> "Drawing":
         return figure
 
 
-def _predictions(found: Sequence[Exchange]) -> Table:
+def _predictions(found: Sequence[ExchangeTimes]) -> ReportTable:
     """The median over agents, in milliseconds."""
     unit = unit_of("s", [each.median for each in found])
     rows = []
@@ -129,10 +129,10 @@ def _predictions(found: Sequence[Exchange]) -> Table:
         predicted, taken = (float(np.median([each[at] for each in own])) for at in (1, 3))
         rows.append((name, unit.text(predicted), unit.text(taken), number(taken / predicted)))
     header = ("exchange", f"predicted{unit.axis}", f"measured{unit.axis}", "measured / predicted")
-    return Table("Exchanges, predicted and measured", header, rows, frozenset({1, 2, 3}))
+    return ReportTable("Exchanges, predicted and measured", header, rows, frozenset({1, 2, 3}))
 
 
-def _traffic(settings: Sequence[Setting]) -> Table:
+def _traffic(settings: Sequence[Setting]) -> ReportTable:
     """A table of the bytes that an agent sent, and how long a step's exchange took."""
     rows = []
     for setting in settings:
@@ -144,4 +144,4 @@ def _traffic(settings: Sequence[Setting]) -> Table:
             exchange = told(setting.estimate(ExchangeTime()), "s")
             rows.append((setting.label, size(sent.value), each, count, exchange))
     header = ("setting", "sent by an agent", "a step", "messages", "exchange of a step, 95 % interval")
-    return Table("Traffic of the agent that sent most", header, rows, frozenset({1, 2, 3, 4}))
+    return ReportTable("Traffic of the agent that sent most", header, rows, frozenset({1, 2, 3, 4}))

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from d5ray.dashboards.numbers import count
-from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Section, Table
+from d5ray.dashboards.report.document import Block, Figure, Mark, Note, ReportTable, Section, TableCell
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.metrics.judge.comparison import METRICS, Comparison, compare
-from d5ray.metrics.judge.differences import BAD, GOOD, TOLERANCE, Difference
+from d5ray.metrics.judge.comparison import METRICS, RunComparison, compare
+from d5ray.metrics.judge.differences import BAD, GOOD, TOLERANCE, MetricDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -77,7 +77,7 @@ def _against(first: Setting, other: Setting, place: int, without: str) -> list[B
     return [*blocks, *(Note(text, warning=True) for text in (*reasons, *found.notes[:8]))]
 
 
-def _table(first: Setting, other: Setting, found: Comparison) -> Table:
+def _table(first: Setting, other: Setting, found: RunComparison) -> ReportTable:
     rows = []
     for each in found.differences:
         if not each.first and not each.second:
@@ -86,7 +86,9 @@ def _table(first: Setting, other: Setting, found: Comparison) -> Table:
         ratio = "–" if each.ratio is None else f"{each.ratio:.3f}"
         interval = "" if each.low is None or each.high is None else f"[{each.low:.3f}, {each.high:.3f}]"
         values = (unit.text(each.first), unit.text(each.second), unit.name)
-        rows.append((each.metric, *values, ratio, interval, str(each.n), Cell(each.verdict, _mark(each))))
+        rows.append(
+            (each.metric, *values, ratio, interval, str(each.n), TableCell(each.verdict, _mark(each)))
+        )
     header = (
         "metric",
         "first",
@@ -97,18 +99,18 @@ def _table(first: Setting, other: Setting, found: Comparison) -> Table:
         "pairs",
         "the second is",
     )
-    return Table(
+    return ReportTable(
         f"{other.label} (second) and {first.label} (first)", header, rows, frozenset({1, 2, 4, 5, 6})
     )
 
 
-def _mark(found: Difference) -> Mark:
+def _mark(found: MetricDifference) -> Mark:
     if found.verdict in GOOD:
         return "good"
     return "bad" if found.verdict in BAD else "" if found.verdict in DECIDED else "open"
 
 
-def _drawn(found: Sequence[Difference]) -> "Drawing":
+def _drawn(found: Sequence[MetricDifference]) -> "Drawing":
     with figure_style.drawing(0.8 + 0.3 * len(found)) as (figure, axes):
         axes.axvspan(1 / (1 + TOLERANCE), 1 + TOLERANCE, color=figure_style.GRID, zorder=0)
         axes.axvline(1, color=figure_style.INK, linewidth=1, linestyle=(0, (4, 2)))

@@ -26,7 +26,7 @@ LARGE_RANGE: Final = 50.0  # over which losses are drawn on a logarithmic axis
 
 
 @final
-class Curve(NamedTuple):
+class MetricCurve(NamedTuple):
     """The learning curve of one agent: its positions, and the mean of the values there."""
 
     rank: int
@@ -34,11 +34,11 @@ class Curve(NamedTuple):
     y: Floats
 
 
-Curves = Mapping[str, Sequence[Curve]]  # by setting
+MetricCurves = Mapping[str, Sequence[MetricCurve]]  # by setting
 
 
 @final
-class Range(NamedTuple):
+class CurveRange(NamedTuple):
     """The range of several curves at the same places: the median, and from the least to the greatest."""
 
     x: Floats
@@ -59,12 +59,12 @@ def section(subject: Subject) -> Section | None:
     return Section("convergence", "Convergence", tuple(blocks)) if blocks else None
 
 
-def curves(setting: Setting, metric: str, over: Over) -> list[Curve]:
+def curves(setting: Setting, metric: str, over: Over) -> list[MetricCurve]:
     """The curves, one for each agent of each run, thinned."""
     return [curve for member in setting.members for curve in _of(member, metric, over)]
 
 
-def _of(member: Member, metric: str, over: Over) -> list[Curve]:
+def _of(member: Member, metric: str, over: Over) -> list[MetricCurve]:
     rows = course(member.view, metric, over=over, points=POINTS)
     keep = [scope == "agent" for scope in rows["scope"].to_pylist()]
     rows = rows.filter(keep)
@@ -72,11 +72,12 @@ def _of(member: Member, metric: str, over: Over) -> list[Curve]:
     x = rows["x"].to_numpy() + (1.0 if over == "step" else 0.0)  # after that many steps
     y = rows["mean"].to_numpy(zero_copy_only=False)
     return [
-        Curve(int(rank), x[ranks == rank], y[ranks == rank].astype(np.float64)) for rank in np.unique(ranks)
+        MetricCurve(int(rank), x[ranks == rank], y[ranks == rank].astype(np.float64))
+        for rank in np.unique(ranks)
     ]
 
 
-def together(found: Sequence[Curve]) -> Range:
+def together(found: Sequence[MetricCurve]) -> CurveRange:
     """The curves at common places, from where all have begun to where half of them have ended."""
     kept = [curve for curve in found if len(curve.x)]
     begin, end = max(curve.x[0] for curve in kept), max(curve.x[-1] for curve in kept)
@@ -88,11 +89,13 @@ def together(found: Sequence[Curve]) -> Range:
     there = 2 * np.count_nonzero(~np.isnan(values), axis=0) >= len(kept)  # values: (curves, places)
     places, values = places[there], values[:, there]
     if not len(places):
-        return Range(places, places, places, places)
-    return Range(places, np.nanmedian(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0))
+        return CurveRange(places, places, places, places)
+    return CurveRange(
+        places, np.nanmedian(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    )
 
 
-def _figure(found: Curves, metric: str, over: Over) -> Figure:
+def _figure(found: MetricCurves, metric: str, over: Over) -> Figure:
     by, many = OVER[over], max(len(of) for of in found.values())
     of = "the median over agents and runs, and the range from the least to the greatest"
     told = f"{SHOWN[metric]} over {by}: {of}." if many > 1 else f"{SHOWN[metric]} over {by}."
@@ -100,21 +103,21 @@ def _figure(found: Curves, metric: str, over: Over) -> Figure:
     return Figure(name, f"{SHOWN[metric]} over {by}", told, lambda: _drawn(found, metric, over))
 
 
-def _drawn(found: Curves, metric: str, over: Over) -> "Drawing":
+def _drawn(found: MetricCurves, metric: str, over: Over) -> "Drawing":
     names = [figure_style.short(label) for label in found]
     with figure_style.drawing(3.1 + figure_style.legend_height(names)) as (figure, axes):
         latest = max(float(curve.x[-1]) for of in found.values() for curve in of if len(curve.x))
         unit = unit_of("s", [latest / 2]) if over == "seconds" else unit_of("1", [])
         for index, (name, of) in enumerate(zip(names, found.values(), strict=True)):
-            looks, whole = figure_style.look(index), together(of)
+            style, whole = figure_style.look(index), together(of)
             x = whole.x / unit.scale
             if len(of) > 1:
-                axes.fill_between(x, whole.low, whole.high, color=looks.colour, alpha=0.18, linewidth=0)
+                axes.fill_between(x, whole.low, whole.high, color=style.colour, alpha=0.18, linewidth=0)
             if len(found) == 1 and 1 < len(of) <= MOST_AGENTS:
                 for curve in of:
-                    axes.plot(curve.x / unit.scale, curve.y, color=looks.colour, alpha=0.35, linewidth=0.7)
+                    axes.plot(curve.x / unit.scale, curve.y, color=style.colour, alpha=0.35, linewidth=0.7)
             axes.plot(
-                x, whole.median, color=looks.colour, linestyle=looks.dashes, marker=looks.marker,
+                x, whole.median, color=style.colour, linestyle=style.dashes, marker=style.marker,
                 markevery=max(1, len(x) // 12) if len(x) > 15 else 1, label=name,
             )  # fmt: skip
         low, high = _extremes(found.values())
@@ -126,7 +129,7 @@ def _drawn(found: Curves, metric: str, over: Over) -> "Drawing":
         return figure
 
 
-def _extremes(found: Iterable[Sequence[Curve]]) -> tuple[float, float]:
+def _extremes(found: Iterable[Sequence[MetricCurve]]) -> tuple[float, float]:
     values = np.concatenate([curve.y for of in found for curve in of])
     values = values[np.isfinite(values)]
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)

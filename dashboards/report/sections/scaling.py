@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 
-from d5ray.dashboards.report.document import Block, Figure, Note, Section, Table
+from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.definitions.scaling import (
     SAME,
     Efficiency,
-    Steps,
+    RunSteps,
     StrongEfficiency,
     WeakEfficiency,
     steps_of,
@@ -28,7 +28,7 @@ IDEAL: Final = (0, (4, 2))
 
 
 @final
-class Point(NamedTuple):
+class ScalingPoint(NamedTuple):
     """The result of one number of agents: efficiency, the speed-up that follows, and the rate of samples."""
 
     agents: int
@@ -38,11 +38,11 @@ class Point(NamedTuple):
 
 
 @final
-class Series(NamedTuple):
+class ScalingCurve(NamedTuple):
     """One kind of scaling, from its base up."""
 
     kind: str  # strong, weak
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
 
 
 def section(subject: Subject) -> Section | None:
@@ -67,9 +67,9 @@ def section(subject: Subject) -> Section | None:
     return Section("scaling", "Scaling", tuple(blocks))
 
 
-def _by_agents(settings: Sequence[Setting]) -> dict[int, list[Steps]]:
+def _by_agents(settings: Sequence[Setting]) -> dict[int, list[RunSteps]]:
     """The runs' steps by their number of agents; the first setting with a number counts."""
-    found: dict[int, list[Steps]] = {}
+    found: dict[int, list[RunSteps]] = {}
     for setting in settings:
         agents = setting.one.row["agents"]
         if agents not in found and "step_time" in setting.one.measured:
@@ -79,7 +79,7 @@ def _by_agents(settings: Sequence[Setting]) -> dict[int, list[Steps]]:
     return dict(sorted(found.items()))
 
 
-def scaling(by_agents: dict[int, list[Steps]]) -> Series | str:
+def scaling(by_agents: dict[int, list[RunSteps]]) -> ScalingCurve | str:
     """Strong where a step has the same samples with any number, weak where an agent has; or why not."""
     work = {agents: float(np.median([each.samples for each in of])) for agents, of in by_agents.items()}
     base = min(by_agents)
@@ -94,8 +94,8 @@ def scaling(by_agents: dict[int, list[Steps]]) -> Series | str:
         for agents, steps in by_agents.items():
             found = exact if agents == base else efficiency(agents, base).between(by_agents[base], steps)
             seconds = float(np.median([each.seconds for each in steps]))
-            points.append(Point(agents, found, _times(found, agents / base), work[agents] / seconds))
-        return Series(kind, tuple(points))
+            points.append(ScalingPoint(agents, found, _times(found, agents / base), work[agents] / seconds))
+        return ScalingCurve(kind, tuple(points))
     told = ", ".join(f"{of:g} with {agents}" for agents, of in work.items())
     return (
         f"The runs do not scale one work, a step has samples of {told} agents: strong scaling keeps the "
@@ -110,21 +110,21 @@ def _times(found: Estimate, factor: float) -> Estimate:
     return replace(found, value=value, low=low, high=high)
 
 
-def _base(found: Series) -> str:
+def _base(found: ScalingCurve) -> str:
     agents = found.points[0].agents
     return "one agent" if agents == 1 else f"{agents} agents"
 
 
-def _drawn(found: Series) -> "Drawing":
+def _drawn(found: ScalingCurve) -> "Drawing":
     agents = np.array([point.agents for point in found.points], float)
     with figure_style.drawing(5.0, nrows=2, sharex=True, height_ratios=[3, 2]) as (figure, (above, below)):
         above.plot(agents, agents / agents[0], color=figure_style.FAINT, linestyle=IDEAL, label="ideal")
         below.axhline(1, color=figure_style.FAINT, linestyle=IDEAL)
         sides = [point.speedup for point in found.points], [point.efficiency for point in found.points]
         for index, (axes, of) in enumerate(zip((above, below), sides, strict=True)):
-            looks, (values, around) = figure_style.look(index), spread(of)
+            style, (values, errors) = figure_style.look(index), spread(of)
             axes.errorbar(
-                agents, values, around, color=looks.colour, marker=looks.marker, linestyle=looks.dashes,
+                agents, values, errors, color=style.colour, marker=style.marker, linestyle=style.dashes,
                 label="measured, 95 % interval",
             )  # fmt: skip
             axes.set_ylim(0, None)
@@ -136,7 +136,7 @@ def _drawn(found: Series) -> "Drawing":
         return figure
 
 
-def _table(found: Series) -> Table:
+def _table(found: ScalingCurve) -> ReportTable:
     rows = [
         (
             str(p.agents),
@@ -148,4 +148,4 @@ def _table(found: Series) -> Table:
         for p in found.points
     ]
     header = ("agents", "speed-up", f"{found.kind} efficiency", "samples/s", "runs, or pairs")
-    return Table(f"{found.kind.capitalize()} scaling", header, rows, frozenset(range(5)))
+    return ReportTable(f"{found.kind.capitalize()} scaling", header, rows, frozenset(range(5)))

@@ -1,10 +1,10 @@
 """The section of contenders side by side: the tables that a terminal shows of them"""
 
-from d5ray.dashboards.report.document import Block, Section, Table
+from d5ray.dashboards.report.document import Block, ReportTable, Section
 from d5ray.dashboards.report.subject import Subject
 from d5ray.dashboards.terminal import contenders
+from d5ray.display.console import ConsoleTable as RichTable
 from d5ray.display.console import Group, Text
-from d5ray.display.console import Table as RichTable
 
 
 def section(subject: Subject) -> Section | None:
@@ -18,7 +18,7 @@ def section(subject: Subject) -> Section | None:
     return Section("contenders", "Contenders", tuple(blocks)) if blocks else None
 
 
-def converted(shown: RichTable | Group, prefix: str = "") -> Table:
+def converted(shown: RichTable | Group, prefix: str = "") -> ReportTable:
     """A table of the terminal, with the title that stands above it, or that its first column has."""
     title = ""
     if isinstance(shown, Group):
@@ -27,7 +27,7 @@ def converted(shown: RichTable | Group, prefix: str = "") -> Table:
     header = tuple(str(column.header) for column in shown.columns)
     cells = [[_plain(cell) for cell in column.cells] for column in shown.columns]
     numeric = frozenset(at for at, column in enumerate(shown.columns) if column.justify == "right")
-    return Table(prefix + (title or header[0]), header, list(zip(*cells, strict=True)), numeric)
+    return ReportTable(prefix + (title or header[0]), header, list(zip(*cells, strict=True)), numeric)
 
 
 def _plain(cell: object) -> str:

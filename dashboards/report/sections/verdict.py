@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from d5ray.dashboards.report.document import Block, Cell, Figure, Mark, Note, Section, Table
+from d5ray.dashboards.report.document import Block, Figure, Mark, Note, ReportTable, Section, TableCell
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject, listed
@@ -93,25 +93,25 @@ def _together(setting: Setting, verdicts: Sequence[Verdict]) -> list[Verdict] | 
     return [criterion.judge(setting.tables(criterion.metric.reads())) for criterion in criteria]
 
 
-def words_of(subject: Subject) -> tuple[Cell, ...]:
+def words_of(subject: Subject) -> tuple[TableCell, ...]:
     """The verdict of every series and run, its status where it has none; equal ones once."""
     joint = {kept.name: kept.row for kept in subject.series}
     rows = [*joint.values(), *(m.row for m in subject.members if m.row["series"] not in joint)]
     words = [row["verdict"] or row["status"] for row in rows]
     return tuple(
-        Cell(word if words.count(word) == 1 else f"{words.count(word)} × {word}", MARKS.get(word, ""))
+        TableCell(word if words.count(word) == 1 else f"{words.count(word)} × {word}", MARKS.get(word, ""))
         for word in dict.fromkeys(words)
     )
 
 
-def _runs(subject: Subject) -> Table:
+def _runs(subject: Subject) -> ReportTable:
     """A line for each run."""
     rows = [_run(member, setting.label) for setting in subject.settings for member in setting.members]
     header = ("setting", "seed", "agents", "steps", "status", "verdict", "started (UTC)", "run")
-    return Table("Runs", header, rows, frozenset({1, 2, 3}), len(rows) > MOST_SHOWN)
+    return ReportTable("Runs", header, rows, frozenset({1, 2, 3}), len(rows) > MOST_SHOWN)
 
 
-def _run(member: Member, label: str) -> tuple[str | Cell, ...]:
+def _run(member: Member, label: str) -> tuple[str | TableCell, ...]:
     row = member.row
     word = row["verdict"] or NOTHING
     told = row["status"] + (f": {row['stop_reason']}" if row["stop_reason"] else "")
@@ -122,14 +122,14 @@ def _run(member: Member, label: str) -> tuple[str | Cell, ...]:
         str(row["seed"]),
         str(row["agents"]),
         steps,
-        Cell(told, "" if row["status"] in ("completed", "running") else "bad"),
-        Cell(word, MARKS.get(word, "")),
+        TableCell(told, "" if row["status"] in ("completed", "running") else "bad"),
+        TableCell(word, MARKS.get(word, "")),
         started,
         member.name,
     )
 
 
-def _criteria(judged: Sequence[Judged], several: bool, title: str) -> Table:
+def _criteria(judged: Sequence[Judged], several: bool, title: str) -> ReportTable:
     rows = []
     for whose, verdict in judged:
         unit = unit_of(verdict.unit, [verdict.target])
@@ -140,12 +140,12 @@ def _criteria(judged: Sequence[Judged], several: bool, title: str) -> Table:
             unit.interval(verdict.low, verdict.high),
             unit.name,
             f"{verdict.n} {verdict.sample_unit}" if verdict.n else "",
-            Cell(verdict.verdict, MARKS[verdict.verdict]),
+            TableCell(verdict.verdict, MARKS[verdict.verdict]),
         )
         rows.append((whose, *cells) if several else cells)
     header = ("criterion", "target", "measured", "95 % interval", "unit", "n", "verdict")
     numeric = frozenset({2, 3, 4} if several else {1, 2, 3})
-    return Table(title, (("of", *header) if several else header), rows, numeric, len(rows) > MOST_SHOWN)
+    return ReportTable(title, (("of", *header) if several else header), rows, numeric, len(rows) > MOST_SHOWN)
 
 
 def position(verdict: Verdict) -> tuple[float, float, float] | None:
@@ -232,7 +232,7 @@ def _around_one(axes: "Axes", ratios: Sequence[float]) -> None:
     axes.set_xlim(low / margin, high * margin)
 
 
-def _key_figures(subject: Subject) -> Table:
+def _key_figures(subject: Subject) -> ReportTable:
     """A table of what was measured, setting by setting, with intervals."""
     metrics = [CATALOGUE[name]() for name in KEY_FIGURES if CATALOGUE[name] is not other_rate(subject)]
     columns = [
@@ -250,7 +250,7 @@ def _key_figures(subject: Subject) -> Table:
     else:
         rows = [(label, *(cells[at] for at in kept)) for label, cells in columns]
         header = ("setting", *names)
-    return Table(title, header, rows if kept else [], frozenset(range(1, len(header))))
+    return ReportTable(title, header, rows if kept else [], frozenset(range(1, len(header))))
 
 
 def other_rate(subject: Subject) -> type[Metric]:

@@ -11,7 +11,7 @@ SAMPLE_SECONDS = 0.01  # that one value should cover at least: shorter operation
 FEWEST, MOST = 5, 40  # values
 
 
-class Synchronous(Protocol):
+class TimedGroup(Protocol):
     """The methods that a group must have to be timed."""
 
     def largest(self, value: float) -> float:
@@ -49,7 +49,7 @@ def repeated(operation: Callable[[], object], rule: StoppingRule | None = None) 
     return Times(seconds, loops, reason)
 
 
-def timed(operation: Callable[[], object], group: Synchronous, budget: float) -> Times:
+def timed(operation: Callable[[], object], group: TimedGroup, budget: float) -> Times:
     """Time an operation that all members of a group do together, for about `budget` seconds.
 
     The members start at a barrier and then repeat the operation without one, as MPI's and NCCL's benchmarks

@@ -24,7 +24,7 @@ LARGEST_GUESS: Final = 20.0  # where only problems were measured whose time may 
 
 @final
 @dataclass
-class Plan:
+class MeasurementPlan:
     """The known times of the problems, and which are left out under which framework, and why."""
 
     problems: tuple[Problem, ...]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from d5ray.actors import session
 from d5ray.actors.calls import get
 from d5ray.actors.launch import SETUP_SECONDS, spawned
-from d5ray.actors.metrics_exporter import Mirror
+from d5ray.actors.metrics_exporter import MetricsExporter
 from d5ray.actors.operator_executor import OperatorExecutor, Outcome
 from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards.pictures import roofline_picture
@@ -39,7 +39,7 @@ from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.operators.measurement import OperatorBench
-from d5ray.recipes.engine.operators.plan import MEMORY_SHARE, Plan, fitting, what_was_short
+from d5ray.recipes.engine.operators.plan import MEMORY_SHARE, MeasurementPlan, fitting, what_was_short
 
 PICTURE: Final = "roofline.svg"
 RECIPE: Final = "bench_operators"
@@ -113,7 +113,7 @@ class Measuring:
         self._bench, self._writer, self._quiet = bench, writer, quiet
         self._row, self._environment = row, environment
         free = MEMORY_SHARE * psutil.virtual_memory().available
-        self._plan = Plan(bench.problems(), bench.frameworks, free, bench.seed)
+        self._plan = MeasurementPlan(bench.problems(), bench.frameworks, free, bench.seed)
         self._status, self._reason = "failed", ""
         self._opened = False
         self._processes = bench.processes
@@ -188,11 +188,11 @@ class Measuring:
         bench, began = self._bench, time.monotonic()
         run = self._writer.run_id
 
-        def mirror(name: str) -> Mirror:
-            return Mirror(run, f"bench {bench.suite}", EXECUTOR, name)
+        def exporter(name: str) -> MetricsExporter:
+            return MetricsExporter(run, f"bench {bench.suite}", EXECUTOR, name)
 
         arguments = [
-            (name, bench.device, bench.threads, run, number, rank, bench.seed + number, mirror(name))
+            (name, bench.device, bench.threads, run, number, rank, bench.seed + number, exporter(name))
             for rank, name in enumerate(bench.frameworks)
         ]
         with spawned(OperatorExecutor, arguments, cpus=CPUS) as actors:

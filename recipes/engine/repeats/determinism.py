@@ -34,7 +34,7 @@ Hashes = Mapping[int, Mapping[str, str]]  # of every parameter tensor, by rank a
 
 @final
 @dataclass(frozen=True)
-class Difference:
+class FirstDifference:
     """The first step that differs.
 
     Without a loss it is the last step's update: all losses agree, and the parameters after it do not.
@@ -84,7 +84,7 @@ def check(recipe: Recipe, steps: int, *, address: str | None, quiet: bool) -> Re
     return kept.close("completed", "", (_verdict(steps, difference, _told(difference, found)),), detail)
 
 
-def first_difference(first: "Tried", second: "Tried", steps: int) -> Difference | None:
+def first_difference(first: "Tried", second: "Tried", steps: int) -> FirstDifference | None:
     """The first thing in which two tries differ; None if they agree to the last bit."""
     at_end = {
         rank: tuple(name for name, digest in named.items() if second.hashes.get(rank, {}).get(name) != digest)
@@ -93,11 +93,11 @@ def first_difference(first: "Tried", second: "Tried", steps: int) -> Difference 
     for step, rank in sorted(first.losses.keys() | second.losses.keys()):
         one, other = (tried.losses.get((step, rank)) for tried in (first, second))
         if one is None or other is None:
-            return Difference(step, rank, None, at_end.get(rank, ()))
+            return FirstDifference(step, rank, None, at_end.get(rank, ()))
         if struct.pack("<d", one) != struct.pack("<d", other):
-            return Difference(step, rank, (one, other), at_end.get(rank, ()))
+            return FirstDifference(step, rank, (one, other), at_end.get(rank, ()))
     differing = [rank for rank, names in at_end.items() if names]
-    return Difference(steps - 1, differing[0], None, at_end[differing[0]]) if differing else None
+    return FirstDifference(steps - 1, differing[0], None, at_end[differing[0]]) if differing else None
 
 
 @final
@@ -184,7 +184,7 @@ def _refuse(recipe: Recipe, experiment: object) -> None:
         )
 
 
-def _verdict(steps: int, difference: Difference | None, reason: str) -> Verdict:
+def _verdict(steps: int, difference: FirstDifference | None, reason: str) -> Verdict:
     agreed = steps if difference is None else difference.step
     return Verdict(
         run_id="",
@@ -202,7 +202,7 @@ def _verdict(steps: int, difference: Difference | None, reason: str) -> Verdict:
     )
 
 
-def _told(difference: Difference | None, found: Parting | None) -> str:
+def _told(difference: FirstDifference | None, found: Parting | None) -> str:
     if difference is None:
         return ""
     if found is None:

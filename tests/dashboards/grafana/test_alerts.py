@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing: m
 OF = 'run="r", recipe="x"'
 
 
-def series(metric: m.Mirrored, values: str, labels: str = "") -> dict[str, str]:
+def series(metric: m.ExportedMetric, values: str, labels: str = "") -> dict[str, str]:
     """Values of one minute after the other, in promtool's notation."""
     return {"series": f"{metric.exposed}{{{OF}{', ' + labels if labels else ''}}}", "values": values}
 

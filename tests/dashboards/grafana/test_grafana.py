@@ -13,7 +13,7 @@ from d5ray.dashboards.grafana.boards import BOARDS
 from d5ray.dashboards.grafana.charts import Board
 from d5ray.metrics.exports import exported_metrics as m
 
-NAMES = {each.exposed: each for each in m.MIRRORED}
+NAMES = {each.exposed: each for each in m.EXPORTED}
 GRAFANAS_UNITS = {"short", "s", "percentunit", "Bps", "decbytes"}
 
 

@@ -14,8 +14,8 @@ from d5ray.dashboards.report.sections import by_size, rooflines, verdict
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.dashboards.terminal.operator_tables import Measured
+from d5ray.display.console import ConsoleTable as RichTable
 from d5ray.display.console import Group, Text
-from d5ray.display.console import Table as RichTable
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.store import RunWriter

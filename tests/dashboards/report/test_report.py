@@ -22,17 +22,17 @@ import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.dashboards.report.building import built
-from d5ray.dashboards.report.document import Cell, Report, Table
+from d5ray.dashboards.report.document import ReportDocument, ReportTable, TableCell
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import markdown
 from d5ray.dashboards.report.sections import breakdown, communication, convergence, scaling, verdict
-from d5ray.dashboards.report.sections.convergence import Curve, together
+from d5ray.dashboards.report.sections.convergence import MetricCurve, together
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.distributed.simulation.compute import LogNormalTime
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
-from d5ray.metrics.definitions.scaling import Steps
+from d5ray.metrics.definitions.scaling import RunSteps
 from d5ray.metrics.judge.comparison import compare
 from d5ray.metrics.judge.series import Series, joined
 from d5ray.metrics.record.recorder import Recorder
@@ -84,12 +84,12 @@ def subject(home: Path) -> Iterator[Subject]:
 
 
 @pytest.fixture(scope="module")
-def report(subject: Subject) -> Report:
+def report(subject: Subject) -> ReportDocument:
     return built(subject)
 
 
 @pytest.fixture(scope="module")
-def text(report: Report) -> str:
+def text(report: ReportDocument) -> str:
     return page(report)
 
 
@@ -124,14 +124,16 @@ def of_a_run(values: list[float]) -> float:
     return float(np.median(values))
 
 
-def table(report: Report, title: str) -> Table:
+def table(report: ReportDocument, title: str) -> ReportTable:
     """The table whose title begins so."""
-    tables = [block for section in report.sections for block in section.blocks if isinstance(block, Table)]
+    tables = [
+        block for section in report.sections for block in section.blocks if isinstance(block, ReportTable)
+    ]
     return next(each for each in tables if each.title.startswith(title))
 
 
-def plain(row: tuple[str | Cell, ...]) -> list[str]:
-    return [cell.text if isinstance(cell, Cell) else cell for cell in row]
+def plain(row: tuple[str | TableCell, ...]) -> list[str]:
+    return [cell.text if isinstance(cell, TableCell) else cell for cell in row]
 
 
 class Seen(HTMLParser):
@@ -168,7 +170,7 @@ def test_runs_that_differ_in_the_seed_are_one_setting(subject: Subject) -> None:
 
 
 @pytest.mark.full
-def test_the_criteria_are_those_of_the_verdicts_tables(subject: Subject, report: Report) -> None:
+def test_the_criteria_are_those_of_the_verdicts_tables(subject: Subject, report: ReportDocument) -> None:
     """Run by run; those of a setting are judged by the rows of all its runs, as a series is."""
     rows = [plain(row) for row in table(report, "Criteria, run by run").rows]
     expected, together = [], []
@@ -188,7 +190,7 @@ def test_the_criteria_are_those_of_the_verdicts_tables(subject: Subject, report:
     ]
 
 
-def test_key_figures_are_medians_over_runs(subject: Subject, report: Report) -> None:
+def test_key_figures_are_medians_over_runs(subject: Subject, report: ReportDocument) -> None:
     """A run's step is the median over its steps of the slowest agent's time; computed from the file."""
     rows = {row[0]: plain(row)[1:] for row in table(report, "Key figures").rows}
     for setting, shown in zip(subject.settings, rows["step_time"], strict=True):
@@ -203,7 +205,7 @@ def test_key_figures_are_medians_over_runs(subject: Subject, report: Report) -> 
         assert float(shown) == pytest.approx(np.median(last), rel=1e-3)
 
 
-def test_scaling_is_weak_and_that_of_hand(subject: Subject, report: Report) -> None:
+def test_scaling_is_weak_and_that_of_hand(subject: Subject, report: ReportDocument) -> None:
     """An agent's samples stay: T₁/Tₙ is the efficiency, over pairs of runs, and n times it the speed-up."""
     rows = [plain(row) for row in table(report, "Weak scaling").rows]
     times = [
@@ -218,15 +220,15 @@ def test_scaling_is_weak_and_that_of_hand(subject: Subject, report: Report) -> N
 
 
 def test_scaling_of_the_same_work_is_strong_and_of_neither_says_so() -> None:
-    strong = scaling.scaling({1: [Steps(0.4, 64)], 4: [Steps(0.125, 64)]})
+    strong = scaling.scaling({1: [RunSteps(0.4, 64)], 4: [RunSteps(0.125, 64)]})
     assert not isinstance(strong, str) and strong.kind == "strong"
     assert strong.points[1].efficiency.value == pytest.approx(0.8)
     assert strong.points[1].speedup.value == pytest.approx(3.2)
-    neither = scaling.scaling({1: [Steps(0.4, 64)], 4: [Steps(0.1, 100)]})
+    neither = scaling.scaling({1: [RunSteps(0.4, 64)], 4: [RunSteps(0.1, 100)]})
     assert isinstance(neither, str) and "64 with 1, 100 with 4" in neither
 
 
-def test_the_comparison_is_that_of_d5ray_compare(subject: Subject, report: Report) -> None:
+def test_the_comparison_is_that_of_d5ray_compare(subject: Subject, report: ReportDocument) -> None:
     """From tables read as a whole, where the report asks for each metric alone."""
     first, second, _ = ([member.run for member in setting.members] for setting in subject.settings)
     found = compare(first, second).differences
@@ -310,8 +312,8 @@ def test_curves_of_several_agents_are_their_median_and_range(subject: Subject) -
 
 def test_a_curve_ends_where_its_run_ended() -> None:
     """Beyond it only the longer one counts; between its points it is a line."""
-    short = Curve(0, np.array([0.0, 10.0]), np.array([0.0, 10.0]))
-    long = Curve(1, np.array([0.0, 20.0]), np.array([2.0, 2.0]))
+    short = MetricCurve(0, np.array([0.0, 10.0]), np.array([0.0, 10.0]))
+    long = MetricCurve(1, np.array([0.0, 20.0]), np.array([2.0, 2.0]))
     whole = together([short, long])
     five, fifteen = (int(np.argmin(abs(whole.x - at))) for at in (5.0, 15.0))
     assert whole.median[five] == pytest.approx((whole.x[five] + 2) / 2)
@@ -335,7 +337,7 @@ def test_the_page_needs_nothing_else(text: str) -> None:
 
 
 @pytest.mark.full
-def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: Report) -> None:
+def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: ReportDocument) -> None:
     """Also every figure is XML, has no date and is the same when it is drawn again."""
     assert {figure.name for figure in report.figures} >= {
         "verdict",
@@ -381,7 +383,7 @@ def test_the_ending_says_what_is_made(home: Path, tmp_path: Path) -> None:
         assert (tmp_path / "all" / "figures" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_markdown_has_the_same_numbers_as_the_page(report: Report, text: str) -> None:
+def test_markdown_has_the_same_numbers_as_the_page(report: ReportDocument, text: str) -> None:
     """Every cell of every table of the text is a cell of the page."""
     lines = markdown(report, PurePosixPath("figures")).splitlines()
     cells = {

@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 
 from d5ray.dashboards.terminal.run_tables import criteria, notes, unsteady
-from d5ray.metrics.definitions.catalogue import Loss, StepTime
+from d5ray.metrics.definitions.catalogue import StepTime, TrainingLoss
 from d5ray.metrics.definitions.convergence import TimeToAccuracy
 from tests.metrics.definitions.test_table_ii import trained
 from tests.metrics.statistics.test_estimates import row, steps_of, tables
@@ -30,7 +30,7 @@ def test_a_bound_that_is_infinite_is_shown_as_over_the_budget() -> None:
 def test_many_outliers_are_told_and_few_are_not() -> None:
     """12 of 100 steps are ten times as long: a note has the share; of 8, warm-up and losses, none."""
     seconds = 1.0 + 0.01 * np.random.default_rng(1).random((100, 1))
-    judged = [(StepTime() <= 5).judge(tables([])), (Loss() <= 5).judge(tables([]))]
+    judged = [(StepTime() <= 5).judge(tables([])), (TrainingLoss() <= 5).judge(tables([]))]
     for disturbed, told in ((8, False), (12, True)):
         slow = seconds.copy()
         slow[:disturbed] *= 10

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import d5ray as d5
-from d5ray.dashboards.timeline.clocks import Clocks, Recorder
+from d5ray.dashboards.timeline.clocks import Clocks, RecorderClock
 from d5ray.dashboards.timeline.needed import topology_of
 from d5ray.dashboards.timeline.steps import PARTS
 from d5ray.dashboards.timeline.writing import Written, write
@@ -367,7 +367,7 @@ def test_exchanges_that_run_beside_the_computation_have_a_track_of_their_own(tmp
 
 def test_clocks_of_a_node_keep_the_order_that_its_clock_gave() -> None:
     """Three recorders of a node saw its clock up to 9 ns apart: the median of them counts for all."""
-    clocks = Clocks([Recorder(rank, "", 0, "a", 1000 + shift) for rank, shift in enumerate((0, 9, 4))])
+    clocks = Clocks([RecorderClock(rank, "", 0, "a", 1000 + shift) for rank, shift in enumerate((0, 9, 4))])
     assert clocks.common(5, "a") == 1009 and clocks.of_event(7, 1009) == 1011
 
 

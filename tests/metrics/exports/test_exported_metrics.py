@@ -21,11 +21,11 @@ from tests.patience import patience
 
 def test_every_metric_of_the_module_is_in_the_list_once() -> None:
     """Names are Prometheus's, unique, and what they are made of is recorded under that name."""
-    defined = [value for value in vars(m).values() if isinstance(value, m.Mirrored)]
-    assert set(defined) == set(m.MIRRORED)
-    names = [each.exposed for each in m.MIRRORED]
+    defined = [value for value in vars(m).values() if isinstance(value, m.ExportedMetric)]
+    assert set(defined) == set(m.EXPORTED)
+    names = [each.exposed for each in m.EXPORTED]
     assert len(set(names)) == len(names)
-    for each in m.MIRRORED:
+    for each in m.EXPORTED:
         assert re.fullmatch(r"ray_d5ray_[a-z_]+", each.exposed)
         assert each.exposed.endswith("_total") == (each.kind == m.COUNTER)
         assert set(each.rows) <= set(CATALOGUE) | set(OF_OPERATORS)
@@ -33,8 +33,8 @@ def test_every_metric_of_the_module_is_in_the_list_once() -> None:
         assert bool(each.label) == (len(set(each.rows.values())) > 1 or each in (m.OWN, m.FAILURES))
 
 
-@pytest.mark.parametrize("each", m.MIRRORED, ids=lambda each: each.name)
-def test_a_metric_has_the_unit_of_what_it_is_made_of(each: m.Mirrored) -> None:
+@pytest.mark.parametrize("each", m.EXPORTED, ids=lambda each: each.name)
+def test_a_metric_has_the_unit_of_what_it_is_made_of(each: m.ExportedMetric) -> None:
     """But for counts, and rates of a sum."""
     known: dict[str, Any] = {**CATALOGUE, **OF_OPERATORS}
     for row in each.rows:

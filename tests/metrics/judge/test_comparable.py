@@ -65,14 +65,14 @@ def test_equal_hashes_on_other_data_are_incomparable(own_home: Path) -> None:
 def test_the_page_says_the_same() -> None:
     """Side by side, two runs on other data are said to be no match, with the reason."""
     from d5ray.dashboards.page import live  # noqa: PLC0415 - an extra
-    from d5ray.dashboards.page.charts import Look  # noqa: PLC0415
+    from d5ray.dashboards.page.charts import ChartOptions  # noqa: PLC0415
     from d5ray.dashboards.page.runs import Runs  # noqa: PLC0415
 
     one, other, same = ran(dataset="digits"), ran(dataset=noisy()), ran(dataset=DIGITS)
     runs = Runs(one.folder.parent)
     try:
-        told = str(live.live("beside", runs.get(one.name), Look(others=(runs.get(other.name),))))
-        agree = str(live.live("beside", runs.get(one.name), Look(others=(runs.get(same.name),))))
+        told = str(live.live("beside", runs.get(one.name), ChartOptions(others=(runs.get(other.name),))))
+        agree = str(live.live("beside", runs.get(one.name), ChartOptions(others=(runs.get(same.name),))))
     finally:
         runs.close()
     assert "They cannot be compared" in told and "dataset_sha256" in told

@@ -11,7 +11,7 @@ import pytest
 import d5ray as d5
 from d5ray.actors.run_row import RunOrigin
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.judge.comparison import Comparison, compare, runs_named
+from d5ray.metrics.judge.comparison import RunComparison, compare, runs_named
 from d5ray.metrics.judge.differences import BAD, judged, together
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.statistics.familywise import adjusted_levels
@@ -172,13 +172,13 @@ def test_one_metric_that_is_worse_among_many_says_so() -> None:
         alone = [each for each in differences if each.verdict in BAD]
         if alone and word != "worse":
             break
-    found = Comparison(("a",), ("b",), (), (), differences, word, decided_by)
+    found = RunComparison(("a",), ("b",), (), (), differences, word, decided_by)
     assert all(each.adjusted_level is not None and each.adjusted_level > 0.05 for each in alone)
     assert decided_by == () and word == "inconclusive"
     assert found.conclusion[0] == "all metrics together: inconclusive"
     assert found.conclusion[1].startswith(f"worse alone, but not together: {alone[0].metric} (level 0.")
     differences, word, decided_by = together(*sides_of(rng, 60, 0.0, 8, slower=1.3), tolerance=0.0)
-    found = Comparison(("a",), ("b",), (), (), differences, word, decided_by)
+    found = RunComparison(("a",), ("b",), (), (), differences, word, decided_by)
     assert (word, decided_by) == ("worse", (NAMES[0],))
     assert found.conclusion[0] == f"all metrics together: worse in {NAMES[0]} (level 0.0039)"
 
@@ -222,7 +222,7 @@ def sides() -> Iterator[tuple[list[Run], list[Run]]]:
     yield first, second
 
 
-def by_metric(comparison: Comparison) -> dict[str, Any]:
+def by_metric(comparison: RunComparison) -> dict[str, Any]:
     return {each.metric: each for each in comparison.differences}
 
 

@@ -11,13 +11,13 @@ import pytest
 from d5ray.metrics.definitions.catalogue import (
     BytesSent,
     EvaluationTime,
-    Loss,
     RunTables,
     SamplesSeen,
     StepTime,
     TestAccuracy,
     TestLoss,
     Throughput,
+    TrainingLoss,
 )
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.intervals import median_interval
@@ -154,7 +154,7 @@ def test_loss_is_the_mean_over_ranks_at_their_last_step() -> None:
     """Ranks that stopped at different steps each give their own last loss."""
     losses = {0: [3.0, 2.0, 1.0], 1: [3.0, 2.5]}
     rows = [row("loss", v, rank=r, step=s) for r, values in losses.items() for s, v in enumerate(values)]
-    assert Loss().estimate(tables(rows)).value == 1.75
+    assert TrainingLoss().estimate(tables(rows)).value == 1.75
 
 
 def test_throughput_is_work_over_time_in_each_block() -> None:

@@ -12,7 +12,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.models import ActorCritic
 from d5ray.training.datasets import load_dataset
-from d5ray.training.events.play import Played, Stage
+from d5ray.training.events.play import Environments, Played
 
 
 def summed(played: Played, discount: float, decay: float) -> Any:
@@ -60,7 +60,7 @@ class Leaning:
 def test_a_stage_plays_gymnasiums_episodes() -> None:
     """The same actions in an environment of one's own give the same observations, rewards and ends."""
     executor: Any = Leaning()
-    stage = Stage("CartPole-v1", 3)
+    stage = Environments("CartPole-v1", 3)
     stage.open(seed=11)
     played, ended = stage.play(executor, 700, np.random.default_rng(1))
     for world in range(3):
@@ -83,7 +83,7 @@ def test_a_stage_plays_gymnasiums_episodes() -> None:
 
 def test_test_episodes_are_played_to_their_end_by_the_likeliest_action() -> None:
     executor: Any = Leaning()
-    stage = Stage("CartPole-v1", 4)
+    stage = Environments("CartPole-v1", 4)
     stage.open(seed=2)
     returns = stage.returns(executor)
     own = gymnasium.make("CartPole-v1")

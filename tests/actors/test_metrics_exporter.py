@@ -1,4 +1,4 @@
-"""The mirror on a real Ray: what is shown stays while the actor lives, counts exactly, and hurts nobody"""
+"""The exporter on a real Ray: its metrics stay while the actor lives, count exactly, and hurt nobody"""
 
 import json
 import math
@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import d5ray as d5
 from d5ray.actors import session
-from d5ray.actors.metrics_exporter import Mirror, silent
+from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.record.recorder import Recorder
 from tests.actors.test_launch import experiment
@@ -47,8 +47,8 @@ def shown(head: Head, run: str) -> dict[str, float]:
     return found
 
 
-def mirror(run: str, seconds: float = 0.5) -> Mirror:
-    return Mirror(run, "lenet", m.AGENT, 7, seconds)
+def exporter(run: str, seconds: float = 0.5) -> MetricsExporter:
+    return MetricsExporter(run, "lenet", m.AGENT, 7, seconds)
 
 
 def recorder(send: Callable[[object], object]) -> Recorder:
@@ -56,11 +56,11 @@ def recorder(send: Callable[[object], object]) -> Recorder:
 
 
 @pytest.mark.full
-def test_a_gauge_stays_as_long_as_the_mirror_and_a_counter_is_exact(joined: Head) -> None:
+def test_a_gauge_stays_as_long_as_the_exporter_and_a_counter_is_exact(joined: Head) -> None:
     """Longer than Ray remembers one; rows, totals that are read, and what came before the last look count."""
     sent: list[object] = []
     steps = 5.0
-    made = mirror("stays")
+    made = exporter("stays")
     made.start(lambda: {(m.TRAINING, ""): 1.0, (m.REQUESTS, ""): steps})
     recording = recorder(made.watched(sent.append))
     for value in (0.25, 0.5):
@@ -93,13 +93,13 @@ def test_what_goes_wrong_is_not_shown_and_the_rest_is(joined: Head) -> None:
     """A reading that raises once, rows that are no rows, a loss that is no number; counters never fall."""
     readings = iter([5.0, None, 3.0])
 
-    def read() -> dict[tuple[m.Mirrored, str], float]:
+    def read() -> dict[tuple[m.ExportedMetric, str], float]:
         value = next(readings, 3.0)
         if value is None:
             raise RuntimeError("for once")
         return {(m.REQUESTS, ""): value}
 
-    made = mirror("wrong", 0.2)
+    made = exporter("wrong", 0.2)
     made.start(read)
     send = made.watched(lambda _: None)
     send("no batch at all")
@@ -116,7 +116,7 @@ def test_what_goes_wrong_is_not_shown_and_the_rest_is(joined: Head) -> None:
 def test_it_can_be_turned_off(joined: Head) -> None:
     """By mirror_seconds=0: no thread, no row is kept, nothing is shown; the other run is."""
     before = threading.active_count()
-    off, on = mirror("off", 0.0), mirror("on")
+    off, on = exporter("off", 0.0), exporter("on")
     off.start(lambda: {(m.TRAINING, ""): 1.0})
     assert threading.active_count() == before
     assert off.watched(print) is print
@@ -129,7 +129,7 @@ def test_it_can_be_turned_off(joined: Head) -> None:
 
 @pytest.mark.slow
 def test_an_experiment_can_turn_it_off(joined: Head) -> None:
-    """Every actor has the mirror's thread, or none has."""
+    """Every actor has the exporter's thread, or none has."""
     for seconds, expected in ((0.5, 1), (0.0, 0)):
         wanted = experiment(
             distributed=d5.optimizers.ASGD(),
@@ -141,20 +141,20 @@ def test_an_experiment_can_turn_it_off(joined: Head) -> None:
             group.train(steps=3, progress=False)
             server = ray.get_actor("ParameterServer(shard=0)", namespace=group.run_id)
             actors = [*group.agents, group.aggregator, server]
-            found = ray.get([actor.__ray_call__.remote(mirrors) for actor in actors], timeout=patience(60))
+            found = ray.get([actor.__ray_call__.remote(exporters) for actor in actors], timeout=patience(60))
             assert found == [expected] * 4
-            assert mirrors(None) == expected  # the coordinator's, in this process
+            assert exporters(None) == expected  # the coordinator's, in this process
 
 
-def mirrors(_actor: object) -> int:
-    return sum(thread.name == "d5ray-mirror" for thread in threading.enumerate())
+def exporters(_actor: object) -> int:
+    return sum(thread.name == "d5ray-exporter" for thread in threading.enumerate())
 
 
 def test_without_ray_there_is_nothing_to_show() -> None:
     """No thread, and what is sent is sent."""
     d5.shutdown()
     sent: list[object] = []
-    for made in (mirror("none"), silent()):
+    for made in (exporter("none"), silent()):
         before = threading.active_count()
         made.start(lambda: {(m.TRAINING, ""): 1.0})
         assert threading.active_count() == before
