@@ -2,13 +2,14 @@
 
 import json
 import math
+from abc import ABC
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from d5ray.metrics.definitions.families import TotalOfAnAgent
+from d5ray.metrics.definitions.families import MetricOfRows, TotalOfAnAgent
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.estimates import Floats, Rows, of_each_run
 from d5ray.metrics.statistics.intervals import Estimate
@@ -16,8 +17,17 @@ from d5ray.metrics.statistics.intervals import Estimate
 PROBED = 64  # coordinates by which the distance between models is estimated
 
 
+class _CountOfSteps(MetricOfRows, ABC):
+    """A count that agents write at training steps; an exact fact of the run."""
+
+    unit = "1"
+    direction: ClassVar[Literal["min", "max", "target"]] = "min"
+    kind = "count"
+    phase = "train"
+
+
 @final
-class Staleness(Metric):
+class Staleness(_CountOfSteps):
     """The updates that a pushed gradient's agent had not seen, mean over pushes; an exact fact of the run.
 
     With several shards the mean over them. The histogram: `d5ray show RUN`, or
@@ -25,71 +35,48 @@ class Staleness(Metric):
     """
 
     name = "staleness"
-    unit = "1"
-    direction = "min"
-    kind = "count"
     aggregation = "mean over pushes"
     description = "updates of the servers' parameters since the agent of a pushed gradient read them"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return _fact(run, self.name, np.mean)
+    def of(self, rows: Rows) -> Estimate:
+        return of_each_run(rows.run, rows.value, np.mean)
 
 
 @final
-class ClockGap(Metric):
+class ClockGap(_CountOfSteps):
     """The pushes by which an agent was ahead of the slowest, at most; an exact fact of the run."""
 
     name = "clock_gap"
-    unit = "1"
-    direction = "min"
-    kind = "count"
     aggregation = "largest over steps and agents"
     description = "pushes by which an agent is ahead of the slowest when the servers answer it"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return _fact(run, self.name, np.max)
+    def of(self, rows: Rows) -> Estimate:
+        return of_each_run(rows.run, rows.value, np.max)
 
 
 @final
-class ServerQueue(Metric):
+class ServerQueue(_CountOfSteps):
     """The requests that waited at a shard when another came, on average; an exact fact of the run."""
 
     name = "server_queue"
-    unit = "1"
-    direction = "min"
-    kind = "count"
     aggregation = "mean over requests"
     description = "requests that wait at a parameter server when another one comes"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return _fact(run, self.name, np.mean)
+    def of(self, rows: Rows) -> Estimate:
+        return of_each_run(rows.run, rows.value, np.mean)
 
 
 @final
-class ParameterVersion(Metric):
+class ParameterVersion(_CountOfSteps):
     """The updates that the servers had made when they were read last."""
 
     name = "parameter_version"
-    unit = "1"
     direction = "max"
-    kind = "count"
     aggregation = "largest over steps and agents"
     description = "updates of the servers' parameters so far, the mean over shards, as an agent read them"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return _fact(run, self.name, np.max)
+    def of(self, rows: Rows) -> Estimate:
+        return of_each_run(rows.run, rows.value, np.max)
 
 
 @final
@@ -137,61 +124,54 @@ class Pulls(TotalOfAnAgent):
     description = "the times that an agent read the servers' parameters"
 
 
+class _RateOfAgents(Metric, ABC):
+    """Σ over the agents of (amount / time of its steps), warm-up left out."""
+
+    amount: ClassVar[str]  # a metric
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+
+    @final
+    def reads(self) -> tuple[str, ...]:
+        return (self.amount, "step_time")
+
+    @final
+    def estimate(self, run: RunTables) -> Estimate:
+        return rate_of_agents(run, self.amount)
+
+
 @final
-class PushRate(Metric):
+class PushRate(_RateOfAgents):
     """Σ over the agents of (pushes / time of its steps), warm-up left out."""
 
     name = "pushes_per_second"
-    unit = "1/s"
-    direction = "max"
-    kind = "rate"
+    amount = Pushes.name
     aggregation = "pushes over step time of each agent, sum over agents"
     description = "vectors that all agents together push to the servers in a second"
 
-    def reads(self) -> tuple[str, ...]:
-        return (Pushes.name, "step_time")
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return rate_of_agents(run, Pushes.name)
-
 
 @final
-class PullRate(Metric):
+class PullRate(_RateOfAgents):
     """Σ over the agents of (pulls / time of its steps), warm-up left out."""
 
     name = "pulls_per_second"
-    unit = "1/s"
-    direction = "max"
-    kind = "rate"
+    amount = Pulls.name
     aggregation = "pulls over step time of each agent, sum over agents"
     description = "times that all agents together read the servers' parameters in a second"
 
-    def reads(self) -> tuple[str, ...]:
-        return (Pulls.name, "step_time")
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return rate_of_agents(run, Pulls.name)
-
 
 @final
-class AsynchronousThroughput(Metric):
+class AsynchronousThroughput(_RateOfAgents):
     """Σ over the agents of (samples / time of its steps), warm-up left out: each goes at a pace of its own.
 
     `Throughput` takes a step to end for all at once, which is right where agents wait for each other.
     """
 
     name = "asynchronous_samples_per_second"
-    unit = "1/s"
-    direction = "max"
-    kind = "rate"
+    amount = "samples"
     aggregation = "samples over step time of each agent, sum over agents"
     description = "training samples that agents of different pace together process in a second"
-
-    def reads(self) -> tuple[str, ...]:
-        return ("samples", "step_time")
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return rate_of_agents(run, "samples")
 
 
 @final
@@ -297,10 +277,3 @@ def rate_of_agents(run: RunTables, metric: str) -> Estimate:
             totals[int(number)] += float(amount / seconds) if seconds else math.inf
     runs = np.array(sorted(totals), np.int64)
     return of_each_run(runs, np.array([totals[int(n)] for n in runs]), np.max)
-
-
-def _fact(run: RunTables, metric: str, reduce: object) -> Estimate:
-    rows = Rows(run, metric, "train")
-    if not len(rows):
-        return Estimate(None, reason=rows.why_none(metric))
-    return of_each_run(rows.run, rows.value, reduce)  # type: ignore[arg-type]

@@ -23,7 +23,13 @@ from d5ray.metrics.definitions.asynchrony import (
     WindowWaitTime,
 )
 from d5ray.metrics.definitions.balance import Imbalance
-from d5ray.metrics.definitions.families import LastEvaluation, TimeOfAStep, TotalOfAnAgent, evaluation_of
+from d5ray.metrics.definitions.families import (
+    LastEvaluation,
+    MetricOfRows,
+    TimeOfAStep,
+    TotalOfAnAgent,
+    evaluation_of,
+)
 from d5ray.metrics.definitions.latency import InferenceTime
 from d5ray.metrics.definitions.pipelines import PIPELINES
 from d5ray.metrics.definitions.qualities import (
@@ -181,7 +187,7 @@ class MessagesSent(TotalOfAnAgent):
 
 
 @final
-class TrainingLoss(Metric):
+class TrainingLoss(MetricOfRows):
     """The training loss at each rank's last step, as the mean over the ranks; an exact fact of the run."""
 
     name = "loss"
@@ -191,19 +197,13 @@ class TrainingLoss(Metric):
     aggregation = "last step of each rank, mean over ranks"
     description = "the mean loss over a training batch"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name)
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
+    def of(self, rows: Rows) -> Estimate:
         last = last_of_each(rows.run, rows.rank)
         return of_each_run(rows.run[last], rows.value[last], np.mean)
 
 
 @final
-class EvaluationTime(Metric):
+class EvaluationTime(MetricOfRows):
     """Seconds of an evaluation, the largest over the ranks; they lie an epoch apart and count one by one."""
 
     name = "evaluation_time"
@@ -212,14 +212,9 @@ class EvaluationTime(Metric):
     kind = "cost"
     aggregation = "largest over ranks, median over evaluations"
     description = "one evaluation on the test set"
+    phase = "test"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "test")
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
+    def of(self, rows: Rows) -> Estimate:
         runs, _, seconds = rows.per(evaluation_of(rows), np.maximum)
         edges = edges_of(runs)
         if len(edges) > 2:
@@ -259,7 +254,7 @@ class Throughput(Metric):
 
 
 @final
-class SamplesSeen(Metric):
+class SamplesSeen(MetricOfRows):
     """The training samples of all agents and steps, warm-up included; an exact fact of the run."""
 
     name = "samples"
@@ -269,13 +264,7 @@ class SamplesSeen(Metric):
     aggregation = "sum over steps and agents"
     description = "training samples in a step's batch"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name)
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
+    def of(self, rows: Rows) -> Estimate:
         return of_each_run(rows.run, rows.value, np.sum)
 
 

@@ -1,6 +1,7 @@
-"""Families of metrics: the largest or the time of a step, the last evaluation, the total of an agent."""
+"""Families of metrics: of rows, the largest or the time of a step, the last evaluation, an agent's total"""
 
-from abc import ABC
+from abc import ABC, abstractmethod
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -10,21 +11,40 @@ from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quantile
 
 
-class LargestOfAStep(Metric, ABC):
-    """A metric that ranks write at every step, of which the largest counts; its value is the median."""
+class MetricOfRows(Metric, ABC):
+    """A metric of the rows that have its name, of one phase or of all."""
 
-    direction = "min"
-    aggregation = "largest over ranks, median over steps"
+    phase: ClassVar[str | None] = None
 
+    @final
     def reads(self) -> tuple[str, ...]:
         return (self.name,)
 
+    @final
     def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "train")
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
+        rows = Rows(run, self.name, self.phase)
+        return self.of(rows) if len(rows) else Estimate(None, reason=self.why_none(rows))
+
+    @abstractmethod
+    def of(self, rows: Rows) -> Estimate:
+        """The value of these rows, of which there is one or more."""
+
+    def why_none(self, rows: Rows) -> str:
+        """The reason to give when there is no row with a value."""
+        return rows.why_none(self.name)
+
+
+class LargestOfAStep(MetricOfRows, ABC):
+    """A metric that ranks write at every step, of which the largest counts; its value is the median."""
+
+    phase = "train"
+    counted: ClassVar[str] = "steps"
+    direction = "min"
+    aggregation = "largest over ranks, median over steps"
+
+    def of(self, rows: Rows) -> Estimate:
         runs, _, largest = rows.per(rows.step, np.maximum)
-        return over_steps(runs, Quantile(largest), "steps")
+        return over_steps(runs, Quantile(largest), self.counted)
 
 
 class TimeOfAStep(LargestOfAStep, ABC):
@@ -37,7 +57,7 @@ class TimeOfAStep(LargestOfAStep, ABC):
     kind = "cost"
 
 
-class LastEvaluation(Metric, ABC):
+class LastEvaluation(MetricOfRows, ABC):
     """A quality that every rank writes at every evaluation: the worst rank at the last evaluation counts.
 
     An exact fact of one run, as the test set is fixed; with several runs the median over them.
@@ -46,21 +66,16 @@ class LastEvaluation(Metric, ABC):
     unit = "1"
     kind = "quality"
     aggregation = "last evaluation, worst over ranks"
+    phase = "test"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "test")
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
+    def of(self, rows: Rows) -> Estimate:
         worst = np.minimum if self.direction == "max" else np.maximum
         runs, _, values = rows.per(evaluation_of(rows), worst)
         last = np.flatnonzero(np.r_[np.diff(runs) != 0, True])
         return of_each_run(runs[last], values[last], np.max)
 
 
-class TotalOfAnAgent(Metric, ABC):
+class TotalOfAnAgent(MetricOfRows, ABC):
     """A count that every rank writes at every step: its sum over all of an agent's steps, warm-up included.
 
     What a restarted agent did twice was done twice and counts twice. The agent with the largest sum counts:
@@ -71,13 +86,7 @@ class TotalOfAnAgent(Metric, ABC):
     kind = "count"
     aggregation = "sum over steps, largest over agents"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name)
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
+    def of(self, rows: Rows) -> Estimate:
         new = np.flatnonzero(np.r_[True, (np.diff(rows.run) != 0) | (np.diff(rows.agent) != 0)])
         return of_each_run(rows.run[new], np.add.reduceat(rows.value, new), np.max)
 

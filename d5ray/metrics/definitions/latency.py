@@ -1,14 +1,15 @@
 """Latencies: the percentiles of the time of a step and of an inference, and the time of an inference"""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from d5ray.checks import check_number
+from d5ray.metrics.definitions.families import TimeOfAStep
 from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.statistics.estimates import Floats, Integers, Rows, over_steps
+from d5ray.metrics.statistics.estimates import Rows, over_steps
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quantile
 
@@ -28,6 +29,8 @@ class Latency(Metric, ABC):
 
     quantile: float = 0.95
 
+    measured: ClassVar[str]
+    phase: ClassVar[str]
     unit = "s"
     direction = "min"
     kind = "cost"
@@ -36,14 +39,16 @@ class Latency(Metric, ABC):
     def __post_init__(self) -> None:
         check_number("quantile", self.quantile, low=0.0, low_included=False, high=1.0)
 
-    @abstractmethod
-    def times(self, run: RunTables) -> tuple[Rows, Integers, Floats]:
-        """The rows, and for each step (run, seconds) of it."""
+    @final
+    def reads(self) -> tuple[str, ...]:
+        return (self.measured,)
 
+    @final
     def estimate(self, run: RunTables) -> Estimate:
-        rows, runs, seconds = self.times(run)
-        if not len(seconds):
-            return Estimate(None, reason=rows.why_none(self.reads()[0]))
+        rows = Rows(run, self.measured, self.phase)
+        if not len(rows):
+            return Estimate(None, reason=rows.why_none(self.measured))
+        runs, _, seconds = rows.per(rows.step, np.maximum)
         return over_steps(runs, Quantile(seconds, self.quantile, "inverted_cdf"), "steps")
 
 
@@ -53,15 +58,9 @@ class StepLatency(Latency):
     """A percentile of the time of a training step, in seconds, the slowest agent's time of each step."""
 
     name = "step_latency"
+    measured = "step_time"
+    phase = "train"
     description = "a percentile of the time of a training step"
-
-    def reads(self) -> tuple[str, ...]:
-        return ("step_time",)
-
-    def times(self, run: RunTables) -> tuple[Rows, Integers, Floats]:
-        rows = Rows(run, "step_time", "train")
-        runs, _, seconds = rows.per(rows.step, np.maximum)
-        return rows, runs, seconds
 
 
 @final
@@ -70,34 +69,17 @@ class InferenceLatency(Latency):
     """A percentile of the time of an inference on one batch, in seconds, the slowest agent's time."""
 
     name = "inference_latency"
+    measured = INFERENCE_TIME
+    phase = "test"
     description = "a percentile of the time of an inference"
-
-    def reads(self) -> tuple[str, ...]:
-        return (INFERENCE_TIME,)
-
-    def times(self, run: RunTables) -> tuple[Rows, Integers, Floats]:
-        rows = Rows(run, INFERENCE_TIME, "test")
-        runs, _, seconds = rows.per(rows.step, np.maximum)
-        return rows, runs, seconds
 
 
 @final
-class InferenceTime(Metric):
+class InferenceTime(TimeOfAStep):
     """Seconds of one inference, from the call to its result; value: the median."""
 
     name = INFERENCE_TIME
-    unit = "s"
-    direction = "min"
-    kind = "cost"
+    phase = "test"
+    counted = "calls"
     aggregation = "largest over ranks, median over calls"
     description = "one inference on one batch"
-
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "test")
-        if not len(rows):
-            return Estimate(None, reason=rows.why_none(self.name))
-        runs, _, seconds = rows.per(rows.step, np.maximum)
-        return over_steps(runs, Quantile(seconds), "calls")

@@ -7,6 +7,7 @@ from typing import final
 import numpy as np
 import pyarrow as pa
 
+from d5ray.metrics.definitions.families import MetricOfRows
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.estimates import Rows, edges_of, of_each_run, over_steps
 from d5ray.metrics.statistics.intervals import Estimate
@@ -21,7 +22,15 @@ NOT_WATCHED = (
 )
 
 
-class Utilisation(Metric, ABC):
+class _OfNodes(MetricOfRows, ABC):
+    """A metric that the monitor of each node records."""
+
+    @final
+    def why_none(self, rows: Rows) -> str:
+        return _why_none(rows)
+
+
+class Utilisation(_OfNodes, ABC):
     """A share that every node's monitor samples; value: the mean over nodes, then over time.
 
     Samples follow one another once a second, and resemble their neighbours as steps do.
@@ -31,14 +40,9 @@ class Utilisation(Metric, ABC):
     direction = "max"
     kind = "ratio"
     aggregation = "mean over what is sampled at a time, mean over time"
+    phase = "train"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "train")
-        if not len(rows):
-            return Estimate(None, reason=_why_none(rows))
+    def of(self, rows: Rows) -> Estimate:
         # the k-th samples of all that are sampled, such as the agents' processes, belong together
         what = np.unique([rows.words("node"), rows.words("scope")], axis=1, return_inverse=True)[1]
         order = np.lexsort((rows.wall, what, rows.run))
@@ -52,7 +56,7 @@ class Utilisation(Metric, ABC):
         return over_steps(runs, mean(values), "samples")
 
 
-class PeakMemoryMetric(Metric, ABC):
+class PeakMemoryMetric(_OfNodes, ABC):
     """The most bytes that were in use at any time, of whoever used most; an exact fact of the run."""
 
     unit = "B"
@@ -60,13 +64,7 @@ class PeakMemoryMetric(Metric, ABC):
     kind = "cost"
     aggregation = "largest over time, largest over those who use it"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name)
-        if not len(rows):
-            return Estimate(None, reason=_why_none(rows))
+    def of(self, rows: Rows) -> Estimate:
         return of_each_run(rows.run, rows.value, np.max)
 
 
@@ -96,7 +94,7 @@ class EnergyUsed(Metric, ABC):
 
 
 @final
-class NodeTime(Metric):
+class NodeTime(_OfNodes):
     """The time for which nodes were watched while they trained, all nodes together."""
 
     name = NODE_TIME
@@ -105,14 +103,9 @@ class NodeTime(Metric):
     kind = "cost"
     aggregation = "sum over samples and nodes"
     description = "the time from one sample of a node to the next"
+    phase = "train"
 
-    def reads(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        rows = Rows(run, self.name, "train")
-        if not len(rows):
-            return Estimate(None, reason=_why_none(rows))
+    def of(self, rows: Rows) -> Estimate:
         return of_each_run(rows.run, rows.value, np.sum)
 
 
