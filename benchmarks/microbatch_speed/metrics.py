@@ -3,30 +3,20 @@
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.metrics.definitions.side_by_side import time_ratio
-from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.statistics.intervals import Estimate
+from d5ray.metrics.definitions.side_by_side import RatioOfPairs
 
 STEP_PEAK_MEMORY: Final = "step_peak_memory"  # bytes, over what the process held before
 
 
 @final
 @dataclass(frozen=True)
-class PeakMemoryRatio(Metric):
+class PeakMemoryRatio(RatioOfPairs):
     """How many times as much memory a step of `ours` takes at its peak as one of `base`, in pairs.
 
     What framework, network and inputs take is not counted; the executor's parameters and gradients are.
     """
 
-    ours: str
-    base: str
-
     name = "peak_memory_ratio"
-    unit = "1"
-    direction = "min"
-    kind = "ratio"
+    recorded = STEP_PEAK_MEMORY
     aggregation = "largest over steps in each process, median of the log-ratio over pairs of processes"
     description = "a step's peak memory over that of the base, which does the same work"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, STEP_PEAK_MEMORY, self.ours, self.base)

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
 from d5ray.metrics.definitions.catalogue import TrainingLoss
-from d5ray.metrics.definitions.side_by_side import ByPair, over_processes, rows_of, time_of
+from d5ray.metrics.definitions.side_by_side import ByPair, OfAContender, over_processes, rows_of
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate
 
@@ -16,32 +16,24 @@ OUT_OF_MEMORY: Final = "out_of_memory"  # 1 where a training ended since there w
 
 @final
 @dataclass(frozen=True)
-class PeakMemoryOf(Metric):
+class PeakMemoryOf(OfAContender):
     """The most memory that a contender's process takes for its part of the training.
 
     What the process held before (framework, data) is not counted; parameters, gradients, the optimizer's
     state and activations are.
     """
 
-    contender: str
-
     name = "peak_memory"
+    recorded = STEP_PEAK_MEMORY
     unit = "B"
-    direction = "min"
-    kind = "cost"
     aggregation = "largest over ranks, median over fresh processes"
     description = "what the training takes at its peak in one process"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, STEP_PEAK_MEMORY, self.contender)
 
 
 @final
 @dataclass(frozen=True)
-class OutOfMemory(Metric):
+class OutOfMemory(OfAContender):
     """1 where the limit of memory ended a contender's training, 0 where it came to its end."""
-
-    contender: str
 
     name = OUT_OF_MEMORY
     unit = "1"
@@ -49,9 +41,6 @@ class OutOfMemory(Metric):
     kind = "count"
     aggregation = "median over fresh processes"
     description = "whether this contender does not fit into its memory"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, OUT_OF_MEMORY, self.contender)
 
 
 @final

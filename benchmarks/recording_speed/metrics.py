@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.metrics.definitions.rates import rate_of
-from d5ray.metrics.definitions.side_by_side import OF_TIMES, time_of
-from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.definitions.side_by_side import OfAContender
+from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.statistics.intervals import Estimate
 
 RECORDING_TIME = "recording_time"  # of one value, amortised over those that were recorded with it
@@ -15,28 +15,17 @@ QUERY_TIME = "query_time"
 
 @final
 @dataclass(frozen=True)
-class RecordingTime(Metric):
+class RecordingTime(OfAContender):
     """What one recorded value takes of an agent's time: appending it, and its share of making the batch."""
 
-    contender: str
-
     name = RECORDING_TIME
-    unit = "s"
-    direction = "min"
-    kind = "cost"
-    aggregation = OF_TIMES
     description = "the time of an agent that one recorded value takes"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, self.name, self.contender)
 
 
 @final
 @dataclass(frozen=True)
-class RowsStored(Metric):
+class RowsStored(OfAContender):
     """How many rows of `samples` a second the store takes from an agent's batches to its file."""
-
-    contender: str
 
     name = STORING_RATE
     unit = "1/s"
@@ -51,17 +40,8 @@ class RowsStored(Metric):
 
 @final
 @dataclass(frozen=True)
-class QueryTime(Metric):
+class QueryTime(OfAContender):
     """From the text of a query on a finished run to its result."""
 
-    contender: str
-
     name = QUERY_TIME
-    unit = "s"
-    direction = "min"
-    kind = "cost"
-    aggregation = OF_TIMES
     description = "a median for each metric of a finished run, by SQL"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, self.name, self.contender)

@@ -5,12 +5,12 @@ import math
 from abc import ABC
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import numpy as np
 
 from d5ray.metrics.definitions.families import MetricOfRows, TotalOfAnAgent
-from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.judge.criteria import Direction, Metric, RunTables
 from d5ray.metrics.statistics.estimates import Floats, Rows, of_each_run
 from d5ray.metrics.statistics.intervals import Estimate
 
@@ -21,7 +21,7 @@ class _CountOfSteps(MetricOfRows, ABC):
     """A count that agents write at training steps; an exact fact of the run."""
 
     unit = "1"
-    direction: ClassVar[Literal["min", "max", "target"]] = "min"
+    direction: ClassVar[Direction] = "min"
     kind = "count"
     phase = "train"
 

@@ -6,6 +6,7 @@ the least time that the measured peaks of this machine allow, over the time that
 the operands lay in a cache, or an algorithm does without some of the operations that the definition counts.
 """
 
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -15,9 +16,9 @@ import pyarrow.compute as pc
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.definitions.side_by_side import (
     OF_RATIOS,
+    OfAContender,
     contenders,
     over_processes,
-    time_of,
     time_ratio,
     times_by_pair,
 )
@@ -35,16 +36,19 @@ OF_CALLS: Final = "median over calls in each process, median over fresh processe
 
 
 @dataclass(frozen=True)
-class OfAnOperator(Metric):
+class OfAnOperator(OfAContender, ABC):
     """Something of one problem under one framework, by the scope of its rows."""
-
-    contender: str
 
     aggregation = OF_CALLS
 
-    @final
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, self.name, self.contender)
+
+@dataclass(frozen=True)
+class RateOfAnOperator(OfAnOperator, ABC):
+    """A rate of one problem under one framework."""
+
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
 
 
 @final
@@ -53,33 +57,25 @@ class OperatorTime(OfAnOperator):
     """Seconds of one call of an operator, the device synchronised."""
 
     name = OPERATOR_TIME
-    unit = "s"
-    direction = "min"
-    kind = "cost"
     description = "one call of an operator, the device synchronised"
 
 
 @final
 @dataclass(frozen=True)
-class FlopRate(OfAnOperator):
+class FlopRate(RateOfAnOperator):
     """Floating-point operations a second, as many as the operator's definition has."""
 
     name = FLOP_RATE
-    unit = "1/s"
-    direction = "max"
-    kind = "rate"
     description = "floating-point operations of the operator's definition a second"
 
 
 @final
 @dataclass(frozen=True)
-class ByteRate(OfAnOperator):
+class ByteRate(RateOfAnOperator):
     """Bytes a second, as many as the operator must move at least."""
 
     name = BYTE_RATE
     unit = "B/s"
-    direction = "max"
-    kind = "rate"
     description = "bytes that an operator must move at least, a second"
 
 
@@ -100,25 +96,20 @@ class ShareOfPeak(OfAnOperator):
 
 @final
 @dataclass(frozen=True)
-class PeakFlopRate(OfAnOperator):
+class PeakFlopRate(RateOfAnOperator):
     """Floating-point operations a second that this machine reaches in a square product of matrices."""
 
     name = PEAK_FLOP_RATE
-    unit = "1/s"
-    direction = "max"
-    kind = "rate"
     description = "floating-point operations a second in a square product of matrices"
 
 
 @final
 @dataclass(frozen=True)
-class PeakByteRate(OfAnOperator):
+class PeakByteRate(RateOfAnOperator):
     """Bytes read and written a second where this machine copies an array that no cache holds."""
 
     name = PEAK_BYTE_RATE
     unit = "B/s"
-    direction = "max"
-    kind = "rate"
     description = "bytes read and written a second where an array is copied that no cache holds"
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import SamplesSeen, StepTime
-from d5ray.metrics.definitions.side_by_side import time_ratio
+from d5ray.metrics.definitions.side_by_side import RatioOfPairs, time_ratio
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.metrics.statistics.intervals import Estimate, median_log_ratio
@@ -135,17 +135,12 @@ class WeakEfficiency(Efficiency):
 
 
 @dataclass(frozen=True)
-class EfficiencyOf(Metric, ABC):
+class EfficiencyOf(RatioOfPairs, ABC):
     """An efficiency of a contender with `times` as many processes as `base`, in pairs of fresh processes."""
 
-    ours: str
-    base: str
     times: int
 
-    unit = "1"
     direction = "max"
-    kind = "ratio"
-    aggregation = "median over steps in each process, median of the log-ratio over pairs of processes"
 
     def __post_init__(self) -> None:
         check_count("times", self.times, 2)

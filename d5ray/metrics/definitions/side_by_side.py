@@ -6,8 +6,9 @@ lie, what else the machine did) is larger than what differs from step to step, s
 (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644; `median_log_ratio` says why in pairs).
 """
 
-from dataclasses import dataclass
-from typing import final
+from abc import ABC
+from dataclasses import dataclass, fields
+from typing import ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.metrics.definitions.catalogue import RecordTime, StepTime
-from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.judge.criteria import Direction, Kind, Metric, RunTables
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.metrics.statistics.intervals import Estimate, median_interval, median_log_ratio
 
@@ -26,41 +27,74 @@ OF_TIMES = "largest over ranks, median over steps, median over fresh processes"
 OF_RATIOS = "median over steps in each process, median of the log-ratio over pairs of processes"
 
 
-@final
 @dataclass(frozen=True)
-class StepTimeOf(Metric):
-    """The time of a contender's step: the slowest rank's, the median within processes, then over them."""
+class OfAContender(Metric, ABC):
+    """A time, or the like, of one contender: the median over its fresh processes.
+
+    A field that a subclass adds is what the time was measured at, such as a size. recorded: the metric of its
+    rows, where that has another name.
+    """
 
     contender: str
 
-    name = "step_time"
+    recorded: ClassVar[str] = ""
     unit = "s"
-    direction = "min"
-    kind = "cost"
+    direction: ClassVar[Direction] = "min"
+    kind: ClassVar[Kind] = "cost"
     aggregation = OF_TIMES
-    description = "one training step of this contender"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, StepTime.name, self.contender)
+        return time_of(run, self.recorded or self.name, self.contender, _at(self, 1))
 
 
-@final
 @dataclass(frozen=True)
-class StepTimeRatio(Metric):
-    """The time of a step of `ours` over that of `base`, measured in pairs."""
+class RatioOfPairs(Metric, ABC):
+    """The time of `ours` over that of `base`, measured in pairs of fresh processes.
+
+    A field that a subclass adds is what both were measured at. recorded: the metric of their rows.
+    """
 
     ours: str
     base: str
 
-    name = "step_time_ratio"
+    recorded: ClassVar[str]
     unit = "1"
-    direction = "min"
+    direction: ClassVar[Direction] = "min"
     kind = "ratio"
     aggregation = OF_RATIOS
-    description = "a step's time over that of the base, which does the same work"
 
     def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, StepTime.name, self.ours, self.base)
+        return time_ratio(run, self.recorded, self.ours, self.base, _at(self, 2))
+
+
+@dataclass(frozen=True)
+class SpeedupOfPairs(RatioOfPairs, ABC):
+    """The time of `base` over that of `ours`, measured in pairs of fresh processes."""
+
+    direction = "max"
+
+    @final
+    def estimate(self, run: RunTables) -> Estimate:
+        return time_ratio(run, self.recorded, self.base, self.ours, _at(self, 2))
+
+
+@final
+@dataclass(frozen=True)
+class StepTimeOf(OfAContender):
+    """The time of a contender's step: the slowest rank's, the median within processes, then over them."""
+
+    name = "step_time"
+    description = "one training step of this contender"
+
+
+@final
+@dataclass(frozen=True)
+class StepTimeRatio(RatioOfPairs):
+    """The time of a step of `ours` over that of `base`, measured in pairs."""
+
+    name = "step_time_ratio"
+    recorded = StepTime.name
+    description = "a step's time over that of the base, which does the same work"
 
 
 @final
@@ -88,6 +122,11 @@ class RecordingShare(Metric):
             if whole.get((pair, rank)):
                 share[pair] = max(share.get(pair, 0.0), seconds / whole[pair, rank])
         return over_processes(run, share, self.contender)
+
+
+def _at(metric: Metric, whom: int) -> str:
+    """The values of a metric's fields after those that say whom it is about."""
+    return " ".join(str(getattr(metric, each.name)) for each in fields(metric)[whom:])
 
 
 def scope_of(contender: str, at: str = "") -> str:

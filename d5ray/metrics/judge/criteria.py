@@ -5,7 +5,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,10 @@ from d5ray.metrics.views import notebook
 
 RunTables = Mapping[str, pa.Table]  # from the table's name to the table, as `Run.tables()` returns it
 Relation = Literal[">=", "<="]
+Direction = Literal["min", "max", "target"]
+Kind = Literal["cost", "rate", "ratio", "quality", "count"]
 
-KINDS = ("cost", "rate", "ratio", "quality", "count")
+KINDS = get_args(Kind)
 MODEL = "model"  # the source of a value that was computed from other facts instead of measured
 
 # The relation that makes sense for each direction; a metric with a target can be bounded on either side.
@@ -33,8 +35,8 @@ class Metric(ABC):
 
     name: ClassVar[str]
     unit: ClassVar[str]  # SI: s, B, J, W, 1, 1/s
-    direction: ClassVar[Literal["min", "max", "target"]]
-    kind: ClassVar[Literal["cost", "rate", "ratio", "quality", "count"]]
+    direction: ClassVar[Direction]
+    kind: ClassVar[Kind]
     aggregation: ClassVar[str]
     description: ClassVar[str]
 
