@@ -17,6 +17,7 @@ from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.training_agent import LateEntry
 from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line
@@ -269,7 +270,7 @@ class Recovery:
 
         begins: it has its parameters already, and so have the servers.
         """
-        directory, peers = None, self.experiment.distributed_optimizer.uses_peers
+        directory, peers = None, ExchangeVia.PEERS in self.experiment.distributed_optimizer.exchange
         if isinstance(self.servers, ServerActors):  # nobody comes late to a mesh
             if not begins:
                 self.servers.enter(rank)

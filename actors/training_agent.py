@@ -34,6 +34,7 @@ from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
@@ -266,7 +267,7 @@ class TrainingAgent:
         if experiment.mesh is not None:
             group = self._join_stages(experiment.mesh, group)
         communication = self._enter(group, experiment.topology)
-        if experiment.distributed_optimizer.shares_parameters:
+        if ExchangeVia.SHARED_MEMORY in experiment.distributed_optimizer.exchange:
             communication.broadcast(self._executor.parameters, root=0)
             self._executor.use_buffers(_common_first(communication))
         elif experiment.resolved_servers is None:
@@ -275,7 +276,7 @@ class TrainingAgent:
         else:
             communication.broadcast(self._executor.parameters, root=0)
             self._connect(experiment.resolved_servers, communication, directory)
-        if experiment.distributed_optimizer.uses_peers:
+        if ExchangeVia.PEERS in experiment.distributed_optimizer.exchange:
             self._peers = self._world.meet(self._executor.parameters, communication)
         self._bind(communication)
         self._commit()
@@ -320,7 +321,7 @@ class TrainingAgent:
         communication = self._communication = Absent(entry.group, experiment.topology)
         if experiment.resolved_servers is not None:
             self._connect(experiment.resolved_servers, communication, entry.directory)
-        if experiment.distributed_optimizer.uses_peers:
+        if ExchangeVia.PEERS in experiment.distributed_optimizer.exchange:
             if entry.parameters is not None:
                 self._executor.parameters[...] = like(self._executor.parameters, entry.parameters)
             self._peers = self._world.meet(self._executor.parameters, communication, entry.addresses)

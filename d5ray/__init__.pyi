@@ -34,6 +34,7 @@ from d5ray.distributed.compression.compressor import Compressor as Compressor
 from d5ray.distributed.mesh.mesh import Mesh as Mesh
 from d5ray.distributed.one_sided.peers import Letter as Letter
 from d5ray.distributed.one_sided.peers import Peers as Peers
+from d5ray.distributed.optimizers.exchange import ExchangeVia as ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer as DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers as Servers
 from d5ray.distributed.topologies.topology import Topology as Topology

@@ -11,6 +11,7 @@ from d5ray.distributed.communicators.backends import check_for_agents
 from d5ray.distributed.group.late_agents import Late, check_late
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Synchronous
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
@@ -22,6 +23,7 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model
 from d5ray.identity.canonical import canonical, digest
+from d5ray.names.former import Former
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
@@ -116,6 +118,11 @@ class Experiment:
     encryption: bool = False
     name: str = "experiment"
 
+    rule = Former("distributed_optimizer")
+    settled = Former("resolved_servers")
+    later = Former("late_agents")
+    meets = Former("in_lockstep")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "distributed", _instance(self.distributed))
         self._check_agents()
@@ -165,7 +172,7 @@ class Experiment:
         self._check_policies_of_mesh()
         for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
             check_choice(name, getattr(self, name), choices)
-        if self.on_failure == "restart" and self.distributed_optimizer.shares_parameters:
+        if self.on_failure == "restart" and ExchangeVia.SHARED_MEMORY in self.distributed_optimizer.exchange:
             raise ConfigurationError(
                 f"{self.distributed!r} keeps its parameters in the memory of its agents, which an agent that "
                 "is started again cannot join: take on_failure='continue' or 'stop'"
@@ -218,7 +225,7 @@ class Experiment:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but {several}, and {why}: leave {name} out"
                 )
-        if self.distributed_optimizer.shares_parameters:
+        if ExchangeVia.SHARED_MEMORY in self.distributed_optimizer.exchange:
             raise ConfigurationError(
                 f"{several}, which {self.distributed!r} cannot train: its agents share the memory of all "
                 "parameters; take another distributed optimizer, or a mesh of one stage and part"
@@ -229,10 +236,11 @@ class Experiment:
         assert self.agents is not None
         if self.servers is not None and not isinstance(self.servers, Servers):
             raise _wrong_kind("servers", self.servers, "Servers(shards=2) or the like, or None")
-        if self.servers is not None and not distributed.uses_server:
+        if self.servers is not None and ExchangeVia.SERVERS not in distributed.exchange:
             raise ConfigurationError(
                 f"servers is {self.servers!r}, but {distributed!r} uses no parameter server: leave servers "
-                "out, or take an optimizer such as ASGD() (one of your own says uses_server = True)"
+                "out, or take an optimizer such as ASGD() (one of your own says exchange = "
+                "d5.ExchangeVia.SERVERS)"
             )
         if self.resolved_servers is not None:
             self.resolved_servers.check(self.replicas)
@@ -248,7 +256,10 @@ class Experiment:
     def _check_late(self) -> None:
         if not self.late_agents:
             return
-        if not self.distributed_optimizer.one_sided or self.distributed_optimizer.shares_parameters:
+        if (
+            not self.distributed_optimizer.one_sided
+            or ExchangeVia.SHARED_MEMORY in self.distributed_optimizer.exchange
+        ):
             raise ConfigurationError(
                 f"late is {self.late!r}, but the agents of {self.distributed!r} wait for each other or share "
                 "memory: take an optimizer such as ASGD() or ADPSGD()"
@@ -290,7 +301,7 @@ class Experiment:
     @cached_property
     def resolved_servers(self) -> ResolvedServers | None:
         """The resolved parameter servers; None without any."""
-        if not self.distributed_optimizer.uses_server:
+        if ExchangeVia.SERVERS not in self.distributed_optimizer.exchange:
             return None
         return ResolvedServers.of(
             self.servers or Servers(), self.distributed_optimizer, self.optimizer
@@ -300,7 +311,7 @@ class Experiment:
     def in_lockstep(self) -> bool:
         """True if all agents stand at the same step when one has done it, and no message is under way."""
         rule, resolved = self.distributed_optimizer, self.resolved_servers
-        if rule.asynchronous or rule.uses_peers or rule.shares_parameters:
+        if rule.asynchronous or rule.exchange & (ExchangeVia.PEERS | ExchangeVia.SHARED_MEMORY):
             return False
         return resolved is None or (resolved.consistency == Synchronous() and resolved.servers.groups == 1)
 

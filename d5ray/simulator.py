@@ -20,6 +20,7 @@ from d5ray.archive.experiments import Archived, ArchiveFiles, SimulationSettings
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import Task, VirtualEvent
 from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime
@@ -320,7 +321,10 @@ class SimulatedGroup(Training):
 
     def _join(self, rank: int, *, step: int, begins: bool = False) -> None:
         """An agent joins those that are there, at this step; begins: it has its parameters already."""
-        servers, peers = self._simulation.servers, self.experiment.distributed_optimizer.uses_peers
+        servers, peers = (
+            self._simulation.servers,
+            ExchangeVia.PEERS in self.experiment.distributed_optimizer.exchange,
+        )
         if servers is not None and not begins:
             servers.enter(rank)
         parameters = self.agents[self.left[0]].flat_parameters() if peers and not begins else None

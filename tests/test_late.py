@@ -83,8 +83,7 @@ def test_it_begins_with_the_servers_parameters_and_every_gradient_counts_once() 
     pushed: list[tuple[int, Array]] = []
 
     class Noting(d5.DistributedOptimizer):
-        uses_server = True
-        asynchronous = True
+        exchange = d5.ExchangeVia.SERVERS
 
         def step(self, batch: d5.Batch) -> None:
             gradient = self.gradient(batch)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from benchmarks.simulation_speed.worker import Whole, WithGradients
 from d5ray.checks import check_count, check_number
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Complete, Topology
@@ -112,7 +113,7 @@ class Simulating(Contender[Simulations], ABC):
             batch_size=batch_size,
             seed=job.seed,
             evaluate=False,
-            servers=Servers(shards=self.shards) if self.rule.uses_server else None,
+            servers=Servers(shards=self.shards) if ExchangeVia.SERVERS in self.rule.exchange else None,
             **values,
         )
 

@@ -5,6 +5,7 @@ runs made it in this D5RAY_HOME (see `d5ray.metrics.record.own_experiments`), or
 trusts it.
 """
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from d5ray.archive.serialized import Serialized, deserialized, serialized
+from d5ray.distributed.optimizers.exchange import adopt_former_flags
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.failures import Failure
 from d5ray.distributed.simulation.links import Links
@@ -153,7 +155,9 @@ def _pickled(run: Run, data: bytes, trust: bool) -> Archived:
             "was made with"
         ) from error
     if isinstance(found, Experiment):  # as earlier versions kept it
-        return Archived(found)
+        found = Archived(found)
     if not isinstance(found, Archived):
         raise ConfigurationError(f"{file} holds a {type(found).__name__}, no experiment")
+    for kind in reversed(inspect.getmro(type(found.experiment.distributed))):
+        adopt_former_flags(kind)
     return found

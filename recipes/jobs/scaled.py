@@ -7,6 +7,7 @@ from typing import final
 from d5ray.distributed.optimizers.ad_psgd import ADPSGD
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.dpsgd import DPSGD
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.parameter_server_sgd import ParameterServerSGD
@@ -29,7 +30,7 @@ class Algorithm:
 
     def servers(self, agents: int) -> Servers | None:
         """A shard for every four agents, where it uses parameter servers."""
-        return Servers(shards=shards(agents)) if self.rule.uses_server else None
+        return Servers(shards=shards(agents)) if ExchangeVia.SERVERS in self.rule.exchange else None
 
 
 def shards(agents: int) -> int:

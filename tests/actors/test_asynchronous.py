@@ -39,8 +39,7 @@ PLAIN = d5.optimizers.SGD(0.05)
 class Overlapping(d5.DistributedOptimizer):
     """ASGD whose pushes travel while the next gradient is computed; one of them is waited for late."""
 
-    uses_server = True
-    asynchronous = True
+    exchange = d5.ExchangeVia.SERVERS
 
     def start(self) -> None:
         self.pushed: list[Any] = []
@@ -61,9 +60,7 @@ class Overlapping(d5.DistributedOptimizer):
 class Everything(d5.DistributedOptimizer):
     """Pushes to servers, averages with neighbours and writes letters, all at once."""
 
-    uses_server = True
-    uses_peers = True
-    asynchronous = True
+    exchange = d5.ExchangeVia.SERVERS | d5.ExchangeVia.PEERS
 
     def step(self, batch: d5.Batch) -> None:
         self.server.push_pull(self.gradient(batch), into=self.x)

@@ -224,7 +224,7 @@ class DiesWhenFormedAgain(d5.DistributedOptimizer):
 class DiesWhenItJoins(d5.DistributedOptimizer):
     """Pair averages; the first agent dies that comes in the place of another."""
 
-    uses_peers = asynchronous = True
+    exchange = d5.ExchangeVia.PEERS
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -17,6 +17,7 @@ from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
 from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
@@ -126,7 +127,7 @@ def save(
         together.do(lambda: folder.begin(now.step) if first else None)
     packed = _packed(optimizer, executor, events, now)
     parts = {_file(communication.rank): packed}
-    if optimizer.uses_server:
+    if ExchangeVia.SERVERS in optimizer.exchange:
         optimizer.server.drain()
         if first:
             parts |= {_shard(at): kept for at, kept in enumerate(optimizer.server.kept())}
@@ -164,7 +165,7 @@ def restore(
         if own["class"] == first_class_name(type(event)):
             unpack_into(event, Packed(own["state"], arrays), x, repr(event))
     executor.set_random_state(arrays["random"])
-    if optimizer.uses_server:
+    if ExchangeVia.SERVERS in optimizer.exchange:
         unpack_into(optimizer.server.sending, Packed(data["sending"], arrays), np.empty(0), "sending")
         if rank == 0:
             _fill_servers(found, folder, optimizer.server)
@@ -199,7 +200,7 @@ def _packed(
         arrays |= own.arrays
         states.append({"class": first_class_name(type(event)), "state": own.data})
     data = {"optimizer": whole.data, "events": states, "now": vars(now)}
-    if optimizer.uses_server:
+    if ExchangeVia.SERVERS in optimizer.exchange:
         sending = pack(optimizer.server.sending, "sending")
         data["sending"] = sending.data
         arrays |= sending.arrays

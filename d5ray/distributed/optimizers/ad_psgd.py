@@ -2,6 +2,7 @@
 
 from typing import final
 
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, Undirected
 from d5ray.training.batches.batch import Batch
@@ -20,8 +21,7 @@ class ADPSGD(DistributedOptimizer):
     """
 
     needs = (Connected(), Undirected())
-    uses_peers = True
-    asynchronous = True
+    exchange = ExchangeVia.PEERS
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

@@ -23,8 +23,6 @@ class LocalPeriods(Exploring):
     different speed come in turn when H_i is proportional to the speed.
     """
 
-    asynchronous = True
-
     def __init__(self, period: int | tuple[int, ...], outer: Optimizer) -> None:
         for steps in period if isinstance(period, tuple) else (period,):
             check_count("period", steps, low=1)

@@ -54,7 +54,7 @@ class CompressedSGD(DistributedOptimizer):
             )
         self.reduction = reduction_of(self.compression)
         self.dtype = computed_in(host_view(self.x).dtype)
-        self.memory = self.reduction.state(self._executor.slots, self.dtype)
+        self.memory = self.reduction.state(self.slots, self.dtype)
         self.shared_seed = int(self.shared_rng.integers(2**63))
 
     def step(self, batch: Batch) -> None:

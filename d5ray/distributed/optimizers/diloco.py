@@ -37,7 +37,7 @@ class DiLoCo(DistributedOptimizer):
 
     def start(self) -> None:
         self.common = copy_of(self.x)
-        self.outer_state = self.outer.state_for(self.common, self._executor.slots)
+        self.outer_state = self.outer.state_for(self.common, self.slots)
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -5,7 +5,7 @@ from typing import final
 from d5ray.checks import check_count
 from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
-from d5ray.distributed.parameter_server.server_rules import Elastic, ServerRule
+from d5ray.distributed.parameter_server.server_rules import Elastic, ServerRule, check_weight
 from d5ray.training.arrays import zeros_like
 from d5ray.training.batches.batch import Batch
 
@@ -18,7 +18,7 @@ class ElasticAveraging(Exploring):
     """
 
     def __init__(self, alpha: float, period: int = 1) -> None:
-        Elastic(alpha)
+        check_weight("alpha", alpha, 1.0, high_included=True)
         check_count("period", period, low=1)
         self.alpha = alpha
         self.period = period
@@ -47,8 +47,6 @@ class EASGD(ElasticAveraging):
     Centralized and asynchronous.
     """
 
-    asynchronous = True
-
 
 @final
 class SynchronousEASGD(ElasticAveraging):
@@ -56,6 +54,8 @@ class SynchronousEASGD(ElasticAveraging):
 
     Centralized and synchronous; stable for β of at most 1.
     """
+
+    asynchronous = False
 
     @property
     def consistency(self) -> Consistency:

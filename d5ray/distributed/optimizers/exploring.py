@@ -2,6 +2,7 @@
 
 from typing import final
 
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.arrays import copy_of
 
@@ -9,7 +10,7 @@ from d5ray.training.arrays import copy_of
 class Exploring(DistributedOptimizer):
     """self.x is the agent's own between evaluations, and the servers' parameters in them."""
 
-    uses_server = True
+    exchange = ExchangeVia.SERVERS
 
     def start(self) -> None:
         self.explored = copy_of(self.x)

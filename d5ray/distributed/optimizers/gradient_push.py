@@ -6,6 +6,7 @@ from typing import Any, final
 
 from d5ray.checks import check_count
 from d5ray.distributed.one_sided.peers import Letter
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
 from d5ray.frameworks.host import host_view
@@ -28,9 +29,7 @@ class GradientPush(DistributedOptimizer):
     """
 
     needs = (Connected(), ColumnStochasticWeights())
-    uses_peers = True
-    asynchronous = True
-    lingers = True
+    exchange = ExchangeVia.PEERS
 
     def start(self) -> None:
         self.u = copy_of(self.x)

@@ -2,6 +2,7 @@
 
 from typing import final
 
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batches.batch import Batch
 
@@ -16,9 +17,7 @@ class Hogwild(DistributedOptimizer):
     one node. Its updates have no order, so a run cannot be replayed.
     """
 
-    asynchronous = True
-    replayable = False
-    shares_parameters = True
+    exchange = ExchangeVia.SHARED_MEMORY
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -9,11 +9,13 @@ import numpy as np
 from d5ray.distributed.buffers import Kept, Untrained
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.optimizers.exchange import ExchangeVia, derive
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.slots import Slot
 from d5ray.networks.vector import Vector
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer, State
@@ -32,9 +34,10 @@ class DistributedOptimizer(ABC):
       self.gradient(batch) the flat gradient (n,) at self.x; a buffer that the next call overwrites
       self.apply(g)        the base optimizer's own update of self.x
       self.communication   the `Communicator` of all agents
-      self.server          the parameter servers, see `Server`; with `uses_server = True` in the class
-      self.peers           the other agents one-sidedly, see `Peers`; with `uses_peers = True` in the class
+      self.server          the parameter servers, see `Server`; with `exchange = ExchangeVia.SERVERS`
+      self.peers           the other agents one-sidedly, see `Peers`; with `exchange = ExchangeVia.PEERS`
       self.learning_rate   of the base optimizer
+      self.slots           the name, place and shape of each parameter tensor in the flat buffers
       self.rng             a NumPy generator, different on every agent, equal for equal seeds
       self.shared_rng      a NumPy generator that gives the same on every agent
     An `__init__` argument, kept under its name, is a hyperparameter of the subclass. Buffers are made in
@@ -43,11 +46,15 @@ class DistributedOptimizer(ABC):
     `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
     what becomes of state that is not trained, such as BatchNorm's statistics, before an evaluation.
 
-    `uses_server` asks for parameter servers; `consistency`, `server_rule` and `server_optimizer` say how they
-    work, unless the experiment's `Servers` say something else. `asynchronous` agents are evaluated when all
-    have ended, since each ends at its own time; what they did can be replayed, unless `replayable` is False.
-    With `lingers` an agent that has done its steps calls `linger` until all have done theirs.
-    With `shares_parameters` all agents have the same x in memory.
+    `exchange` says by what the steps of agents exchange; `ExchangeVia.SERVERS | ExchangeVia.PEERS` by both.
+      COLLECTIVES    by `self.communication` alone, which is there in any case: agents wait for each other
+      SERVERS        by `self.server`; `consistency`, `server_rule` and `server_optimizer` say how the servers
+                     work, unless the experiment's `Servers` say something else
+      PEERS          by `self.peers`
+      SHARED_MEMORY  all agents have the same x in memory; what they did to it cannot be replayed
+    But with collectives, agents are `asynchronous`, unless the class says that they are not: they are
+    evaluated when all have ended, since each ends at its own time, and what they did can be replayed. In a
+    class with `linger` an agent that has done its steps calls it until all have done theirs.
 
     After an agent's death `start` is called anew on those that go on. With `one_model` they all take the
     parameters, untrained state, base optimizer's state and `shared_state` of the one that is furthest, and
@@ -59,12 +66,10 @@ class DistributedOptimizer(ABC):
 
     needs: "tuple[Requirement, ...]" = ()
     untrained: Untrained = Kept()
-    uses_server = False
-    uses_peers = False
+    exchange: ExchangeVia = ExchangeVia.COLLECTIVES
     asynchronous = False
     replayable = True
     lingers = False
-    shares_parameters = False
     one_model = True
     shared_state: tuple[str, ...] = ()
     own_state: tuple[str, ...] = ()
@@ -81,6 +86,10 @@ class DistributedOptimizer(ABC):
     update_ns: int = 0
     _moment: int = 0  # the step of the run that is under way
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        derive(cls)
+
     @abstractmethod
     def step(self, batch: Batch) -> None:
         """One step of this agent on its share of the step's samples."""
@@ -92,7 +101,7 @@ class DistributedOptimizer(ABC):
     @property
     def one_sided(self) -> bool:
         """True if a step needs no other agent's step, but servers, windows or memory alone."""
-        return self.uses_server or self.uses_peers or self.shares_parameters
+        return self.exchange != ExchangeVia.COLLECTIVES
 
     @property
     def consistency(self) -> Consistency:
@@ -115,7 +124,7 @@ class DistributedOptimizer(ABC):
     def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
         """Called before the step after an evaluation: bring back into self.x what `finish` replaced."""
 
-    def linger(self, round: int) -> None:  # noqa: B027 - called with `lingers` alone
+    def linger(self, round: int) -> None:  # noqa: B027 - called where a class has its own
         """Called at the pace of the steps while others still train; rounds count on from this one's steps."""
 
     def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
@@ -165,6 +174,11 @@ class DistributedOptimizer(ABC):
         parameters = self._executor.parameters
         if value is not parameters:
             parameters[...] = value
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The name, place and shape of each parameter tensor in the flat parameters and gradient."""
+        return self._executor.slots
 
     @property
     def learning_rate(self) -> float:
@@ -234,7 +248,7 @@ class DistributedOptimizer(ABC):
                     f"{self.base!r} must see all parameters at once, but {self!r} updates them part by part: "
                     "choose an element-wise rule such as SGD or Adam, or AllreduceSGD"
                 )
-            self._states[own] = self.base.state_for(x[part], self._executor.slots)
+            self._states[own] = self.base.state_for(x[part], self.slots)
             self.base.begin_at(self._states[own], self._moment)
         return self._states[own]
 

@@ -1,13 +1,20 @@
 """SGD with parameter servers: agents push gradients and pull parameters; the server makes the updates"""
 
+import math
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import MOST_RANKS, check_count
 from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Consistency, StaleSynchronous, Synchronous
-from d5ray.distributed.parameter_server.server_rules import DelayCompensated, ServerRule, StalenessAware
+from d5ray.distributed.parameter_server.server_rules import (
+    DelayCompensated,
+    ServerRule,
+    StalenessAware,
+    check_weight,
+)
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like
 from d5ray.training.batches.batch import Batch
@@ -19,7 +26,7 @@ class ServerSGD(DistributedOptimizer):
     compressor: pushes are C(g + e), e ← g + e − C(g + e), with an e of every agent; pulls stay as they are.
     """
 
-    uses_server = True
+    exchange = ExchangeVia.SERVERS
 
     def __init__(self, compressor: Compressor | None = None) -> None:
         if compressor is not None and not isinstance(compressor, Compressor):
@@ -50,10 +57,12 @@ class ParameterServerSGD(ServerSGD):
     first (Chen et al., arXiv:1604.00981).
     """
 
+    asynchronous = False
+
     def __init__(self, backups: int = 0, compressor: Compressor | None = None) -> None:
         super().__init__(compressor)
+        check_count("backups", backups, 0, MOST_RANKS)
         self.backups = backups
-        Synchronous(backups)
 
     @property
     def consistency(self) -> Consistency:
@@ -69,8 +78,6 @@ class ASGD(ServerSGD):
     agent it is the base optimizer itself.
     """
 
-    asynchronous = True
-
 
 @final
 class StaleSynchronousSGD(ServerSGD):
@@ -80,12 +87,10 @@ class StaleSynchronousSGD(ServerSGD):
     `bound` steps ahead of the slowest. With a bound of 0 and SGD it is `ParameterServerSGD`.
     """
 
-    asynchronous = True
-
     def __init__(self, bound: int, compressor: Compressor | None = None) -> None:
         super().__init__(compressor)
+        check_count("bound", bound, low=0)
         self.bound = bound
-        StaleSynchronous(bound)
 
     @property
     def consistency(self) -> Consistency:
@@ -98,8 +103,6 @@ class StalenessAwareSGD(ServerSGD):
 
     (Zhang et al., arXiv:1511.05950.) Centralized and asynchronous.
     """
-
-    asynchronous = True
 
     @property
     def server_rule(self) -> ServerRule:
@@ -114,13 +117,13 @@ class DelayCompensatedASGD(ServerSGD):
     and -a: Zheng et al., arXiv:1609.08326). Centralized and asynchronous. With λ = 0 it is `ASGD`.
     """
 
-    asynchronous = True
-
     def __init__(self, lam: float, decay: float | None = None, compressor: Compressor | None = None) -> None:
         super().__init__(compressor)
+        check_weight("lam", lam, math.inf)
+        if decay is not None:
+            check_weight("decay", decay, 1.0)
         self.lam = lam
         self.decay = decay
-        DelayCompensated(lam, decay)
 
     @property
     def server_rule(self) -> ServerRule:
@@ -135,8 +138,6 @@ class Downpour(Exploring):
     steps between two fetches are plain SGD with the base optimizer's learning rate, the servers' update is
     the base optimizer's. Centralized and asynchronous; with periods of 1 it is `ASGD`.
     """
-
-    asynchronous = True
 
     def __init__(self, push_period: int = 1, fetch_period: int = 1) -> None:
         check_count("push_period", push_period, low=1)

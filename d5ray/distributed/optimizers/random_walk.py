@@ -4,6 +4,7 @@ from typing import final
 
 import numpy as np
 
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected
 from d5ray.frameworks.host import host_view
@@ -22,8 +23,7 @@ class RandomWalkGossip(DistributedOptimizer):
     """
 
     needs = (Connected(),)
-    uses_peers = True
-    asynchronous = True
+    exchange = ExchangeVia.PEERS
 
     def start(self) -> None:
         self.age = np.ones(1)

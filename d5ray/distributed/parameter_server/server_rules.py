@@ -107,9 +107,9 @@ class DelayCompensated(ServerRule):
     keeps_reads: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check("lam", self.lam, math.inf)
+        check_weight("lam", self.lam, math.inf)
         if self.decay is not None:
-            _check("decay", self.decay, 1.0)
+            check_weight("decay", self.decay, 1.0)
 
     def own(self, x: Array) -> dict[str, Any]:
         return {} if self.decay is None else {"square": np.zeros_like(x)}
@@ -144,7 +144,7 @@ class Elastic(ServerRule):
     replies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check("alpha", self.alpha, 1.0, high_included=True)
+        check_weight("alpha", self.alpha, 1.0, high_included=True)
 
     def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
         for push in pushes:
@@ -218,7 +218,8 @@ def _scaled(push: Request, block: slice = ALL, count: int = 1) -> Array:
     return vector if scale == 1.0 else vector * vector.dtype.type(scale)
 
 
-def _check(name: str, value: object, high: float, *, high_included: bool = False) -> None:
+def check_weight(name: str, value: object, high: float, *, high_included: bool = False) -> None:
+    """Raise `ConfigurationError` unless a rule's weight is a finite number from 0 up to this bound."""
     if not is_number(value) or value < 0 or value > high or (value == high and not high_included):  # type: ignore[operator]
         bound = "" if high == math.inf else f", {'at most' if high_included else 'below'} {high:g}"
         raise ConfigurationError(f"{name} is {shown(value)}: it must be a finite number of at least 0{bound}")

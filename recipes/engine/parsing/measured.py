@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from d5ray.actors.agent_records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.parameter_server.client import SERVER_METRICS
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
@@ -51,11 +52,11 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     lacking = {
         EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
         SERVER_METRICS: (
-            experiment.distributed_optimizer.uses_server,
+            ExchangeVia.SERVERS in experiment.distributed_optimizer.exchange,
             "take an optimizer with servers, such as ASGD()",
         ),
         PEER_METRICS: (
-            experiment.distributed_optimizer.uses_peers,
+            ExchangeVia.PEERS in experiment.distributed_optimizer.exchange,
             "take an optimizer with peers, such as ADPSGD()",
         ),
         (*OF_A_REPLICA, *OF_A_STAGE): (

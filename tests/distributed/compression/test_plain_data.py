@@ -100,7 +100,7 @@ def test_what_describes_no_compressor_is_refused(nonsense: Any) -> None:
 class Own(d5.DistributedOptimizer):
     """A user's own optimizer, with a compressor in its class and one of the instance."""
 
-    uses_server = True
+    exchange = d5.ExchangeVia.SERVERS
     first = FirstOnly(7)
 
     def __init__(self, second: Compressor) -> None:

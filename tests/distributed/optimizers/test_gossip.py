@@ -87,7 +87,7 @@ def test_the_gradient_of_ad_psgd_is_that_of_the_model_before_the_average() -> No
     """Two agents that start apart, one step: x_i = ½ (x₀ + x₁) − η g_i(x_i before), up to who came first."""
 
     class Apart(d5.DistributedOptimizer):
-        uses_peers = asynchronous = True
+        exchange = d5.ExchangeVia.PEERS
 
         def start(self) -> None:
             self.rule = d5.optimizers.ADPSGD()

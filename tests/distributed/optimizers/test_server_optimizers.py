@@ -350,8 +350,7 @@ def test_nobody_computes_further_ahead_than_the_bound(bound: int, agents: int) -
 class Overlapped(d5.DistributedOptimizer):
     """x_{t+1} ← x_t − η g(x_{t−1}): the servers work while the agent computes the next gradient."""
 
-    uses_server = True
-    asynchronous = True
+    exchange = d5.ExchangeVia.SERVERS
 
     def start(self) -> None:
         self.fetched = copy_of(self.x)
@@ -397,8 +396,7 @@ def test_what_is_started_goes_on_while_the_agent_computes() -> None:
 class Hasty(d5.DistributedOptimizer):
     """Starts a push of half its gradient, and pushes the other half without waiting for it."""
 
-    uses_server = True
-    asynchronous = True
+    exchange = d5.ExchangeVia.SERVERS
 
     def step(self, batch: Batch) -> None:
         half = self.gradient(batch) / 2
@@ -711,7 +709,7 @@ def test_what_does_not_fit_is_refused(what: str) -> None:
 class Short(d5.DistributedOptimizer):
     """Pushes all but the last entry of its gradient."""
 
-    uses_server = True
+    exchange = d5.ExchangeVia.SERVERS
 
     def step(self, batch: Batch) -> None:
         self.server.push(self.gradient(batch)[:-1])

@@ -1,0 +1,25 @@
+"""Former: an attribute by its name of the release before"""
+
+import warnings
+from typing import Any, final
+
+
+@final
+class Former:
+    """The former name of an attribute: it works for one release, with a warning that names the new one."""
+
+    def __init__(self, now: str) -> None:
+        self._now = now
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        warnings.warn(
+            f"{owner.__name__}.{self._name} is {self._now} now, and the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(instance, self._now)

@@ -1,0 +1,154 @@
+"""Claims about what a class of distributed optimizers says of its exchange, and what follows from it."""
+
+import pickle
+import warnings
+from dataclasses import dataclass
+from types import new_class
+from typing import Any
+
+import pytest
+
+import d5ray as d5
+from d5ray.distributed.optimizers.exchange import adopt_former_flags
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.identity.moved import unpickled
+
+SERVERS, PEERS, MEMORY = d5.ExchangeVia
+COLLECTIVES = d5.ExchangeVia.COLLECTIVES
+
+
+def step(self: d5.DistributedOptimizer, batch: d5.Batch) -> None:
+    self.apply(self.gradient(batch))
+
+
+def made(base: type[d5.DistributedOptimizer] = d5.DistributedOptimizer, **said: Any) -> Any:
+    """A class that says this, and can be made."""
+    return new_class("Own", (base,), exec_body=lambda body: body.update(step=step, **said))
+
+
+def facts(kind: Any) -> tuple[Any, ...]:
+    own = kind()
+    return own.exchange, own.asynchronous, own.replayable, own.lingers, own.one_sided
+
+
+@dataclass(frozen=True)
+class Said:
+    """Attributes of a class of a user's, in the words of now and before; and what is true of it."""
+
+    now: dict[str, Any]
+    before: dict[str, Any]
+    facts: tuple[Any, ...]
+
+
+SAID = {
+    "nothing": Said({}, {}, (COLLECTIVES, False, True, False, False)),
+    "servers": Said(
+        {"exchange": SERVERS}, {"uses_server": True, "asynchronous": True}, (SERVERS, True, True, False, True)
+    ),
+    "servers, in step": Said(
+        {"exchange": SERVERS, "asynchronous": False},
+        {"uses_server": True},
+        (SERVERS, False, True, False, True),
+    ),
+    "servers and peers": Said(
+        {"exchange": SERVERS | PEERS},
+        {"uses_server": True, "uses_peers": True, "asynchronous": True},
+        (SERVERS | PEERS, True, True, False, True),
+    ),
+    "one memory": Said(
+        {"exchange": MEMORY},
+        {"shares_parameters": True, "asynchronous": True, "replayable": False},
+        (MEMORY, True, False, False, True),
+    ),
+    "idle rounds": Said(
+        {"exchange": PEERS, "linger": lambda self, round: None},
+        {"uses_peers": True, "asynchronous": True, "lingers": True, "linger": lambda self, round: None},
+        (PEERS, True, True, True, True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_exchange_implies_the_rest(name: str) -> None:
+    assert facts(made(**SAID[name].now)) == SAID[name].facts
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_flags_of_earlier_versions_mean_the_same_and_are_warned_of(name: str) -> None:
+    """Without a flag nobody is warned; the warning names the class, its flags and what to write."""
+    before = SAID[name].before
+    flags = [flag for flag in ("uses_server", "uses_peers", "shares_parameters") if flag in before]
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        kind = made(**before)
+    assert facts(kind) == SAID[name].facts
+    written = " | ".join(f"d5.{means}" for means in SAID[name].facts[0])
+    assert [str(each.message) for each in warned] == [
+        f"Own sets {', '.join(flags)}, which goes with the next release: write exchange = {written}"
+    ] * bool(flags)
+
+
+def test_the_warning_is_about_the_users_line() -> None:
+    with pytest.warns(DeprecationWarning, match=r"write exchange = d5\.ExchangeVia\.SERVERS$") as warned:
+
+        class Own(d5.DistributedOptimizer):
+            uses_server = True
+
+            def step(self, batch: d5.Batch) -> None: ...
+
+    assert warned[0].filename == __file__
+
+
+def test_a_flag_changes_what_the_class_above_says() -> None:
+    """A rule with servers that gets peers besides, and one that loses its servers."""
+    with pytest.warns(DeprecationWarning):
+        more, less = (
+            made(made(exchange=SERVERS), uses_peers=True),
+            made(made(exchange=SERVERS), uses_server=False),
+        )
+    assert more.exchange == SERVERS | PEERS and less.exchange == COLLECTIVES
+
+
+def test_a_class_out_of_a_pickle_of_an_earlier_version_gets_its_exchange() -> None:
+    """Such a class gets its attributes one by one when it is there already, as cloudpickle sets them."""
+    kind = made()
+    kind.uses_server = kind.asynchronous = True
+    assert adopt_former_flags(kind) == ["uses_server"]
+    assert facts(kind) == SAID["servers"].facts
+
+
+def test_an_exchange_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"exchange is 'servers' \(str\): it must be an ExchangeVia"):
+        made(exchange="servers")
+
+
+def test_servers_need_a_rule_that_exchanges_via_servers() -> None:
+    def experiment(kind: Any) -> Experiment:
+        return Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=kind, servers=d5.Servers())
+
+    resolved = experiment(made(exchange=SERVERS)).resolved_servers
+    assert resolved is not None and resolved.servers == d5.Servers()
+    with pytest.raises(ConfigurationError, match=r"one of your own says exchange = d5\.ExchangeVia\.SERVERS"):
+        experiment(made(exchange=PEERS))
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [("rule", "distributed_optimizer"), ("settled", "resolved_servers"), ("later", "late_agents"),
+     ("meets", "in_lockstep")],
+)  # fmt: skip
+def test_a_former_name_of_an_experiment_gives_what_the_new_one_does(former: str, now: str) -> None:
+    experiment = Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=d5.optimizers.ASGD)
+    with pytest.warns(DeprecationWarning, match=rf"^Experiment\.{former} is {now} now") as warned:
+        assert getattr(experiment, former) == getattr(experiment, now)
+    assert warned[0].filename == __file__
+
+
+def test_servers_out_of_a_pickle_of_an_earlier_version_are_read() -> None:
+    """Pickles name the class as it was called then."""
+    resolved = Experiment(
+        "mlp", "digits", d5.optimizers.SGD(0.1), distributed=d5.optimizers.ASGD
+    ).resolved_servers
+    now, then = b"parameter_server.resolved_servers\nResolvedServers", b"server.servers\nSettled"
+    before = pickle.dumps(resolved, 0).replace(now, then)
+    assert then in before and unpickled(before) == resolved
