@@ -1,8 +1,9 @@
 """Checks of the values that a user gives; they say what was found and what is expected"""
 
+import inspect
 import math
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -78,7 +79,12 @@ def is_number(value: object) -> bool:
 def check_kind(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
     """Raise `ConfigurationError` unless value is of this kind; `wanted` ends the sentence "it must be …"."""
     if not isinstance(value, kind):
-        raise ConfigurationError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {wanted}")
+        raise wrong_kind(name, value, wanted)
+
+
+def wrong_kind(name: str, value: object, wanted: str) -> ConfigurationError:
+    """The error about a value of another kind."""
+    return ConfigurationError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {wanted}")
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
@@ -88,6 +94,21 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ConfigurationError(
             f"{name} is {shown(value)}: it must be one of {', '.join(map(repr, choices))}{near}"
         )
+
+
+def check_options(name: str, options: Mapping[str, Any], made_by: Callable[..., Any]) -> None:
+    """Raise `ConfigurationError` for options that a function does not have, where it says what it has."""
+    try:
+        parameters = inspect.signature(made_by).parameters
+    except (TypeError, ValueError):  # written in C
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for option in options:
+        if option not in parameters:
+            raise ConfigurationError(
+                f"{name} has {option!r}, an unknown option: {nearest(option, parameters)}"
+            )
 
 
 def check_path(name: str, value: object) -> Path:

@@ -1,9 +1,12 @@
 """Agents that join a training when it is under way, by plan"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 from d5ray.checks import MOST_RANKS, check_count, check_number
+from d5ray.distributed.optimizers.exchange import ExchangeVia
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 
 
@@ -39,3 +42,20 @@ def check_late(given: object, agents: int) -> tuple[Late, ...]:
     if len({late.agent for late in listed}) < len(listed):
         raise ConfigurationError(f"late is {given!r}: an agent joins once")
     return tuple(listed)
+
+
+def check_joining(
+    late: Mapping[int, Late], distributed: DistributedOptimizer, agents: int, groups: int
+) -> None:
+    """Raise `ConfigurationError` unless the others can train without them; groups: of parameter servers."""
+    if late and (not distributed.one_sided or ExchangeVia.SHARED_MEMORY in distributed.exchange):
+        raise ConfigurationError(
+            f"late is {tuple(late.values())!r}, but the agents of {distributed!r} wait for each other or "
+            "share memory: take an optimizer such as ASGD() or ADPSGD()"
+        )
+    for group in range(groups):
+        if (first := agents * group // groups) in late:
+            raise ConfigurationError(
+                f"{late[first]!r} is the first agent{f' of group {group}' if groups > 1 else ''}, "
+                "which brings the first parameters: let another one be late"
+            )

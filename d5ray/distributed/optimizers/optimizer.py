@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from d5ray.checks import wrong_kind
 from d5ray.distributed.buffers import Kept, Untrained
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.one_sided.peers import Peers
@@ -261,6 +262,22 @@ class DistributedOptimizer(ABC):
     def __repr__(self) -> str:
         own = {name: getattr(self, name) for name in _hyperparameters(self)}
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in own.items())})"
+
+
+def instance_of(distributed: object) -> DistributedOptimizer:
+    """The distributed optimizer that an experiment is given, made where it is a class."""
+    if isinstance(distributed, DistributedOptimizer):
+        return distributed
+    if not (isinstance(distributed, type) and issubclass(distributed, DistributedOptimizer)):
+        wanted = "a subclass of DistributedOptimizer, or an instance of one"
+        raise wrong_kind("distributed", distributed, wanted)
+    try:
+        return distributed()
+    except TypeError as error:
+        raise ConfigurationError(
+            f"distributed={distributed.__name__} cannot be made: {error}; write a `step(self, batch)` and "
+            "give an instance where it takes arguments"
+        ) from error
 
 
 def _hyperparameters(optimizer: DistributedOptimizer) -> tuple[str, ...]:

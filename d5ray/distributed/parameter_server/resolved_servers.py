@@ -3,7 +3,9 @@
 import dataclasses
 from dataclasses import dataclass
 
+from d5ray.checks import check_kind
 from d5ray.distributed.compression.compressor import Compressor
+from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
 from d5ray.distributed.parameter_server.server_rules import ServerRule
@@ -89,6 +91,27 @@ class ResolvedServers:
     def shard_name(self, shard: int, group: int | None = None) -> str:
         """The name of a shard for people."""
         return f"ParameterServer({'' if group is None else f'group={group}, '}shard={shard})"
+
+
+def resolved(
+    servers: Servers | None, distributed: DistributedOptimizer, base: Optimizer, agents: int
+) -> ResolvedServers | None:
+    """The resolved servers of an experiment with this many replicas; None where its agents need none.
+
+    Raises `ConfigurationError` for servers that do not fit, or that nobody needs.
+    """
+    check_kind("servers", servers, Servers | None, "Servers(shards=2) or the like, or None")
+    if ExchangeVia.SERVERS in distributed.exchange:
+        found = ResolvedServers.of(servers or Servers(), distributed, base).among(agents)
+        found.check(agents)
+        return found
+    if servers is not None:
+        raise ConfigurationError(
+            f"servers is {servers!r}, but {distributed!r} uses no parameter server: leave servers "
+            "out, or take an optimizer such as ASGD() (one of your own says exchange = "
+            "d5.ExchangeVia.SERVERS)"
+        )
+    return None
 
 
 def _compressors(distributed: DistributedOptimizer) -> tuple[Compressor, ...]:

@@ -1,0 +1,55 @@
+"""The topology and the number of agents, each from what is given of the others; what a mesh excludes"""
+
+from d5ray.checks import check_kind
+from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.optimizers.exchange import ExchangeVia
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.topologies.graph import check_agents
+from d5ray.distributed.topologies.topology import Complete, Topology
+from d5ray.errors import ConfigurationError
+
+AGENTS = 2  # where nothing says how many
+
+
+def sized(mesh: Mesh | None, topology: Topology | None, agents: int | None) -> tuple[Topology, int]:
+    """The topology and the number of agents; raises `ConfigurationError` where what is given disagrees."""
+    check_kind("mesh", mesh, Mesh | None, "a Mesh such as Mesh(replicas=2, stages=3), or None")
+    check_kind("topology", topology, Topology | None, "a Topology such as Ring(4)")
+    if mesh is not None and agents is not None:
+        mesh.check_agents(agents)
+    if topology is None:
+        joined = mesh.replicas if mesh is not None else AGENTS if agents is None else agents
+        check_agents(joined)
+        topology = Complete(joined)
+    elif mesh is not None and topology.agents != mesh.replicas:
+        raise ConfigurationError(
+            f"{topology} is of {topology.agents}, the mesh has {mesh.replicas} replicas, which "
+            f"the topology joins: set replicas={topology.agents}, or a topology of {mesh.replicas}"
+        )
+    elif mesh is None and agents not in (None, topology.agents):
+        raise ConfigurationError(
+            f"{topology} has {topology.agents} agents, the experiment has {agents}: "
+            f"set agents={topology.agents}, or a topology of {agents}"
+        )
+    return topology, topology.agents if mesh is None else mesh.agents
+
+
+def check_shared(mesh: Mesh, distributed: DistributedOptimizer, **policies: object) -> None:
+    """Raise `ConfigurationError` for what a network held by several agents cannot do."""
+    if not mesh.shares_networks:
+        return
+    several = f"{mesh.stages} stages × {mesh.parts} parts hold a network together"
+    for name, wanted, why in (
+        ("on_failure", "stop", "none of them can go on without another"),
+        ("late", (), "all of them begin together"),
+        ("slow", (), "each waits for the others: slow the replicas of a mesh without stages"),
+    ):
+        if policies[name] != wanted:
+            raise ConfigurationError(
+                f"{name} is {policies[name]!r}, but {several}, and {why}: leave {name} out"
+            )
+    if ExchangeVia.SHARED_MEMORY in distributed.exchange:
+        raise ConfigurationError(
+            f"{several}, which {distributed!r} cannot train: its agents share the memory of all "
+            "parameters; take another distributed optimizer, or a mesh of one stage and part"
+        )
