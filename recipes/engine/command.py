@@ -1,8 +1,9 @@
 """The command line of any recipe: `d5ray run`, or the recipe's file as a program"""
 
+import inspect
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -98,43 +99,22 @@ class Way:
             raise ConfigurationError(f"--flight {self.flight} is for one run: leave {given[0]} out")
 
 
-def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
-    """Run a recipe's file as a program: the same as `d5ray run`, with its options."""
-    module = sys.modules["__main__"]
-    name = library.name_of(Path(str(module.__file__)))
-
-    def itself(
-        set_: Settings = None,
-        seed: Seed = None,
-        seeds: Seeds = 1,
-        check_determinism: Determinism = None,
-        resume: Resume = None,
-        address: Address = None,
-        flight: Flight = None,
-        sign: Sign = None,
-        json: Json = False,
-        timings: Timings = False,
-    ) -> None:
-        way = Way(seeds, check_determinism, resume, flight, sign)
-        execute(module, name, set_, seed, way, address, json, timings)
-
-    itself.__doc__ = (module.__doc__ or "").partition("\n")[0]
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(itself)
-    finish(app)
-
-
 def execute(
     module: ModuleType,
     name: str,
-    set_: list[str] | None,
-    seed: int | None,
-    way: Way,
-    address: str | None,
-    json: bool,
-    timings: bool,
+    set_: Settings = None,
+    seed: Seed = None,
+    seeds: Seeds = 1,
+    check_determinism: Determinism = None,
+    resume: Resume = None,
+    address: Address = None,
+    flight: Flight = None,
+    sign: Sign = None,
+    json: Json = False,
+    timings: Timings = False,
 ) -> None:
     """Run the recipe of a module, show what it came to, and exit with its code."""
+    way = Way(seeds, check_determinism, resume, flight, sign)
     overrides = dict(map(settings.parsed, set_ or []))
     if seed is not None:
         overrides["seed"] = seed
@@ -162,6 +142,30 @@ def execute(
         run_tables.timings(startup)
     _show(result, json, startup)
     raise typer.Exit(result.exit_code)
+
+
+def with_options(found: Callable[..., tuple[ModuleType, str]]) -> Callable[..., None]:
+    """The command with the arguments of `found`, which finds a recipe, and the options of running one."""
+    own = inspect.signature(found)
+    options = list(inspect.signature(execute).parameters.values())[2:]
+
+    def command(**given: Any) -> None:
+        execute(*found(**{name: given.pop(name) for name in own.parameters}), **given)
+
+    command.__doc__, command.__name__ = found.__doc__, found.__name__
+    signature = own.replace(parameters=[*own.parameters.values(), *options], return_annotation=None)
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return command
+
+
+def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable[Any]) -> None:
+    """Run a recipe's file as a program: the same as `d5ray run`, with its options."""
+    module = sys.modules["__main__"]
+    name = library.name_of(Path(str(module.__file__)))
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(help=(module.__doc__ or "").partition("\n")[0])(with_options(lambda: (module, name)))
+    finish(app)
 
 
 def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
