@@ -14,7 +14,7 @@ import d5ray as d5
 from d5ray.identity import checkout
 from d5ray.names import namespaces
 from d5ray.recipes.engine import library
-from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.parsing import texts
 from d5ray.recipes.engine.recipe import Recipe
 from docs.tree import FOLDERS, OTHERS, folders
 from tests.conftest import Head, d5ray
@@ -112,7 +112,7 @@ def test_what_a_command_sets_fits_its_recipe(page: Path, monkeypatch: pytest.Mon
         if name in known:
             module = library.load(name)
             given = [after for word, after in pairwise(words) if word == "--set"]
-            overrides = dict(settings.parsed(each) for each in given)
+            overrides = dict(texts.parsed(each) for each in given)
             Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides).made()
 
 

@@ -21,7 +21,7 @@ from d5ray.metrics.record.signatures import private_key
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking.signatures import sign_all
-from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.parsing.texts import parsed
 from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
 
@@ -115,7 +115,7 @@ def execute(
 ) -> None:
     """Run the recipe of a module, show what it came to, and exit with its code."""
     way = Way(seeds, check_determinism, resume, flight, sign)
-    overrides = dict(map(settings.parsed, set_ or []))
+    overrides = dict(map(parsed, set_ or []))
     if seed is not None:
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)

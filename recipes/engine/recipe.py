@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from d5ray.metrics.definitions.catalogue import Criterion, RunTables, Verdict, a
 from d5ray.metrics.views import notebook
 from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.parsing.fixed import Fixed
+from d5ray.recipes.engine.parsing.texts import named
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
@@ -44,16 +46,21 @@ class Recipe:
                 if not settings.is_known(key, known):
                     word = str(key).partition(".")[0]
                     raise ConfigurationError(f"{part} has the unknown key {key!r}: {nearest(word, known)}")
-        self.held.check()
-        both = sorted(key for key in self.mutable if self.held.sets(key))
+        held, (mutable, changed) = self.held, self._groups
+        both = sorted(key for name, own in mutable.items() for key in own.keys() & held.values.get(name, {}))
         if both:
             raise ConfigurationError(
                 f"{', '.join(map(repr, both))} is set in FIXED and in MUTABLE: keep it in one of them"
             )
-        for key in self.mutable:
-            self.held.refuse(key, "MUTABLE")
+        held.refuse(mutable, "MUTABLE")
         for key in self.overrides:
-            self._check_override(key, known)
+            if (word := key.partition(".")[0]) not in known:
+                dotted = self._dotted(key)
+                raise ConfigurationError(
+                    f"--set {key}: the recipe {self.name} has no such key: "
+                    + (f"did you mean {dotted!r}?" if dotted else nearest(word, known))
+                )
+        held.refuse(changed, "--set")
 
     @classmethod
     def of(
@@ -75,7 +82,7 @@ class Recipe:
         criteria = tuple(as_criterion(item) for item in metrics)
         return cls(name, dict(fixed), dict(mutable), criteria, dict(overrides or {}))
 
-    @property
+    @cached_property
     def held(self) -> Fixed:
         """The values that FIXED fixes, and what it leaves open."""
         return Fixed(self.name, self.fixed)
@@ -83,7 +90,7 @@ class Recipe:
     @property
     def hash(self) -> str:
         """SHA-256 of FIXED, however it is written: two runs are comparable exactly when it is equal."""
-        return digest(self.held.normal())
+        return digest(self.held.normal)
 
     def job(self) -> type:
         """The class that the recipe runs, whose fields are its keys; by default `Experiment`."""
@@ -94,7 +101,7 @@ class Recipe:
 
     def made(self) -> Any:
         """The job with all values: an `Experiment`, unless the recipe says otherwise."""
-        values = settings.built(self._settled())
+        values = settings.values(self._resolved())
         values.pop("job", None)
         missing = [
             f.name for f in fields(self.job())
@@ -116,55 +123,51 @@ class Recipe:
         return {
             "recipe": self.name,
             "recipe_hash": self.hash,
-            "fixed": json.dumps(canonical(self.held.normal()), sort_keys=True),
+            "fixed": json.dumps(canonical(self.held.normal), sort_keys=True),
             "mutable": json.dumps(canonical(changed), sort_keys=True),
             "criteria": json.dumps([criterion.described() for criterion in self.criteria]),
         }
 
-    def _settled(self) -> dict[str, Any]:
+    @cached_property
+    def _groups(self) -> tuple[settings.Groups, settings.Groups]:
+        """MUTABLE and the overrides, their keys by what they are about."""
+        return settings.grouped(self.mutable), settings.grouped(self.overrides)
+
+    def _resolved(self) -> settings.Groups:
         """All keys with their values: the overrides, what they leave of MUTABLE, and FIXED."""
-        mutable = {key: value for key, value in self.mutable.items() if not self._replaced(key)}
-        values = {**mutable, **self.overrides}
-        if self._sets("mesh") and "agents" in mutable and "agents" not in self.overrides:
-            values["agents"] = None  # as many as the mesh has
-        sizes = "agents" in self.overrides or self._sets("mesh")
-        if sizes and "topology" in mutable and not self._sets("topology"):
-            values |= {"topology": None, "topology_args": (), "topology_kwargs": {}}  # complete, of that size
-        return {**values, **self.held.values()}
-
-    def _replaced(self, key: str) -> bool:
-        """True if an override replaces what this key of MUTABLE belongs to.
-
-        A component that is replaced does not keep the old one's arguments, nor do new arguments keep leaves.
-        """
-        component = settings.owner(key)
-        if component in settings.COMPONENTS and component in self.overrides:
-            return True
-        return "." in key and any(f"{component}_{what}" in self.overrides for what in ("args", "kwargs"))
-
-    def _sets(self, component: str) -> bool:
-        """True if an override replaces this component or changes something of it."""
-        return any(component in (key, settings.owner(key)) for key in self.overrides)
-
-    def _check_override(self, key: str, known: set[str]) -> None:
-        name = key.partition(".")[0]
-        if name not in known:
-            dotted = self._dotted(key)
-            raise ConfigurationError(
-                f"--set {key}: the recipe {self.name} has no such key: "
-                + (f"did you mean {dotted!r}?" if dotted else nearest(name, known))
-            )
-        self.held.refuse(key, "--set")
+        mutable, changed = self._groups
+        groups = dict(mutable)
+        sizes = changed.keys() & {"agents", "mesh"}
+        if "mesh" in changed and "agents" in groups:
+            groups["agents"] = {"agents": None}  # as many as the mesh has
+        if sizes and "topology" in self.mutable and "topology" not in changed:
+            groups["topology"] = {"topology": None}  # complete, of that size
+        for name, own in changed.items():
+            groups[name] = {**_kept(name, groups.get(name, {}), own), **own}
+        for name, own in self.held.values.items():
+            groups[name] = {**groups.get(name, {}), **own}
+        return groups
 
     def _dotted(self, key: str) -> str | None:
         """`optimizer.learning_rate` for `learning_rate`."""
         for component in settings.COMPONENTS:
             value = {**self.fixed, **self.mutable}.get(component)
             if isinstance(value, str):
-                value = settings.named(component, settings.COMPONENTS[component], value)
+                value = named(component, settings.COMPONENTS[component], value)
             if value is not None and key in settings.hyperparameters(value, settings.COMPONENTS[component]):
                 return f"{component}.{key}"
         return None
+
+
+def _kept(name: str, own: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """What an override of a component leaves of what MUTABLE says of it.
+
+    A component that is replaced does not keep the old one's arguments, nor do new arguments keep leaves.
+    """
+    if name in settings.COMPONENTS and name in override:
+        return {}
+    whole = override.keys() & {f"{name}_args", f"{name}_kwargs"}
+    return {key: value for key, value in own.items() if not (whole and "." in key)}
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Contest(SideBySide):
         for name in ("workloads", "optimizers"):
             _check_names(name, getattr(self, name))
         made = {
-            name: settings.component(f"optimizers[{name!r}]", Optimizer, given, (), {})
+            name: settings.component(f"optimizers[{name!r}]", Optimizer, given, (), {}, {})
             for name, given in self.optimizers.items()
         }
         object.__setattr__(self, "optimizers", made)

@@ -20,7 +20,7 @@ from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.metrics.record.schema import TABLES, table_of
 from d5ray.recipes import digits_lenet
 from d5ray.recipes.engine import library
-from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.parsing import texts
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.training.batches.batch import Batch
 
@@ -495,14 +495,14 @@ def test_another_job_has_its_own_keys() -> None:
 )
 def test_parsed_reads_python_data_or_text(text: str, expected: tuple[str, Any]) -> None:
     """key=value, where the value is a literal, and otherwise the text itself."""
-    assert settings.parsed(text) == expected
+    assert texts.parsed(text) == expected
 
 
 @pytest.mark.parametrize("text", ["agents", "", "=4", " =4"])
 def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
     """The error shows the text and how it is written."""
     with pytest.raises(ConfigurationError, match="write it as key=value, such as --set agents=4"):
-        settings.parsed(text)
+        texts.parsed(text)
 
 
 # -- the library ----------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
-"""Settings: the keys of a recipe become values of an experiment, with components, arguments, overrides."""
+"""The keys of a recipe as values of an experiment: components are made, with their arguments and leaves"""
 
-import ast
 import copy
 import dataclasses
 import inspect
@@ -15,8 +14,8 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.statistics.sequential_stopping import Looks
-from d5ray.names import namespaces
 from d5ray.operators.loss import Loss
+from d5ray.recipes.engine.parsing.texts import written
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -70,27 +69,69 @@ def owner(key: str) -> str | None:
     return None
 
 
-def built(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an experiment: every component made, dotted keys applied; `settings` stays as it is."""
-    plain = {key: value for key, value in settings.items() if "." not in key}
-    values = {key: value for key, value in plain.items() if owner(key) not in COMPONENTS}
-    leaves = {key: value for key, value in settings.items() if "." in key}
-    for key, kind in COMPONENTS.items():
-        if key in values:
-            args, kwargs = plain.get(f"{key}_args", ()), plain.get(f"{key}_kwargs", {})
-            own = {leaf.partition(".")[2]: leaf for leaf in leaves if leaf.partition(".")[0] == key}
-            taken = _arguments(written(key, kind, values[key]), args, kwargs, own)
-            kwargs = {**kwargs, **{name: leaves.pop(own[name]) for name in taken}} if taken else kwargs
-            values[key] = component(key, kind, values[key], args, kwargs)
-    for key, value in leaves.items():
-        _apply(values, key, value)
-    return values
+Groups = dict[str, dict[str, Any]]
 
 
-def _arguments(made: Any, args: Any, kwargs: Any, leaves: Iterable[str]) -> list[str]:
+def grouped(keys: Mapping[str, Any]) -> Groups:
+    """The keys by what they are about: `optimizer`, `optimizer_args`, `optimizer.momentum` in one group."""
+    groups: Groups = {}
+    for key, value in keys.items():
+        groups.setdefault(owner(key) or key, {})[key] = value
+    return groups
+
+
+def built(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an experiment: every component made, with its leaves; `keys` stay as they are."""
+    return values(grouped(keys))
+
+
+def values(groups: Groups) -> dict[str, Any]:
+    """The values of an experiment, of keys that are grouped already."""
+    made: dict[str, Any] = {}
+    for name, own in groups.items():
+        whole = {key: value for key, value in own.items() if "." not in key}
+        leaves = {key.partition(".")[2]: value for key, value in own.items() if "." in key}
+        if name in PASSED_ON and leaves:
+            whole[f"{name}_kwargs"] = {**whole.get(f"{name}_kwargs", {}), **leaves}
+        elif leaves and (name not in COMPONENTS or whole.get(name) is None):
+            raise ConfigurationError(
+                f"{next(key for key in own if '.' in key)}: there is no component {name!r}: "
+                f"{nearest(name, [*COMPONENTS, *PASSED_ON])}"
+            )
+        elif name in COMPONENTS:
+            args, kwargs = whole.get(f"{name}_args", ()), whole.get(f"{name}_kwargs", {})
+            kind = COMPONENTS[name]
+            whole = {name: component(name, kind, own[name], args, kwargs, leaves)} if name in own else {}
+        made |= whole
+    return made
+
+
+def component(key: str, kind: type, given: Any, args: Any, kwargs: Any, leaves: Mapping[str, Any]) -> Any:
+    """The component that a class, a name or an instance stands for, with other values of some leaves."""
+    made, leaves = written(key, kind, given), dict(leaves)
+    if not isinstance(args, (tuple, list)):
+        raise ConfigurationError(f"{key}_args is {args!r}: it must be a tuple, such as ({args!r},)")
+    if not isinstance(kwargs, Mapping):
+        raise ConfigurationError(f"{key}_kwargs is {kwargs!r}: it must be a dictionary")
+    if inspect.isclass(made):
+        taken = {leaf: leaves.pop(leaf) for leaf in _taken(made, args, kwargs, leaves)}
+        try:
+            made = made(*args, **kwargs, **taken)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{key}: {made.__name__} does not take these arguments: {error}"
+            ) from error
+    elif args or kwargs:
+        raise ConfigurationError(
+            f"{key} is the instance {made!r}: put its arguments there, not in {key}_args"
+        )
+    for leaf, value in leaves.items():
+        made = _changed(key, made, leaf, value)
+    return made
+
+
+def _taken(made: type, args: Any, kwargs: Any, leaves: Iterable[str]) -> list[str]:
     """The leaves that a class takes when it is made, and that its arguments do not give."""
-    if not inspect.isclass(made):
-        return []
     try:
         signature = inspect.signature(made)
         given = signature.bind_partial(*args, **kwargs).arguments
@@ -101,66 +142,18 @@ def _arguments(made: Any, args: Any, kwargs: Any, leaves: Iterable[str]) -> list
     return [leaf for leaf in leaves if leaf in named and leaf not in given]
 
 
-def component(key: str, kind: type, given: Any, args: Any, kwargs: Any) -> Any:
-    """The component that a class, a name or an instance stands for."""
-    if not isinstance(args, (tuple, list)):
-        raise ConfigurationError(f"{key}_args is {args!r}: it must be a tuple, such as ({args!r},)")
-    if not isinstance(kwargs, Mapping):
-        raise ConfigurationError(f"{key}_kwargs is {kwargs!r}: it must be a dictionary")
-    made = written(key, kind, given)
-    if inspect.isclass(made):
-        try:
-            made = made(*args, **kwargs)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"{key}: {made.__name__} does not take these arguments: {error}"
-            ) from error
-    elif args or kwargs:
-        raise ConfigurationError(
-            f"{key} is the instance {made!r}: put its arguments there, not in {key}_args"
-        )
-    return made
-
-
-def parsed(text: str) -> tuple[str, Any]:
-    """`key=value` of the command line; the value is Python data, or the text itself.
-
-    >>> parsed("optimizer_args=(0.1, 0.9)")
-    ('optimizer_args', (0.1, 0.9))
-    >>> parsed("model=lenet")
-    ('model', 'lenet')
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigurationError(f"--set {text!r}: write it as key=value, such as --set agents=4")
-    try:
-        return key.strip(), ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError):
-        return key.strip(), value.strip()
-
-
-def _apply(values: dict[str, Any], key: str, value: Any) -> None:
-    """`optimizer.learning_rate = 0.01`: one attribute of a component, or one argument that is passed on."""
-    name, _, attribute = key.partition(".")
-    if name in PASSED_ON:
-        values[f"{name}_kwargs"] = {**values.get(f"{name}_kwargs", {}), attribute: value}
-        return
-    made = values.get(name)
-    if name not in COMPONENTS or made is None:
-        raise ConfigurationError(
-            f"{key}: there is no component {name!r}: {nearest(name, [*COMPONENTS, *PASSED_ON])}"
-        )
+def _changed(name: str, made: Any, leaf: str, value: Any) -> Any:
+    """The component with another value of one of its attributes; the recipe's own instance stays as it is."""
     known = hyperparameters(made, COMPONENTS[name])
-    if attribute not in known:
-        raise ConfigurationError(f"{key}: {made!r} has no {attribute!r}: {nearest(attribute, known)}")
+    if leaf not in known:
+        raise ConfigurationError(f"{name}.{leaf}: {made!r} has no {leaf!r}: {nearest(leaf, known)}")
     if isinstance(made, NativeOptimizer):
-        values[name] = made.with_values(**{attribute: value})
-        return
+        return made.with_values(**{leaf: value})
     if dataclasses.is_dataclass(made) and not isinstance(made, type):
-        values[name] = dataclasses.replace(made, **{attribute: value})
-        return
-    values[name] = copy.copy(made)  # the recipe's own instance stays as it is
-    setattr(values[name], attribute, value)
+        return dataclasses.replace(made, **{leaf: value})
+    made = copy.copy(made)
+    setattr(made, leaf, value)
+    return made
 
 
 def hyperparameters(made: Any, kind: type) -> list[str]:
@@ -178,76 +171,3 @@ def hyperparameters(made: Any, kind: type) -> list[str]:
         if not callable(value) and not hasattr(value, "__get__")
     }
     return sorted(name for name in data | set(own) if not name.startswith("_"))
-
-
-def written(key: str, kind: type, text: Any) -> Any:
-    """The value of a text: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`.
-
-    What is no text is itself.
-    """
-    if not isinstance(text, str):
-        return text
-    if "(" not in text:
-        return named(key, kind, text)
-    try:
-        made = _evaluated(key, ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{key}={text} cannot be made: {error}; write a name of d5ray with its arguments, such as "
-            "topology=Torus(2, 3)"
-        ) from error
-    for part in made if isinstance(made, tuple) else (made,):
-        if not isinstance(part, kind):
-            verb = "has" if isinstance(made, tuple) else "is"
-            raise ConfigurationError(
-                f"{key}={text} {verb} a {type(part).__name__}: it must be a {kind.__name__}"
-            )
-    return made
-
-
-def _evaluated(key: str, node: ast.expr) -> Any:
-    """Calls of d5ray's classes, and plain values; nothing else is run."""
-    if isinstance(node, ast.Call) and _is_name(node.func):
-        made = named(key, object, ast.unparse(node.func))
-        keywords = {word.arg: _evaluated(key, word.value) for word in node.keywords if word.arg}
-        return made(*(_evaluated(key, value) for value in node.args), **keywords)
-    if _is_name(node):
-        return named(key, object, ast.unparse(node))
-    if isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        return {ast.literal_eval(name or node): _evaluated(key, value) for name, value in pairs}
-    if isinstance(node, ast.Tuple):
-        return tuple(_evaluated(key, value) for value in node.elts)
-    return ast.literal_eval(node)
-
-
-def _is_name(node: ast.expr) -> bool:
-    """Whether this is `Ring` or `d5.topologies.Ring`."""
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
-
-
-def named(key: str, kind: type, name: str) -> Any:
-    """The class of d5ray that a recipe names, in any case of letters; its module alone is imported."""
-    if found := _classes(kind, namespaces.spelled(name)):
-        return found[0]
-    what = "class of d5ray" if kind is object else kind.__name__
-    raise ConfigurationError(f"{key}: there is no {what} named {name!r}: {_near(kind, name)}")
-
-
-def _classes(kind: type, candidates: Iterable[str]) -> list[Any]:
-    """Those of the public names that are classes of this kind, and not abstract."""
-    things = map(namespaces.public, candidates)
-    return [
-        thing
-        for thing in things
-        if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
-    ]
-
-
-def _near(kind: type, name: str) -> str:
-    """The end of an error about an unknown class: the nearest of the kind, or all of it, if those are few."""
-    if near := _classes(kind, namespaces.similar(name)):
-        return namespaces.suggested(thing.__name__ for thing in near)
-    if kind is object:
-        return "dir(d5ray) lists the namespaces, dir(d5ray.topologies) the names of one"
-    return f"known: {', '.join(sorted(thing.__name__ for thing in _classes(kind, namespaces.places())))}"
