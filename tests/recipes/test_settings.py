@@ -70,7 +70,7 @@ def test_a_call_written_as_text_is_that_call(key: str, kind: type, text: str, ex
         ("topology", "Tours(2, 3)", r"did you mean d5\.topologies\.Torus\?"),
         ("topology", "topologies.Tours(2, 3)", r"did you mean d5\.topologies\.Torus\?"),
         ("topology", "optimizers.Ring(2)", r"named 'optimizers.Ring': did you mean d5\.topologies\.Ring\?"),
-        ("topology", "Nonsense(2)", r"dir\(d5ray\) lists the namespaces"),
+        ("topology", "Zzzzzz(2)", r"dir\(d5ray\) lists the namespaces"),
         ("topology", "SGD(0.1)", "is a SGD: it must be a Topology"),
         ("topology", "__import__('os').getcwd()", "cannot be made"),
         ("topology", "Torus(*[2, 3])", "cannot be made"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count
+from d5ray.checks import MOST_RANKS, check_count, check_kind
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.errors import ConfigurationError
@@ -70,9 +70,7 @@ class Mesh:
             ("schedule", PipelineSchedule, "a PipelineSchedule such as OneFOneB()"),
             ("recompute", bool, "True or False"),
         ):
-            found = getattr(self, name)
-            if not isinstance(found, kind):
-                raise ConfigurationError(f"{name} is {found!r} ({type(found).__name__}): it must be {wanted}")
+            check_kind(name, getattr(self, name), kind, wanted)
         if not isinstance(self.split, Mapping) and not hasattr(self.split, "plan"):
             raise ConfigurationError(
                 f"split is {self.split!r}: it must be a dictionary from names of nodes to how they are "
