@@ -1,15 +1,16 @@
 """The executor that agents train with, over any executor of a Network whose tensors can be bound to arrays"""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.arrays.library import ArrayLibrary
-from d5ray.frameworks.flat_arrays import FlatArrays
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.frameworks.initial_values import labelled_network
+from d5ray.networks.executors.array_library import ArrayLibrary
+from d5ray.networks.executors.evaluation import evaluated, judged, samples_at_once
+from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.layers.layer_shapes import Shape
@@ -17,8 +18,6 @@ from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
-EVALUATION_BATCH = 1024  # labels at a time, so that a large test split fits the memory
-EVALUATION_BYTES = 1 << 24  # of inputs at a time: what the network makes of them is a multiple
 
 
 class Bindable(Protocol):
@@ -74,11 +73,9 @@ class LabelledExecutor(Executor):
             )
         self._type = network.inputs[labelled.inputs].dtype
         self._label_type = network.inputs[labelled.labels].dtype
-        self._arrays = FlatArrays(trained, network.state_values, library, self._type)
-        self.slots, self.untrained = self._arrays.slots, self._arrays.untrained
-        self.counters = ()
-        self._bind()
-        executor.bind_state(self._arrays.state_views)
+        flat = FlatBuffers(trained, network.state_values, library, self._type)
+        self._hold(flat)
+        executor.bind_state(flat.state_views)
 
     def inference(self, inputs: Array) -> Array:
         found = self.inner.inference({self.labelled.inputs: self._input(inputs)})
@@ -111,22 +108,13 @@ class LabelledExecutor(Executor):
         return outputs, within
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
-        total, right = 0.0, 0
-        batch = samples_at_once(inputs, labels)
-        for start in range(0, len(labels), batch):
-            truth = labels[start : start + batch]
-            scores = self.inference(inputs[start : start + batch])
-            total += self.loss.numpy(scores, truth) * len(truth)
-            if self.loss.classifies:
-                right += int((scores.argmax(axis=-1) == truth).sum())
-        accuracy = right / labels.size if self.loss.classifies else math.nan
-        return Evaluation(loss=total / len(labels), accuracy=accuracy)
-
-    def numpy_parameters(self) -> Array:
-        return self._arrays.numpy_parameters()
-
-    def named_state(self) -> dict[str, Array]:
-        return self._arrays.named_state()
+        return evaluated(
+            lambda given, truth: judged(self.loss, self.inference(given), truth),
+            self.loss,
+            inputs,
+            labels,
+            samples_at_once(inputs, labels.size),
+        )
 
     def random_state(self) -> Array:
         return np.array([self.inner.passes()], np.int64).view(np.uint8)
@@ -134,24 +122,36 @@ class LabelledExecutor(Executor):
     def set_random_state(self, state: Array) -> None:
         self.inner.go_on_from(int(np.array(state).view(np.int64)[0]))
 
-    def use_buffers(self, allocate: Allocate) -> None:
-        if self._arrays.use(allocate):
-            self._bind()
-
     def draw_from(self, seed: int, rank: int) -> None:
         first = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
         self.inner.draw_from(first)
 
-    def _bind(self) -> None:
-        self.parameters, self.gradients = self._arrays.parameters, self._arrays.gradients
-        self.inner.bind(self._arrays.parameter_views, self._arrays.gradient_views)
+    def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
+        super()._hold(holder)
+        assert isinstance(holder, FlatBuffers)
+        self.inner.bind(holder.parameter_views, holder.gradient_views)
 
     def _input(self, inputs: Array) -> Array:
         return _of_type(inputs, self._type)
 
 
-def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> LabelledExecutor:
-    """The executor, after a trial of two samples whose output must fit the loss."""
+def labelled_executor(
+    make: Callable[[Network], Bindable],
+    library: ArrayLibrary,
+    model: Any,
+    options: Mapping[str, Any],
+    sample_shape: Shape,
+    classes: int,
+    loss: Loss,
+    seed: int,
+) -> LabelledExecutor:
+    """The executor of a model that agents train, after a trial of two samples whose output must fit the loss.
+
+    make: gives the executor of the model's Network, with its loss.
+    """
+    own = labelled_network(model, dict(options), sample_shape, classes, loss, seed=seed)
+    made = LabelledExecutor(make(own.network), own, loss, library)
+    made.draw_from(seed, rank=0)
     probe = np.zeros((2, *sample_shape), np.float32)
     try:
         output = made.inference(probe)
@@ -159,15 +159,8 @@ def checked(made: LabelledExecutor, sample_shape: Shape, classes: int) -> Labell
         raise ConfigurationError(
             f"the network does not take samples of shape {sample_shape}: {error}"
         ) from error
-    made.loss.check(output.shape, classes)
+    loss.check(output.shape, classes)
     return made
-
-
-def samples_at_once(inputs: Array, labels: Array) -> int:
-    """The number of samples evaluated at a time, so that what is made of them fits the memory."""
-    by_labels = EVALUATION_BATCH * len(labels) // max(1, labels.size)
-    by_bytes = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
-    return max(1, min(by_labels, by_bytes))
 
 
 def _of_type(array: Array, kind: Any) -> Array:

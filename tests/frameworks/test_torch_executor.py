@@ -12,8 +12,9 @@ from torch import nn
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
-from d5ray.frameworks.torch.executor import EVALUATION_BATCH, TorchExecutor
+from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
+from d5ray.networks.executors.evaluation import LABELS_AT_ONCE
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
@@ -231,7 +232,7 @@ class WithDropout(Small):
         return nn.functional.dropout(super().forward(inputs), 0.5, self.training)
 
 
-@pytest.mark.parametrize("size", [1, 10, EVALUATION_BATCH, EVALUATION_BATCH + 1, 2 * EVALUATION_BATCH + 7])
+@pytest.mark.parametrize("size", [1, 10, LABELS_AT_ONCE, LABELS_AT_ONCE + 1, 2 * LABELS_AT_ONCE + 7])
 def test_an_evaluation_is_the_naive_loop_over_all_samples(size: int) -> None:
     """Mean loss and share of right answers, one sample at a time, however the samples fall into batches."""
     executor = made(WithDropout)

@@ -232,7 +232,7 @@ REFUSED: dict[str, tuple[Callable[[int], Any], str]] = {
     "backwards": (lambda count: np.zeros(count, np.float32)[::-1], r"strides \(-4,\).*contiguous"),
     "read-only": (read_only, r"writable: False"),
     "misaligned": (misaligned, r"aligned"),
-    "a list": (lambda count: [0.0] * count, r"gave a list, but torch.float32 needs a writable"),
+    "a list": (lambda count: [0.0] * count, r"gave a list, but float32 needs a writable"),
     "nothing": (lambda count: None, r"gave a NoneType"),
 }
 

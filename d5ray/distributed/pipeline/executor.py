@@ -1,6 +1,5 @@
 """PipelineExecutor: a network over several places, stage by stage, as one executor that trains"""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,9 +19,9 @@ from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.tensor_encoding import Kind, TensorCodec
 from d5ray.distributed.pipeline.transport import Carrier, Ordered, PairChannels
 from d5ray.errors import ConfigurationError, PeerLost
-from d5ray.frameworks.labelled_executor import samples_at_once
 from d5ray.identity.canonical import digest
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.evaluation import concluded, judged, samples_at_once
+from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.stages.piece_executor import PieceExecutor
@@ -76,7 +75,7 @@ class PipelineExecutor(Executor):
         self._closed = True
         self._carrier: Carrier | None = None
         self._passages: dict[tuple[int, bool], tuple[Actions, PassMessages]] = {}
-        self._adopt()
+        self._hold(executor)
         if communicator is not None:
             self.join(communicator, takes)
 
@@ -111,21 +110,18 @@ class PipelineExecutor(Executor):
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         found = np.zeros(2)  # the sum of the losses, and how many are right
-        at_once = samples_at_once(inputs, labels)
+        at_once = samples_at_once(inputs, labels.size)
         count = max(min(self.micro_batches, len(inputs)), -(-len(inputs) // at_once))
         given, truths = _cut(inputs, count), _cut(labels, count)
 
         def judge(micro: int, scores: Array) -> None:
-            truth = truths[micro]
-            found[0] += self.loss.numpy(scores, truth) * len(truth)
-            if self.loss.classifies:
-                found[1] += (scores.argmax(axis=-1) == truth).sum()
+            mean, right = judged(self.loss, scores, truths[micro])
+            found[...] += mean * len(truths[micro]), right
 
         with self._leaving_on_error():
             self._infer(given, judge)
             total, right = self._told(found if self._makes_scores else None).tolist()
-        accuracy = right / labels.size if self.loss.classifies else math.nan
-        return Evaluation(loss=total / len(labels), accuracy=accuracy)
+        return concluded(self.loss, total, right, labels)
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         count = min(self.micro_batches, len(inputs))
@@ -219,12 +215,6 @@ class PipelineExecutor(Executor):
 
     # -- what is this stage's own ----------------------------------------------------------------------
 
-    def numpy_parameters(self) -> Array:
-        return self.executor.numpy_parameters()
-
-    def named_state(self) -> dict[str, Array]:
-        return self.executor.named_state()
-
     def random_state(self) -> Array:
         return self.executor.random_state()
 
@@ -234,10 +224,6 @@ class PipelineExecutor(Executor):
     def draw_from(self, seed: int, rank: int) -> None:
         """Draw as `Executor.draw_from` says; rank: the replica's, the same on all its stages."""
         self.executor.draw_from(seed, rank)
-
-    def use_buffers(self, allocate: Allocate) -> None:
-        self.executor.use_buffers(allocate)
-        self._adopt()
 
     def close(self) -> None:
         """Leave the stages' pairs, also after a loss; the communicator is the caller's."""
@@ -272,11 +258,6 @@ class PipelineExecutor(Executor):
     @property
     def _makes_scores(self) -> bool:
         return self._agreement.maker(self.ends.scores) == self.stage
-
-    def _adopt(self) -> None:
-        own = self.executor
-        self.parameters, self.gradients, self.slots = own.parameters, own.gradients, own.slots
-        self.untrained, self.counters = own.untrained, own.counters
 
     @contextmanager
     def _leaving_on_error(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.frameworks.arrays.array_pass import ArrayPass
-from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.arrays.library import ArrayModule
 from d5ray.frameworks.arrays.random import Draws
 from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.networks.device import CPUDevice, Device
@@ -30,7 +30,7 @@ class ArrayExecutor(GraphExecutor):
     def __init__(
         self,
         network: Network,
-        library: ArrayLibrary,
+        library: ArrayModule,
         device: Device = CPUDevice(),  # noqa: B008 - frozen data
         events: GraphEvent | Sequence[GraphEvent] = (),
         *,
@@ -38,7 +38,6 @@ class ArrayExecutor(GraphExecutor):
         seed: int = 0,
         collectives: Collectives | None = None,
     ) -> None:
-        self.framework = library.name  # type: ignore[misc]  # one class for both
         self._library = library
         self._values: dict[str, Any] = {}
         self._gradients: dict[str, Any] = {}
@@ -46,7 +45,7 @@ class ArrayExecutor(GraphExecutor):
         self._in_place: frozenset[str] = frozenset()
         self.on_gradient: Callable[[str], None] | None = None  # told of each parameter's, when it is there
         self._random = Draws(library.generator)
-        super().__init__(network, device, events, trained=trained, seed=seed, collectives=collectives)
+        super().__init__(network, library, device, events, trained, seed, collectives)
 
     def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
         """Use these arrays for the trained parameters, and write their gradients into those."""
@@ -156,6 +155,3 @@ class ArrayExecutor(GraphExecutor):
 
     def _seed_pass(self, seed: int) -> None:
         self._random.begin(seed)
-
-    def _made_observer(self) -> Observer:
-        return Observer(self.events, self._library.allocated, self._library.synchronize)

@@ -1,25 +1,17 @@
-"""ArrayLibrary: what NumPy and CuPy do differently"""
+"""ArrayModule: what NumPy and CuPy do differently"""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from d5ray.networks.executors.array_library import ArrayLibrary, HostArray
+from d5ray.networks.stages.saved_bytes import Region, region_of
 
-class ArrayLibrary(ABC):
-    """An array module `xp`, and the way to its arrays and back."""
 
-    name: ClassVar[str]
-    xp: Any
-
-    @abstractmethod
-    def put(self, value: np.ndarray[Any, Any]) -> Any:
-        """The array where it is computed with; the same one where that is here."""
-
-    @abstractmethod
-    def get(self, value: Any) -> np.ndarray[Any, Any]:
-        """The array in host memory, in memory of its own."""
+class ArrayModule(ArrayLibrary):
+    """An array module `xp` with NumPy's functions, and the way to its arrays and back."""
 
     @abstractmethod
     def computing(self) -> AbstractContextManager[Any]:
@@ -29,10 +21,14 @@ class ArrayLibrary(ABC):
     def generator(self, seed: int) -> Any:
         """A generator of random numbers with `random(shape)`."""
 
-    @abstractmethod
-    def allocated(self) -> int | None:
-        """The bytes that are allocated now."""
+    def host(self, value: Any) -> HostArray:
+        host = value if isinstance(value, (np.ndarray, np.generic)) else self.get(value)
+        return np.asarray(host, order="C")
 
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait for what the device computes."""
+    def type_of(self, array: Any) -> str:
+        if not isinstance(array, (self.xp.ndarray, np.generic)):
+            raise TypeError(f"{type(array).__name__} is no array of {self.name}")
+        return str(array.dtype)
+
+    def region_of(self, array: Any) -> Region:
+        return region_of(array)

@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-
 from d5ray.frameworks.arrays.array_pass import ArrayPass, Taped
-from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.arrays.library import ArrayModule
 from d5ray.frameworks.arrays.random import NodeDraws
 from d5ray.frameworks.arrays.steps import Places, steps
-from d5ray.frameworks.flat_arrays import FlatArrays
-from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.executor import FlatExecutor
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.plan import computable, plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
-from d5ray.networks.stages.piece_executor import Array, Arrays, HostArray, Kept, PieceExecutor
+from d5ray.networks.stages.piece_executor import Array, Arrays, Kept, PieceExecutor
 from d5ray.networks.stages.saved_bytes import kept_size, region_of
 from d5ray.operators.collectives import Collectives
-from d5ray.ops.lookup import check_supported
 
 Kind = tuple[tuple[int, ...], Any]  # shape and type
 
@@ -51,19 +48,13 @@ class ArrayPieceExecutor(PieceExecutor):
     def __init__(
         self,
         pieces: Sequence[Piece],
-        library: ArrayLibrary,
+        library: ArrayModule,
         *,
         recompute: bool = False,
         collectives: Collectives | None = None,
     ) -> None:
-        super().__init__(pieces, recompute=recompute, collectives=collectives)
-        self.framework = library.name  # type: ignore[misc]  # one class for both
+        super().__init__(pieces, library, recompute, collectives)
         self._library, self._xp = library, library.xp
-        check_supported(library.name, [node for piece in self.pieces for node in piece.network.nodes])
-        self._flat = FlatArrays(
-            parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
-        )
-        self.slots, self.untrained = self._flat.slots, self._flat.untrained
         self._constants = {
             name: library.put(value)
             for piece in self.pieces
@@ -71,31 +62,17 @@ class ArrayPieceExecutor(PieceExecutor):
         }
         self._training: dict[int, _Built] = {}
         self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
-        self._adopt_buffers()
+        self._hold(
+            FlatBuffers(
+                parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
+            )
+        )
 
-    def put(self, array: HostArray) -> Array:
-        return self._library.put(array)
-
-    def get(self, array: Array) -> HostArray:
-        host = array if isinstance(array, (np.ndarray, np.generic)) else self._library.get(array)
-        return np.asarray(host, order="C")
-
-    def synchronize(self) -> None:
-        self._library.synchronize()
-
-    def use_buffers(self, allocate: Allocate) -> None:
-        if self._flat.use(allocate):
-            self._adopt_buffers()
-
-    def numpy_parameters(self) -> HostArray:
-        return self._flat.numpy_parameters()
-
-    def named_state(self) -> dict[str, HostArray]:
-        return self._flat.named_state()
-
-    def _adopt_buffers(self) -> None:
-        self.parameters, self.gradients = self._flat.parameters, self._flat.gradients
-        self._held = {**self._flat.parameter_views, **self._flat.state_views, **self._constants}
+    def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
+        super()._hold(holder)
+        assert isinstance(holder, FlatBuffers)
+        self._gradient_views = holder.gradient_views
+        self._held = {**holder.parameter_views, **holder.state_views, **self._constants}
         self._own_memory = frozenset(region_of(value).allocation for value in self._held.values())
 
     def _begin_pass(self) -> None:
@@ -125,9 +102,9 @@ class ArrayPieceExecutor(PieceExecutor):
         found: dict[str, Array] = {}
 
         def take(name: str, gradient: Array | None) -> None:
-            if name in self._flat.gradient_views:
+            if name in self._gradient_views:
                 if gradient is not None:
-                    self._flat.gradient_views[name][...] += gradient
+                    self._gradient_views[name][...] += gradient
             elif gradient is not None:
                 found[name] = gradient
 
@@ -194,11 +171,3 @@ class ArrayPieceExecutor(PieceExecutor):
     def _size_of_tape(self, tape: Sequence[Taped]) -> int:
         arrays = (each for _, given, made in tape for each in (*given, *made) if each is not None)
         return kept_size(map(region_of, arrays), self._own_memory)
-
-    def _size_of(self, arrays: Arrays) -> int:
-        return kept_size(map(region_of, arrays.values()), self._own_memory)
-
-    def _type_of(self, array: Any) -> str:
-        if not isinstance(array, (self._xp.ndarray, np.generic)):
-            raise TypeError(f"{type(array).__name__} is no array of {self.framework}")
-        return str(array.dtype)

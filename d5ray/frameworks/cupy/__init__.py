@@ -93,14 +93,19 @@ def from_model(
     parameters of a network by name are those that PyTorch gives it with the same seed.
     """
     from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.initial_values import labelled_network  # noqa: PLC0415
-    from d5ray.frameworks.labelled_executor import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415
 
     library = CuPy(device)
-    made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
-    executor = LabelledExecutor(from_onnx(made.network, device), made, loss, library)
-    executor.draw_from(seed, rank=0)
-    return checked(executor, sample_shape, classes)
+    return labelled_executor(
+        lambda network: from_onnx(network, device),
+        library,
+        model,
+        model_kwargs,
+        sample_shape,
+        classes,
+        loss,
+        seed,
+    )
 
 
 def load() -> None:

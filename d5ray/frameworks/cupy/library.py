@@ -6,17 +6,18 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, first_line
-from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.arrays.library import ArrayModule
 from d5ray.networks.device import BestDevice, Device, GPUDevice
 
 Array = Any  # of CuPy
 
 
 @final
-class CuPy(ArrayLibrary):
+class CuPy(ArrayModule):
     """Arrays on a GPU. Raises `ConfigurationError` where CuPy, or the GPU, is not there."""
 
     name = "cupy"
+    on_host = False
 
     def __init__(self, device: Device) -> None:
         self.xp = cupy = _imported()

@@ -96,16 +96,12 @@ def from_model(
     """
     import threadpoolctl  # noqa: PLC0415 - when it is asked for
 
-    from d5ray.frameworks.initial_values import labelled_network  # noqa: PLC0415
-    from d5ray.frameworks.labelled_executor import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
 
     _check_device(device)
-    made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
     threadpoolctl.threadpool_limits(threads)
-    executor = LabelledExecutor(from_onnx(made.network), made, loss, NumPy())
-    executor.draw_from(seed, rank=0)
-    return checked(executor, sample_shape, classes)
+    return labelled_executor(from_onnx, NumPy(), model, model_kwargs, sample_shape, classes, loss, seed)
 
 
 def load() -> None:

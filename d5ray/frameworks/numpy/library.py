@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.frameworks.arrays.library import ArrayLibrary
+from d5ray.frameworks.arrays.library import ArrayModule
 from d5ray.networks.events.allocated_bytes import allocated_bytes
 
 Array = np.ndarray[Any, Any]
 
 
-class NumPy(ArrayLibrary):
+class NumPy(ArrayModule):
     """Arrays in host memory. What becomes infinite or NaN does so without a warning, as in the others."""
 
     name = "numpy"

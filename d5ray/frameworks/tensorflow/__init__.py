@@ -83,7 +83,7 @@ def from_pieces(
 
     threads: for operators of this process; None leaves them as they are.
     """
-    from d5ray.frameworks.tensorflow.devices import use_threads  # noqa: PLC0415 - imports TensorFlow
+    from d5ray.frameworks.tensorflow.library import use_threads  # noqa: PLC0415 - imports TensorFlow
     from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor  # noqa: PLC0415
 
     if threads is not None:
@@ -123,16 +123,21 @@ def from_model(
     The first parameters of a network by name are those that PyTorch gives it with the same seed. Flat
     parameters and gradients are NumPy's, in host memory, and copied in every pass.
     """
-    from d5ray.frameworks.initial_values import labelled_network  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.labelled_executor import LabelledExecutor, checked  # noqa: PLC0415
+    from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415 - when it is asked for
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
-    from d5ray.frameworks.tensorflow.devices import use_threads  # noqa: PLC0415
+    from d5ray.frameworks.tensorflow.library import use_threads  # noqa: PLC0415
 
     use_threads(threads)
-    made = labelled_network(model, dict(model_kwargs), sample_shape, classes, loss, seed=seed)
-    executor = LabelledExecutor(from_onnx(made.network, device), made, loss, NumPy())
-    executor.draw_from(seed, rank=0)
-    return checked(executor, sample_shape, classes)
+    return labelled_executor(
+        lambda network: from_onnx(network, device),
+        NumPy(),
+        model,
+        model_kwargs,
+        sample_shape,
+        classes,
+        loss,
+        seed,
+    )
 
 
 def load() -> None:

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.tensorflow.devices import allocated, chosen
+from d5ray.frameworks.tensorflow.library import TensorFlow
 from d5ray.frameworks.tensorflow.nodes import Call, calls, read_as_filters, specification
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.events.event import GraphEvent
@@ -39,8 +39,6 @@ class TensorFlowGraphExecutor(GraphExecutor):
     training pass copies gradients and the next state out, tensor by tensor.
     """
 
-    framework = "tensorflow"
-
     def __init__(
         self,
         network: Network,
@@ -51,7 +49,8 @@ class TensorFlowGraphExecutor(GraphExecutor):
         seed: int = 0,
         collectives: Collectives | None = None,
     ) -> None:
-        self._where = chosen(device)
+        library = TensorFlow(device)
+        self._where = library.where
         with tf.device(self._where):
             self._random = tf.random.Generator.from_seed(seed)
         self._variables: dict[str, Any] = {}
@@ -61,7 +60,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
         self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
         self._bound_state: Mapping[str, Array] = {}
         self.on_gradient: Callable[[str], None] | None = None  # told of each, when all of them are there
-        super().__init__(network, device, events, trained=trained, seed=seed, collectives=collectives)
+        super().__init__(network, library, device, events, trained, seed, collectives)
 
     def bind(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array]) -> None:
         """Take the trained parameters from these arrays in every pass, and write gradients into those."""
@@ -261,9 +260,3 @@ class TensorFlowGraphExecutor(GraphExecutor):
 
     def _seed_pass(self, seed: int) -> None:
         self._random.reset_from_seed(seed)
-
-    def _made_observer(self) -> Observer:
-        return Observer(self.events, self._allocated)
-
-    def _allocated(self) -> int | None:
-        return allocated(self._where)

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.tensorflow.devices import allocated, chosen
+from d5ray.frameworks.tensorflow.library import TensorFlow
 from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.executors.graph_executor import check_one_number
@@ -37,10 +37,11 @@ class KerasNativeExecutor(NativeExecutor):
                 f"the model is a {type(model).__name__}: give a Keras model, or use the framework torch"
             )
         self.model = model
-        self._where = chosen(device)
+        library = TensorFlow(device)
+        self._where = library.where
         self._functions: dict[str | None, Any] = {}
         self._gradients: dict[str, Any] = {}
-        super().__init__(_names_of_inputs(model), loss, events)
+        super().__init__(_names_of_inputs(model), library, loss, events)
         self._variables = {variable.path: variable for variable in model.variables}
 
     @property
@@ -92,9 +93,6 @@ class KerasNativeExecutor(NativeExecutor):
 
     def _gradient(self, name: str) -> Array:
         return np.array(self._gradients[name].numpy())
-
-    def _allocated(self) -> int | None:
-        return allocated(self._where)
 
 
 def _compared(loss: Loss | None, scores: Any, labels: Any) -> Any:

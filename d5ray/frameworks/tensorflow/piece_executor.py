@@ -6,20 +6,18 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.frameworks.flat_arrays import FlatArrays
 from d5ray.frameworks.numpy.library import NumPy
-from d5ray.frameworks.tensorflow.devices import chosen
 from d5ray.frameworks.tensorflow.forward_backward import Halves
+from d5ray.frameworks.tensorflow.library import TensorFlow
 from d5ray.frameworks.tensorflow.nodes import calls, specification
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.fusion import fused
 from d5ray.networks.executors.plan import computable, plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
-from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
-from d5ray.networks.stages.saved_bytes import Region, kept_size
+from d5ray.networks.stages.piece_executor import Arrays, Kept, PieceExecutor
+from d5ray.networks.stages.saved_bytes import kept_size
 from d5ray.operators.collectives import Collectives
-from d5ray.ops.lookup import check_supported
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow
@@ -45,8 +43,6 @@ class TensorFlowPieceExecutor(PieceExecutor):
     in `kept_bytes`.
     """
 
-    framework = "tensorflow"
-
     def __init__(
         self,
         pieces: Sequence[Piece],
@@ -55,37 +51,16 @@ class TensorFlowPieceExecutor(PieceExecutor):
         recompute: bool = False,
         collectives: Collectives | None = None,
     ) -> None:
-        super().__init__(pieces, recompute=recompute, collectives=collectives)
-        self._where = chosen(device)
-        check_supported("tensorflow", [node for piece in self.pieces for node in piece.network.nodes])
-        self._flat = FlatArrays(
+        library = TensorFlow(device)
+        super().__init__(pieces, library, recompute, collectives)
+        self._where = library.where
+        self._flat = FlatBuffers(
             parameters_of(self.pieces), state_of(self.pieces), NumPy(), element_type_of(self.pieces)
         )
-        self.slots, self.untrained = self._flat.slots, self._flat.untrained
-        self.parameters, self.gradients = self._flat.parameters, self._flat.gradients
+        self._hold(self._flat)
         self._current: dict[str, Tensor] = {}  # the parameters of the pass
         self._training: dict[int, Halves] = {}
         self._evaluating: dict[tuple[int, tuple[str, ...]], Callable[..., Sequence[Tensor]]] = {}
-
-    def put(self, array: HostArray) -> Tensor:
-        with tf.device(self._where):
-            return tf.convert_to_tensor(array)
-
-    def get(self, array: Tensor) -> HostArray:
-        return np.asarray(array)
-
-    def synchronize(self) -> None:
-        """Nothing to wait for: TensorFlow waits by itself for what is read."""
-
-    def use_buffers(self, allocate: Allocate) -> None:
-        self._flat.use(allocate)
-        self.parameters, self.gradients = self._flat.parameters, self._flat.gradients
-
-    def numpy_parameters(self) -> HostArray:
-        return self._flat.numpy_parameters()
-
-    def named_state(self) -> dict[str, HostArray]:
-        return self._flat.named_state()
 
     def _begin_pass(self) -> None:
         self.gradients[...] = 0
@@ -108,7 +83,9 @@ class TensorFlowPieceExecutor(PieceExecutor):
         )
         signature = chunk, tuple(tuple(each.shape) for each in given)
         kept = [each for each in (*tape.given, *tape.saved) if each is not None]
-        return outputs, Kept(tape, self._known_size(signature, lambda: kept_size(map(_region, kept))))
+        return outputs, Kept(
+            tape, self._known_size(signature, lambda: kept_size(map(self.library.region_of, kept)))
+        )
 
     def _differentiate(
         self, chunk: int, tape: _Tape, gradients: Mapping[str, Tensor | float]
@@ -189,18 +166,3 @@ class TensorFlowPieceExecutor(PieceExecutor):
 
     def _seed(self, node: str) -> Tensor:
         return tf.constant([self.draws.seed_of(node), 0], tf.int64)
-
-    def _size_of(self, arrays: Arrays) -> int:
-        return kept_size(map(_region, arrays.values()))
-
-    def _type_of(self, array: Any) -> str:
-        if not isinstance(array, tf.Tensor):
-            raise TypeError(f"{type(array).__name__} is no tensor of TensorFlow")
-        return str(array.dtype.name)
-
-
-def _region(tensor: Tensor) -> Region:
-    if tensor.dtype == tf.variant:
-        return Region(id(tensor), 0, 0, 0)
-    array = np.asarray(tensor)
-    return Region(array.ctypes.data, array.nbytes, array.ctypes.data, array.nbytes)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch.devices import chosen
 from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.frameworks.torch.library import chosen
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
     Joined,

@@ -1,6 +1,5 @@
 """The level-1 executor of PyTorch: a native module whose tensors are views into two flat buffers."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
@@ -11,14 +10,15 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import flat_tensors
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.frameworks.torch.library import Torch, numbers
+from d5ray.frameworks.torch.module_buffers import ModuleBuffers, trained
+from d5ray.networks.executors.evaluation import evaluated, samples_at_once
+from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.graph_executor import PASS_APART
 from d5ray.operators.loss import Loss
 
-EVALUATION_BATCH = 1024  # labels at a time, so that a large test split fits the memory
-EVALUATION_BYTES = 1 << 24  # of inputs at a time: what the layers make of them is a multiple
-PASS_APART = 0x9E3779B97F4A7C15  # between the seeds of one pass and of the next; odd, so that none returns
 SEEDS = 2**64
 
 
@@ -32,18 +32,15 @@ class TorchExecutor(Executor):
     counters: tuple[torch.Tensor, ...]
 
     def __init__(self, module: nn.Module, loss: Loss, device: torch.device) -> None:
-        self.module = module
-        self.loss = loss
-        self.device = device
-        self._on_cpu = device.type == "cpu"
-        named = flat_tensors.trained(module)
+        self.module, self.loss, self.device = module, loss, device
+        self._library = Torch(device)
+        self._on_cpu, self._synchronize = self._library.on_host, self._library.synchronize
+        named = trained(module)
         self._tensors = tuple(named.values())
-        self._buffers = flat_tensors.Buffers(named, like=self._tensors[0])
-        self.slots = self._buffers.slots
-        self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
-        self._state = flat_tensors.State(module, like=self.parameters)
-        self.untrained, self.counters = self._state.floating, self._state.counters
-        self._generator = generator_of(device)
+        self._buffers = ModuleBuffers(module)
+        counters = self._buffers.counters
+        self._hold(FlatBuffers(named, self._buffers.floating, self._library, counters=counters))
+        self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
 
@@ -58,7 +55,7 @@ class TorchExecutor(Executor):
             raise ConfigurationError(
                 f"the model returned a {type(scores).__name__}, the loss needs one tensor of scores"
             )
-        return flat_tensors.numbers(scores)
+        return numbers(scores)
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
@@ -78,7 +75,7 @@ class TorchExecutor(Executor):
         self._synchronize()
         self.forward_ns += middle - begin
         self.backward_ns += perf_counter_ns() - middle - elsewhere
-        self._state.adopt()
+        self._buffers.adopt()
         return loss.item()
 
     def _announcing_backward(self, loss: torch.Tensor, on_ready: OnReady) -> int:
@@ -100,26 +97,21 @@ class TorchExecutor(Executor):
         return announcer.nanoseconds
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
-        total, right = 0.0, 0
-        parts = labels.size if self.loss.classifies else len(labels)
-        labels_at_once = EVALUATION_BATCH * len(labels) // max(1, parts)
-        bytes_at_once = EVALUATION_BYTES * len(inputs) // max(1, inputs.nbytes)
-        batch = max(1, min(labels_at_once, bytes_at_once))
+        counted = labels.size if self.loss.classifies else len(labels)
         with self._evaluating():
-            for start in range(0, len(labels), batch):
-                truth = self._tensor(labels[start : start + batch])
-                scores = self.module(self._tensor(inputs[start : start + batch]))
-                total += self.loss.torch(scores, truth).item() * len(truth)
-                if self.loss.classifies:
-                    right += int((scores.argmax(dim=-1) == truth).sum().item())
-        accuracy = right / labels.size if self.loss.classifies else math.nan
-        return Evaluation(loss=total / len(labels), accuracy=accuracy)
+            batch = samples_at_once(inputs, counted)
+            return evaluated(self._judged, self.loss, inputs, labels, batch)
 
-    def numpy_parameters(self) -> np.ndarray[Any, Any]:
-        return flat_tensors.numbers(self.parameters).copy()
+    def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> tuple[float, int]:
+        """The mean loss of some inputs, and how many are right."""
+        truth = self._tensor(labels)
+        scores = self.module(self._tensor(inputs))
+        loss = self.loss.torch(scores, truth).item()
+        return loss, int((scores.argmax(dim=-1) == truth).sum().item()) if self.loss.classifies else 0
 
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
-        return self._state.named()
+        self._buffers.adopt()
+        return {name: self._library.get(buffer) for name, buffer in self._buffers.named.items()}
 
     def random_state(self) -> np.ndarray[Any, Any]:
         states = [torch.tensor([self._passes]).view(torch.uint8), torch.get_rng_state()]
@@ -133,12 +125,6 @@ class TorchExecutor(Executor):
         torch.set_rng_state(torch.from_numpy(own))
         if not self._on_cpu:
             torch.cuda.set_rng_state(torch.from_numpy(other), self.device)
-
-    def use_buffers(self, allocate: Allocate) -> None:
-        if not self._on_cpu:
-            return
-        self._buffers.use(allocate)
-        self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -157,15 +143,3 @@ class TorchExecutor(Executor):
             array = array.copy()
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self.device)
-
-    def _synchronize(self) -> None:
-        if not self._on_cpu:
-            torch.cuda.synchronize(self.device)
-
-
-def generator_of(device: torch.device) -> torch.Generator:
-    """The generator that PyTorch's own modules draw from on this device."""
-    if device.type != "cuda":
-        return torch.default_generator
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return torch.cuda.default_generators[index]

@@ -8,13 +8,11 @@ import numpy as np
 import torch
 
 from d5ray.frameworks.torch.accumulator import TorchAccumulator
-from d5ray.frameworks.torch.devices import chosen
-from d5ray.frameworks.torch.executor import generator_of
 from d5ray.frameworks.torch.graph import Code, code_of, graph
+from d5ray.frameworks.torch.library import Torch, chosen
 from d5ray.frameworks.torch.network_module import NetworkTensors
 from d5ray.frameworks.torch.tensors import array_of, plain_tensor_of, tensor_of
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.events.allocated_bytes import allocated_bytes
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer
 from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run, check_one_number
@@ -39,8 +37,6 @@ class TorchGraphExecutor(GraphExecutor):
     compiler: what makes quicker code of the code that is written, such as `torch.compile`.
     """
 
-    framework = "torch"
-
     def __init__(
         self,
         network: Network,
@@ -52,12 +48,12 @@ class TorchGraphExecutor(GraphExecutor):
         collectives: Collectives | None = None,
         compiler: Compiler | None = None,
     ) -> None:
-        self._torch_device = chosen(device)
-        self._on_cpu = self._torch_device.type == "cpu"
+        library = Torch(chosen(device))
+        self._torch_device, self._on_cpu = library.device, library.on_host
+        self._synchronize, self._generator = library.synchronize, library.generator
         self._compiler = compiler
-        self._generator = generator_of(self._torch_device)
         self.tensors: NetworkTensors | None = None
-        super().__init__(network, device, events, trained=trained, seed=seed, collectives=collectives)
+        super().__init__(network, library, device, events, trained, seed, collectives)
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         tensors = self._tensors()
@@ -153,13 +149,3 @@ class TorchGraphExecutor(GraphExecutor):
 
     def _seed_pass(self, seed: int) -> None:
         self._generator.manual_seed(seed)
-
-    def _made_observer(self) -> Observer:
-        return Observer(self.events, self._allocated, self._synchronize)
-
-    def _allocated(self) -> int | None:
-        return allocated_bytes() if self._on_cpu else int(torch.cuda.memory_allocated(self._torch_device))
-
-    def _synchronize(self) -> None:
-        if not self._on_cpu:
-            torch.cuda.synchronize(self._torch_device)

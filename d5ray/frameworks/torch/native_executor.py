@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from d5ray.frameworks.torch.devices import chosen
+from d5ray.frameworks.torch.library import Torch, chosen
 from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import Device
-from d5ray.networks.events.allocated_bytes import allocated_bytes
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.executors.graph_executor import check_one_number
 from d5ray.networks.executors.native_executor import (
@@ -37,9 +36,10 @@ class TorchNativeExecutor(NativeExecutor):
         device: Device,
         events: GraphEvent | Sequence[GraphEvent],
     ) -> None:
-        self._device = chosen(device)
-        self.module = module.to(self._device)
-        super().__init__(_arguments(module), loss, events)
+        library = Torch(chosen(device))
+        self._put = library.put
+        self.module = module.to(library.device)
+        super().__init__(_arguments(module), library, loss, events)
         self._tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self._gradients: dict[str, torch.Tensor | None] = {}
 
@@ -48,7 +48,7 @@ class TorchNativeExecutor(NativeExecutor):
         return tuple(name for name, tensor in self.module.named_parameters() if tensor.requires_grad)
 
     def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
-        given = [tensor_of(inputs[name]).to(self._device) for name in self.inputs]
+        given = [self._put(inputs[name]) for name in self.inputs]
         self.module.train(loss is not None)
         mode: AbstractContextManager[Any] = torch.inference_mode() if loss is None else torch.enable_grad()
         with mode:
@@ -61,7 +61,7 @@ class TorchNativeExecutor(NativeExecutor):
         own = self.loss
         compare = None
         if own is not None and LABELS in inputs:
-            labels = tensor_of(inputs[LABELS]).to(self._device)
+            labels = self._put(inputs[LABELS])
             compare = lambda scores: own.torch(scores, labels)  # noqa: E731 - it is handed on
         found: torch.Tensor = the_loss(outputs, loss, compare)
         check_one_number(loss, found.shape)
@@ -82,10 +82,6 @@ class TorchNativeExecutor(NativeExecutor):
     def _gradient(self, name: str) -> Array:
         found = self._gradients.get(name)
         return np.array(array_of(torch.zeros_like(self._tensors[name]) if found is None else found))
-
-    def _allocated(self) -> int | None:
-        on_cpu = self._device.type == "cpu"
-        return allocated_bytes() if on_cpu else int(torch.cuda.memory_allocated(self._device))
 
 
 def _arguments(module: nn.Module) -> tuple[str, ...]:

@@ -5,27 +5,24 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
-from d5ray.frameworks.torch import flat_tensors
-from d5ray.frameworks.torch.devices import chosen
-from d5ray.frameworks.torch.executor import generator_of
 from d5ray.frameworks.torch.graph import Code, code_of, graph
+from d5ray.frameworks.torch.library import Torch, chosen
 from d5ray.frameworks.torch.network_module import NetworkTensors
-from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import CPUDevice, Device
-from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.array_library import ArrayLibrary
+from d5ray.networks.executors.executor import FlatExecutor
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.graph_executor import draws
 from d5ray.networks.executors.plan import computable, plan
-from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of
-from d5ray.networks.stages.piece_executor import Arrays, HostArray, Kept, PieceExecutor
+from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
+from d5ray.networks.stages.piece_executor import Arrays, Kept, PieceExecutor
 from d5ray.networks.stages.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.operators.nodes.kernel_factory import Built
 from d5ray.operators.nodes.node import Node
-from d5ray.ops.lookup import check_supported
 
 Tensors = dict[str, torch.Tensor]
 
@@ -59,8 +56,6 @@ class TorchPieceExecutor(PieceExecutor):
     autograd saves, and the inputs whose gradients are asked for.
     """
 
-    framework = "torch"
-
     def __init__(
         self,
         pieces: Sequence[Piece],
@@ -69,52 +64,30 @@ class TorchPieceExecutor(PieceExecutor):
         recompute: bool = False,
         collectives: Collectives | None = None,
     ) -> None:
-        super().__init__(pieces, recompute=recompute, collectives=collectives)
-        self._device = chosen(device)
-        self._on_cpu = self._device.type == "cpu"
-        self._generator = generator_of(self._device)
-        check_supported("torch", [node for piece in self.pieces for node in piece.network.nodes])
-        self._tensors = NetworkTensors(self.pieces[0].network, parameters_of(self.pieces))
+        library = Torch(chosen(device))
+        super().__init__(pieces, library, recompute, collectives)
+        self._generator = library.generator
+        parameters, state = parameters_of(self.pieces), state_of(self.pieces)
+        self._tensors = NetworkTensors(self.pieces[0].network, parameters)
         for piece in self.pieces[1:]:
             self._tensors.adopt(piece.network)
-        self._tensors.to(self._device)
-        tensor = self._tensors.tensor
-        like = self.put(np.empty(0, element_type_of(self.pieces)))
-        self._buffers = flat_tensors.Buffers(
-            {name: tensor(name) for name in parameters_of(self.pieces)}, like
+        self._tensors.to(library.device)
+        own = self._tensors.tensor
+        self._hold(
+            FlatBuffers(
+                {name: own(name) for name in parameters},
+                {name: own(name) for name in state},
+                library,
+                element_type_of(self.pieces),
+            )
         )
-        self.slots = self._buffers.slots
-        self._state = {name: tensor(name) for piece in self.pieces for name in piece.network.state_values}
-        self.untrained = flat_tensors.laid_together("state", self._state, like)
-        self._adopt_buffers()
         self._training: dict[tuple[int, bool], _Built] = {}
         self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
 
-    def put(self, array: HostArray) -> torch.Tensor:
-        return tensor_of(array).to(self._device)
-
-    def get(self, array: torch.Tensor) -> HostArray:
-        return array_of(array.contiguous())
-
-    def synchronize(self) -> None:
-        if not self._on_cpu:
-            torch.cuda.synchronize(self._device)
-
-    def use_buffers(self, allocate: Allocate) -> None:
-        if self._on_cpu:
-            self._buffers.use(allocate)
-            self._adopt_buffers()
-
-    def _adopt_buffers(self) -> None:
-        self.parameters, self.gradients = self._buffers.parameters, self._buffers.gradients
+    def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
+        super()._hold(holder)
         held = (*self._tensors.parameters(), *self._tensors.buffers())
         self._own_memory = frozenset(each.untyped_storage().data_ptr() for each in held)
-
-    def numpy_parameters(self) -> HostArray:
-        return flat_tensors.numbers(self.parameters).copy()
-
-    def named_state(self) -> dict[str, HostArray]:
-        return {name: flat_tensors.numbers(tensor).copy() for name, tensor in self._state.items()}
 
     def _begin_pass(self) -> None:
         self.gradients.zero_()
@@ -125,7 +98,7 @@ class TorchPieceExecutor(PieceExecutor):
         leaves = {name: each.detach().requires_grad_() for name, each in inputs.items() if name in sloped}
         given = [leaves[name] if name in leaves else inputs[name] for name in built.given]
         signature = chunk, tuple(each.shape for each in given)
-        saved = None if signature in self._known_sizes else _Saved()
+        saved = None if signature in self._known_sizes else _Saved(self.library)
         with saved or nullcontext(), torch.enable_grad():
             made = dict(zip(built.wanted, built.code(self._tensors, *given), strict=True))
         size = self._known_size(signature, lambda: self._size_of_saved(saved, leaves))
@@ -154,7 +127,7 @@ class TorchPieceExecutor(PieceExecutor):
     def _whole(self, gradient: torch.Tensor | float, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         if isinstance(gradient, torch.Tensor):
             return gradient
-        return torch.full(shape, gradient, dtype=dtype, device=self._device)
+        return torch.full(shape, gradient, dtype=dtype, device=self.gradients.device)
 
     def _infer(self, chunk: int, inputs: Arrays) -> Tensors:
         network = self.pieces[chunk].network
@@ -199,30 +172,18 @@ class TorchPieceExecutor(PieceExecutor):
 
     def _size_of_saved(self, saved: "_Saved | None", leaves: Tensors) -> int:
         regions = [] if saved is None else saved.regions
-        return kept_size([*regions, *map(_region, leaves.values())], self._own_memory)
-
-    def _size_of(self, arrays: Arrays) -> int:
-        return kept_size(map(_region, arrays.values()), self._own_memory)
-
-    def _type_of(self, array: Any) -> str:
-        if not isinstance(array, torch.Tensor):
-            raise TypeError(f"{type(array).__name__} is no tensor of PyTorch")
-        return str(array.dtype).removeprefix("torch.")
+        return kept_size([*regions, *map(self.library.region_of, leaves.values())], self._own_memory)
 
 
 @final
 class _Saved(saved_tensors_hooks):
     """The tensors that autograd saves within it; saved as ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: ArrayLibrary) -> None:
+        self._library = library
         self.regions: list[Region] = []
         super().__init__(self._pack, lambda tensor: tensor)
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.regions.append(_region(tensor))
+        self.regions.append(self._library.region_of(tensor))
         return tensor
-
-
-def _region(tensor: torch.Tensor) -> Region:
-    memory = tensor.untyped_storage()
-    return Region(memory.data_ptr(), memory.nbytes(), tensor.data_ptr(), tensor.nbytes)

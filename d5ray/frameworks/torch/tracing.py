@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from d5ray.networks.executors import traces
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.traces import Entry
 
@@ -44,7 +44,7 @@ class TracedExecutor(Executor):
         module = getattr(inner, "module", None)
         if isinstance(module, nn.Module):
             self._hook(module)
-        self._adopt()
+        self._hold(inner)
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
@@ -93,21 +93,6 @@ class TracedExecutor(Executor):
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         return self._inner.evaluate(inputs, labels)
-
-    def numpy_parameters(self) -> np.ndarray[Any, Any]:
-        return self._inner.numpy_parameters()
-
-    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
-        return self._inner.named_state()
-
-    def use_buffers(self, allocate: Allocate) -> None:
-        self._inner.use_buffers(allocate)
-        self._adopt()
-
-    def _adopt(self) -> None:
-        inner = self._inner
-        self.parameters, self.gradients, self.slots = inner.parameters, inner.gradients, inner.slots
-        self.untrained, self.counters = inner.untrained, inner.counters
 
     def _hook(self, module: nn.Module) -> None:
         """Let every part of the module, and every gradient when it comes, leave its hash."""

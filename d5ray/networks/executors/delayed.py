@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
 
 FORWARD_SHARE = 1 / 3  # of a gradient's time: the backward pass takes about twice the forward pass
@@ -36,7 +36,7 @@ class DelayedExecutor(Executor):
         self._inner = inner
         self._stretch = stretch
         self._random = inner.random_state()  # its own, whoever computes in between
-        self._adopt()
+        self._hold(inner)
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return self._inner.inference(inputs)
@@ -67,30 +67,15 @@ class DelayedExecutor(Executor):
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         return self._inner.evaluate(inputs, labels)
 
-    def numpy_parameters(self) -> np.ndarray[Any, Any]:
-        return self._inner.numpy_parameters()
-
-    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
-        return self._inner.named_state()
-
     def random_state(self) -> np.ndarray[Any, Any]:
         return self._random
 
     def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
         self._random = state
 
-    def use_buffers(self, allocate: Allocate) -> None:
-        self._inner.use_buffers(allocate)
-        self._adopt()
-
     def draw_from(self, seed: int, rank: int) -> None:
         self._inner.draw_from(seed, rank)
         self._random = self._inner.random_state()
-
-    def _adopt(self) -> None:
-        inner = self._inner
-        self.parameters, self.gradients, self.slots = inner.parameters, inner.gradients, inner.slots
-        self.untrained, self.counters = inner.untrained, inner.counters
 
 
 @final

@@ -1,16 +1,16 @@
-"""Executor: the interface that every framework's adapter fills to execute a network"""
+"""Executor: the interface that every framework's adapter fills to execute a network, or a stage of one"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from d5ray.networks.executors.flat_buffers import Allocate as Allocate
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
 from d5ray.networks.executors.slots import Slot, by_name
-
-Allocate = Callable[[int, str], np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,16 @@ class Evaluation:
     accuracy: float
 
 
-class Executor(ABC):
-    """One network under one framework on one device, made for gradients by the flat buffer.
+class FlatExecutor(ABC):
+    """What executors of whole networks and of stages share: tensors that are views of flat buffers.
 
     `parameters` and `gradients` are contiguous one-dimensional arrays of the framework (n,); the model's
-    tensors are views into them, so that a collective is one call on one buffer. `forward_ns` and
-    `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start, without on_ready's.
+    tensors are views into them, so that a collective is one call on one buffer. `slots` says what lies where.
 
-    What the model changes without training it, such as the running mean and variance of a BatchNorm, stands
-    in `untrained` (m,), one more flat array of which the model's tensors are views (m may be 0), and in
-    `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
-    `inference_and_backprop`, and may be written in place, as the parameters may.
+    What the model changes without training it, such as the running mean and variance of a BatchNorm, its
+    buffers, stands in `untrained` (m,), one more flat array of which the model's tensors are views (m may be
+    0), and in `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
+    training passes, and may be written in place, as the parameters may.
     """
 
     parameters: Any
@@ -39,6 +38,62 @@ class Executor(ABC):
     slots: tuple[Slot, ...]
     untrained: Any
     counters: tuple[Any, ...]
+    _holder: "FlatBuffers | FlatExecutor"
+
+    def _hold(self, holder: "FlatBuffers | FlatExecutor") -> None:
+        """Have the arrays of these buffers, or of another executor; again when they have moved."""
+        self._holder = holder
+        self.parameters, self.gradients, self.slots = holder.parameters, holder.gradients, holder.slots
+        self.untrained, self.counters = holder.untrained, holder.counters
+
+    def numpy_parameters(self) -> np.ndarray[Any, Any]:
+        """A copy of the flat parameters (n,) in host memory."""
+        return self._holder.numpy_parameters()
+
+    def named_parameters(self) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of every parameter tensor under its name, in host memory."""
+        named = by_name(self.numpy_parameters(), self.slots)
+        return {name: value.copy() for name, value in named.items()}
+
+    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
+        return self._holder.named_state()
+
+    def use_buffers(self, allocate: Allocate) -> None:
+        """Move `parameters` and `gradients` (n,) into memory of the caller's; their values are kept.
+
+        allocate(n, type) is called for the parameters, then for the gradients. It gives a writable array (n,)
+        whose elements have the size of the type, a name such as "float32" or "bfloat16"; what NumPy calls
+        them does not matter. The arrays are used until the next call, which may give the same memory again;
+        one with `numpy.empty` gives shared memory free. To be called between steps, best before the first;
+        arrays that were read from `parameters` and `gradients` before are not the model's any more.
+        On a GPU nothing is moved, and allocate is not called.
+        """
+        self._holder.use_buffers(allocate)
+        self._hold(self._holder)
+
+    def random_state(self) -> np.ndarray[Any, Any]:
+        """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""
+        return np.empty(0, np.uint8)
+
+    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:  # noqa: B027 - see `random_state`
+        """Go on with the random numbers from this state."""
+
+    def draw_from(self, seed: int, rank: int) -> None:  # noqa: B027 - few networks draw anything
+        """Let what the network draws at random in training, such as Dropout's masks, follow from these.
+
+        What is drawn in the k-th training pass from now on depends on (seed, rank, k) alone: every agent
+        draws its own, whoever else computes in the same process. k is in `random_state`.
+        """
+
+
+class Executor(FlatExecutor):
+    """One network under one framework on one device, made for gradients by the flat buffer.
+
+    `forward_ns` and `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start,
+    without on_ready's.
+    """
+
     forward_ns: int = 0
     backward_ns: int = 0
     _buckets: Buckets | None = None
@@ -63,40 +118,6 @@ class Executor(ABC):
     @abstractmethod
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         """Mean loss, and accuracy where the loss classifies, over all the samples, in evaluation mode."""
-
-    @abstractmethod
-    def numpy_parameters(self) -> np.ndarray[Any, Any]:
-        """A copy of the flat parameters (n,) in host memory."""
-
-    @abstractmethod
-    def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
-
-    def random_state(self) -> np.ndarray[Any, Any]:
-        """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""
-        return np.empty(0, np.uint8)
-
-    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:  # noqa: B027 - see `random_state`
-        """Go on with the random numbers from this state."""
-
-    @abstractmethod
-    def use_buffers(self, allocate: Allocate) -> None:
-        """Move `parameters` and `gradients` (n,) into memory of the caller's; their values are kept.
-
-        allocate(n, type) is called for the parameters, then for the gradients. It gives a writable array (n,)
-        whose elements have the size of the type, a name such as "float32" or "bfloat16"; what NumPy calls
-        them does not matter. The arrays are used until the next call, which may give the same memory again;
-        one with `numpy.empty` gives shared memory free. To be called between steps, best before the first;
-        arrays that were read from `parameters` and `gradients` before are not the model's any more.
-        On a GPU nothing is moved, and allocate is not called.
-        """
-
-    def draw_from(self, seed: int, rank: int) -> None:  # noqa: B027 - few networks draw anything
-        """Let what the network draws at random in training, such as Dropout's masks, follow from these.
-
-        What is drawn in the k-th call of `inference_and_backprop` from now on depends on (seed, rank, k)
-        alone: every agent draws its own, whoever else computes in the same process. k is in `random_state`.
-        """
 
     @final
     def evaluate_pieces(
@@ -129,8 +150,3 @@ class Executor(ABC):
             self.buckets(self.parameters.nbytes or 1)
         assert self._buckets is not None
         return Announcer(self._buckets, on_ready)
-
-    def named_parameters(self) -> dict[str, np.ndarray[Any, Any]]:
-        """A copy of every parameter tensor under its name, in host memory."""
-        named = by_name(self.numpy_parameters(), self.slots)
-        return {name: value.copy() for name, value in named.items()}

@@ -2,15 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer, checked
 from d5ray.networks.executors import inputs as given_inputs
+from d5ray.networks.executors.array_library import ArrayLibrary
 from d5ray.networks.executors.plan import Plan, computable, needs_of, plan
 from d5ray.networks.microbatch.accumulator import Accumulator, HostAccumulator
 from d5ray.networks.network import Network
@@ -46,24 +47,25 @@ class GraphExecutor(ABC):
     Raises `ConfigurationError` where the framework has not all of the network's operators, naming them all.
     """
 
-    framework: ClassVar[str]
     forward_ns: int = 0  # spent in training passes since the start
     backward_ns: int = 0
 
     def __init__(
         self,
         network: Network,
-        device: Device = CPUDevice(),  # noqa: B008 - frozen data
+        library: ArrayLibrary,
+        device: Device,
         events: GraphEvent | Sequence[GraphEvent] = (),
-        *,
         trained: Iterable[str] | None = None,
         seed: int = 0,
         collectives: Collectives | None = None,
     ) -> None:
-        self.network, self.device = network, device
+        self.network, self.library, self.device = network, library, device
+        self.framework = library.name
         self.collectives = collectives
         self.events = checked(events)
-        self._observer = self._made_observer() if self.events else None
+        observer = Observer(self.events, library.allocated, library.synchronize)
+        self._observer = observer if self.events else None
         self._asked_for = None if trained is None else tuple(trained)
         self._draw_seed, self._training_passes = seed, 0
         self._signatures: dict[Any, Run] = {}
@@ -154,10 +156,6 @@ class GraphExecutor(ABC):
     @abstractmethod
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         """The code of one kind of pass; with an observer the code that tells it of every operator."""
-
-    @abstractmethod
-    def _made_observer(self) -> Observer:
-        """The observer that hands moments to the events."""
 
     @abstractmethod
     def _load(self, name: str, value: Array) -> None:

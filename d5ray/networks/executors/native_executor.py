@@ -9,6 +9,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer, checked
+from d5ray.networks.executors.array_library import ArrayLibrary
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
@@ -26,11 +27,15 @@ class NativeExecutor(ABC):
     """
 
     def __init__(
-        self, inputs: Sequence[str], loss: Loss | None, events: GraphEvent | Sequence[GraphEvent]
+        self,
+        inputs: Sequence[str],
+        library: ArrayLibrary,
+        loss: Loss | None,
+        events: GraphEvent | Sequence[GraphEvent],
     ) -> None:
         self.inputs, self.loss = tuple(inputs), loss
         self.events = checked(events)
-        self._observer = Observer(self.events, self._allocated) if self.events else None
+        self._observer = Observer(self.events, library.allocated) if self.events else None
         self._has_gradients = False
 
     @final
@@ -94,10 +99,6 @@ class NativeExecutor(ABC):
     @abstractmethod
     def _gradient(self, name: str) -> Array:
         """A copy of a parameter's gradient."""
-
-    @abstractmethod
-    def _allocated(self) -> int | None:
-        """The bytes that are allocated now."""
 
     def _fetch(self, name: str) -> Array:
         found = self._value(name)

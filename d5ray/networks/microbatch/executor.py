@@ -38,9 +38,8 @@ class MicroBatched(GraphExecutor):
         if not self._sizes:
             raise ConfigurationError("there are no sizes of micro-batches: give one, or one for each")
         self.executor = executor
-        self.framework = executor.framework  # type: ignore[misc]  # that of another class
         self._sums = executor.accumulator()
-        super().__init__(executor.network, executor.device, trained=executor.trained)
+        super().__init__(executor.network, executor.library, executor.device, trained=executor.trained)
 
     def draw_from(self, seed: int) -> None:
         self.executor.draw_from(seed)
@@ -152,9 +151,6 @@ class MicroBatched(GraphExecutor):
     def _gradient(self, parameter: str) -> Array:
         found = self._sums.gradient(parameter)
         return np.zeros_like(self.network.parameters[parameter]) if found is None else found
-
-    def _made_observer(self) -> Observer:
-        raise NotImplementedError("events are told by the executor of the parts")
 
 
 def _batch_of(inputs: Arrays, sampled: set[str]) -> int:

@@ -1,20 +1,22 @@
 """PieceExecutor: computes the pieces of a network that one place holds, forwards and backwards"""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.networks.executors.executor import Allocate
+from d5ray.networks.executors.array_library import ArrayLibrary
+from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.inputs import check_kinds
-from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.random_seeds import Draws
+from d5ray.networks.stages.saved_bytes import kept_size
 from d5ray.operators.collectives import Collectives
+from d5ray.ops.lookup import check_supported
 
 Array = Any  # of the framework, on its device
 Arrays = Mapping[str, Array]
@@ -32,16 +34,15 @@ class Kept:
     size: int
 
 
-class PieceExecutor(ABC):
+class PieceExecutor(FlatExecutor):
     """The pieces of one place, under one framework on one device. Nothing here communicates.
 
     A place holds one piece, or several where stages are interleaved; they are its chunks, numbered from 0
-    in the order in which they are given. All of them share one pair of flat buffers:
+    in the order in which they are given. All of them share one pair of flat buffers, in which a parameter
+    that several chunks hold stands once; `untrained` is kept up to date by `forward`, in the order of its
+    calls.
 
-    parameters, gradients   contiguous one-dimensional arrays of the framework (n,), as `Executor` has them;
-                            `slots` says what lies where. A parameter that several chunks hold is there once.
-    untrained, counters     the state that no gradient changes (m,), such as running means, as `Executor` has
-                            it; kept up to date by `forward`, in the order of its calls
+    put, get, synchronize   `ArrayLibrary.put`, `host` and `synchronize` of the framework's array library
     kept_bytes              activations that are kept now for backward passes. What is parameter, constant or
                             state is not counted, nor what a pass takes and gives back within one call.
     peak_kept_bytes         the most of it since `begin_pass`, with what a recomputation holds
@@ -68,24 +69,22 @@ class PieceExecutor(ABC):
     where their parameters are of several types, and where the framework lacks one of their operators.
     """
 
-    framework: ClassVar[str]
-    parameters: Array
-    gradients: Array
-    slots: tuple[Slot, ...]
-    untrained: Array
-    counters: tuple[Array, ...] = ()
-
     def __init__(
-        self, pieces: Sequence[Piece], *, recompute: bool = False, collectives: Collectives | None = None
+        self, pieces: Sequence[Piece], library: ArrayLibrary, recompute: bool, collectives: Collectives | None
     ) -> None:
         self.pieces = _checked(pieces)
+        self.framework = library.name
         self.recompute = recompute
         self.collectives = collectives
+        self.library, self.synchronize = library, library.synchronize
+        self.put, self.get = library.put, library.host
+        check_supported(library.name, [node for piece in self.pieces for node in piece.network.nodes])
         self.kept_bytes = self.peak_kept_bytes = 0
         self.draws = Draws()
         self._kept: dict[tuple[int, int], Kept] = {}
         self._signatures: set[Any] = set()
         self._known_sizes: dict[Any, int] = {}
+        self._own_memory: frozenset[Hashable] = frozenset()  # allocations that are not counted
 
     # -- a pass ----------------------------------------------------------------------------------------
 
@@ -169,45 +168,12 @@ class PieceExecutor(ABC):
         self._check_kinds(chunk, inputs)
         return self._infer(chunk, inputs)
 
-    # -- arrays of the framework, and of the host --------------------------------------------------------
-
-    @abstractmethod
-    def put(self, array: HostArray) -> Array:
-        """The framework's array of one in host memory; over the same memory where the framework can."""
-
-    @abstractmethod
-    def get(self, array: Array) -> HostArray:
-        """A contiguous array in host memory, which is not to be written; the framework's own memory where
-        that is here and contiguous."""
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait for what the device computes; a processor has computed when a call returns."""
-
-    # -- parameters and state, as `Executor` has them ----------------------------------------------------
-
-    @abstractmethod
-    def use_buffers(self, allocate: Allocate) -> None:
-        """Move `parameters` and `gradients` into memory of the caller's; see `Executor.use_buffers`."""
-
-    @abstractmethod
-    def numpy_parameters(self) -> HostArray:
-        """A copy of the flat parameters (n,) in host memory."""
-
-    @abstractmethod
-    def named_state(self) -> dict[str, HostArray]:
-        """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
+    # -- random numbers --------------------------------------------------------------------------------
 
     @final
-    def named_parameters(self) -> dict[str, HostArray]:
-        """A copy of every parameter tensor under its name, in host memory."""
-        named = by_name(self.numpy_parameters(), self.slots)
-        return {name: value.copy() for name, value in named.items()}
-
-    @final
-    def draw_from(self, seed: int, replica: int) -> None:
-        """Let what is drawn at random follow from these, from the next pass on, which is the first."""
-        self.draws.draw_from(seed, replica)
+    def draw_from(self, seed: int, rank: int) -> None:
+        """Let what is drawn at random follow from these, from the next pass on; rank: the replica's."""
+        self.draws.draw_from(seed, rank)
 
     @final
     def random_state(self) -> HostArray:
@@ -239,15 +205,11 @@ class PieceExecutor(ABC):
     def _infer(self, chunk: int, inputs: Arrays) -> dict[str, Array]:
         """The outputs that these inputs are enough for, in evaluation mode."""
 
-    @abstractmethod
+    # -- how ---------------------------------------------------------------------------------------------
+
     def _size_of(self, arrays: Arrays) -> int:
         """The bytes of the memory in which these arrays lie, each block once."""
-
-    @abstractmethod
-    def _type_of(self, array: Array) -> str:
-        """NumPy's name of the type of an array's elements. Raises `TypeError` for another framework's."""
-
-    # -- how ---------------------------------------------------------------------------------------------
+        return kept_size(map(self.library.region_of, arrays.values()), self._own_memory)
 
     def _count(self, size: int) -> None:
         self.kept_bytes += size
@@ -295,7 +257,7 @@ class PieceExecutor(ABC):
         network = self.pieces[chunk].network
         for name, array in inputs.items():
             try:
-                kinds[name] = self._type_of(array), tuple(map(int, array.shape))
+                kinds[name] = self.library.type_of(array), tuple(map(int, array.shape))
             except (AttributeError, TypeError) as error:
                 raise ConfigurationError(
                     f"the input {name!r} is a {type(array).__name__}, expected an array of {self.framework}, "

@@ -1,0 +1,81 @@
+"""PyTorch as an array library, on one device"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch.tensors import array_of, tensor_of
+from d5ray.networks.device import BestDevice, Device
+from d5ray.networks.events.allocated_bytes import allocated_bytes
+from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Tensors
+from d5ray.networks.stages.saved_bytes import Region
+
+
+@final
+class Torch(ArrayLibrary):
+    """Tensors in host memory or on a GPU, and the `generator` that PyTorch's own modules draw from there."""
+
+    name = "torch"
+    xp = torch
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.on_host = device, device.type == "cpu"
+        self.generator = torch.default_generator
+        if device.type == "cuda":
+            index = torch.cuda.current_device() if device.index is None else device.index
+            self.generator = torch.cuda.default_generators[index]
+
+    def put(self, value: HostArray) -> torch.Tensor:
+        return tensor_of(value).to(self.device)
+
+    def get(self, value: torch.Tensor) -> HostArray:
+        return np.array(numbers(value))
+
+    def host(self, value: torch.Tensor) -> HostArray:
+        return array_of(value.contiguous())
+
+    def allocated(self) -> int | None:
+        return allocated_bytes() if self.on_host else int(torch.cuda.memory_allocated(self.device))
+
+    def synchronize(self) -> None:
+        if not self.on_host:
+            torch.cuda.synchronize(self.device)
+
+    def type_of(self, array: Any) -> str:
+        if not isinstance(array, torch.Tensor):
+            raise TypeError(f"{type(array).__name__} is no tensor of PyTorch")
+        return str(array.dtype).removeprefix("torch.")
+
+    def region_of(self, array: torch.Tensor) -> Region:
+        memory = array.untyped_storage()
+        return Region(memory.data_ptr(), memory.nbytes(), array.data_ptr(), array.nbytes)
+
+    def joined(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([each.detach().reshape(-1) for each in arrays])
+
+    def lay(self, tensors: Tensors, values: Tensors, gradients: Tensors) -> None:
+        for name, tensor in tensors.items():
+            tensor.data = values[name]
+            if name in gradients:
+                tensor.grad = gradients[name]
+
+
+def numbers(tensor: torch.Tensor) -> HostArray:
+    """The values in host memory; those of bfloat16, which NumPy lacks, as the equal float32."""
+    wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    return np.asarray(wide.cpu().numpy())
+
+
+def chosen(device: Device) -> torch.device:
+    """PyTorch's device. Raises `ConfigurationError` for a GPU where PyTorch finds none."""
+    if isinstance(device, BestDevice):
+        device = device.chosen(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigurationError(
+            f"the device is {device}, but PyTorch finds no GPU here: use CPUDevice(), or install a CUDA "
+            "build of torch on a machine with a GPU"
+        )
+    return torch.device(str(device))

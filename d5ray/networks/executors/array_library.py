@@ -1,0 +1,57 @@
+"""ArrayLibrary: what the arrays of frameworks do differently, on one device"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from d5ray.networks.stages.saved_bytes import Region
+
+HostArray = np.ndarray[Any, Any]
+Tensors = Mapping[str, Any]
+
+
+class ArrayLibrary(ABC):
+    """The way from arrays in host memory to those of a framework on a device, and back."""
+
+    name: ClassVar[str]
+    xp: Any  # the module of its functions
+    on_host = True  # the memory is the host's
+
+    @abstractmethod
+    def put(self, value: HostArray) -> Any:
+        """The array where it is computed with; over the same memory where that is here."""
+
+    @abstractmethod
+    def get(self, value: Any) -> HostArray:
+        """The array in host memory and a type that NumPy has, in memory of its own."""
+
+    @abstractmethod
+    def host(self, value: Any) -> HostArray:
+        """A contiguous array in host memory, not to be written; over the same memory where that is here."""
+
+    @abstractmethod
+    def allocated(self) -> int | None:
+        """The bytes that are allocated now."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for what the device computes; a processor has computed when a call returns."""
+
+    @abstractmethod
+    def type_of(self, array: Any) -> str:
+        """NumPy's name of the type of an array's elements. Raises `TypeError` for another framework's."""
+
+    @abstractmethod
+    def region_of(self, array: Any) -> Region:
+        """The memory in which an array lies."""
+
+    def joined(self, arrays: Sequence[Any]) -> Any:
+        """A flat copy (n,) of these arrays, one behind the other."""
+        return self.put(np.concatenate([each.reshape(-1) for each in arrays]))
+
+    def lay(  # noqa: B027 - most libraries have arrays that stay where they are
+        self, tensors: Tensors, values: Tensors, gradients: Tensors
+    ) -> None:
+        """Let tensors, and their gradients, lie where these views of flat arrays do, by their names."""

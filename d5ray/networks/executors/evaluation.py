@@ -1,0 +1,47 @@
+"""Evaluations over many samples: as many at a time as fit the memory, and what they add up to"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from d5ray.networks.executors.executor import Evaluation
+from d5ray.operators.loss import Loss
+
+Array = np.ndarray[Any, Any]
+# The mean loss of some inputs and labels, and how many are right; 0 where the loss does not classify.
+Judge = Callable[[Array, Array], tuple[float, int]]
+
+LABELS_AT_ONCE = 1024  # so that a large test split fits the memory
+BYTES_AT_ONCE = 1 << 24  # of inputs: what the network makes of them is a multiple
+
+
+def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array, batch: int) -> Evaluation:
+    """The evaluation of all samples, that many at a time."""
+    total, right = 0.0, 0
+    for start in range(0, len(labels), batch):
+        truth = labels[start : start + batch]
+        mean, found = judge(inputs[start : start + batch], truth)
+        total += mean * len(truth)
+        right += found
+    return concluded(loss, total, right, labels)
+
+
+def concluded(loss: Loss, total: float, right: float, labels: Array) -> Evaluation:
+    """The evaluation, of a loss that was added up over the samples; right: how many labels are."""
+    accuracy = right / labels.size if loss.classifies else math.nan
+    return Evaluation(loss=total / len(labels), accuracy=accuracy)
+
+
+def samples_at_once(inputs: Array, labels: int) -> int:
+    """The number of samples evaluated at a time, of inputs that have that many labels."""
+    by_labels = LABELS_AT_ONCE * len(inputs) // max(1, labels)
+    by_bytes = BYTES_AT_ONCE * len(inputs) // max(1, inputs.nbytes)
+    return max(1, min(by_labels, by_bytes))
+
+
+def judged(loss: Loss, scores: Array, labels: Array) -> tuple[float, int]:
+    """The mean loss of scores, and how many labels have the largest one."""
+    right = int((scores.argmax(axis=-1) == labels).sum()) if loss.classifies else 0
+    return loss.numpy(scores, labels), right
