@@ -1,7 +1,7 @@
 """The executor that agents train with, over any executor of a Network whose tensors can be bound to arrays"""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -17,44 +17,13 @@ from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.networks.network import Network
 from d5ray.operators.loss import Loss
 
+if TYPE_CHECKING:
+    from d5ray.frameworks.arrays.executor import ArrayExecutor
+    from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
+
+    Bindable = ArrayExecutor | TensorFlowGraphExecutor
+
 Array = np.ndarray[Any, Any]
-
-
-class Bindable(Protocol):
-    """An executor of a Network that takes its values from arrays, and leaves gradients in others."""
-
-    network: Network
-    forward_ns: int
-    backward_ns: int
-    on_gradient: Callable[[str], None] | None
-
-    @property
-    def trained(self) -> tuple[str, ...]:
-        """The names of the parameters that are trained, in the network's order."""
-
-    def fetch(self, name: str) -> Array | None:
-        """A copy of the tensor's value, None where it has none."""
-
-    def inference(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The network's outputs by name, for these inputs by name."""
-
-    def inference_and_backprop(self, inputs: Mapping[str, Array], loss: str = ...) -> dict[str, Array]:
-        """The outputs by name, with the gradients of the loss left in the bound arrays."""
-
-    def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
-        """Use these arrays for the parameters, and leave their gradients in those, by name."""
-
-    def bind_state(self, state: Mapping[str, Any]) -> None:
-        """Use these arrays for the state, and write the next one into them."""
-
-    def draw_from(self, seed: int) -> None:
-        """Draw random numbers from this seed from now on."""
-
-    def passes(self) -> int:
-        """The number of passes whose random numbers were drawn since the seed was given."""
-
-    def go_on_from(self, passes: int) -> None:
-        """Draw as if this many passes had been made since the seed was given."""
 
 
 @final
@@ -62,7 +31,7 @@ class LabelledExecutor(Executor):
     """Flat parameters, gradients and state of the array library; the network's tensors are bound to views."""
 
     def __init__(
-        self, executor: Bindable, labelled: LabelledNetwork, loss: Loss, library: ArrayLibrary
+        self, executor: "Bindable", labelled: LabelledNetwork, loss: Loss, library: ArrayLibrary
     ) -> None:
         self.inner, self.labelled, self.loss = executor, labelled, loss
         network = labelled.network
@@ -136,7 +105,7 @@ class LabelledExecutor(Executor):
 
 
 def labelled_executor(
-    make: Callable[[Network], Bindable],
+    make: "Callable[[Network], Bindable]",
     library: ArrayLibrary,
     model: Any,
     options: Mapping[str, Any],

@@ -136,7 +136,7 @@ def test_calls_that_do_not_fit_are_refused(framework: str) -> None:
     tokens = one.put(batch["input"])
     one.begin_pass()
     two.begin_pass()
-    with pytest.raises(ConfigurationError, match="chunk is 1, and this place holds 1"):
+    with pytest.raises(ConfigurationError, match="chunk is 1, and this stage holds 1"):
         one.forward(1, 0, {"input": tokens})
     with pytest.raises(ConfigurationError, match=r"has no input 'inputs': did you mean 'input'"):
         one.forward(0, 0, {"inputs": tokens})

@@ -1,4 +1,4 @@
-"""PipelineExecutor: a network over several places, stage by stage, as one executor that trains"""
+"""PipelineExecutor: a network over the stages of a pipeline, as one executor that trains"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,13 +33,13 @@ ONE_AT_A_TIME = ("nccl",)  # communicators of which a process runs one operation
 
 @final
 class PipelineExecutor(Executor):
-    """This place's stage of a network, of which a group of places computes every batch together.
+    """One stage of a network, of which a group of workers computes every batch together, a stage each.
 
     All stages call the same methods at the same time with the same arguments. A batch (batch, ...) is cut
     along its first axis into `micro_batches` nearly equal parts, or as many as it has samples; the loss, and
     so the gradient, is the mean over the whole batch. Loss, evaluation and scores are given on every stage.
     What is random or counted in a network (Dropout, BatchNormalization) goes by the micro-batch: the result
-    is that of one place with the same micro-batches, whatever the stages and the schedule.
+    is that of one worker with the same micro-batches, whatever the stages and the schedule.
 
     executor        of this stage's pieces: those numbered stage, stage + stages, …, as many as the schedule
                     has chunks. `parameters`, `gradients` and the rest are its own. The gradient of a

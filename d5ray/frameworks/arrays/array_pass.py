@@ -1,11 +1,13 @@
 """A pass over arrays: the operators forwards, and backwards from the loss to the trained parameters"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.frameworks.arrays.steps import LEFT_OUT, Step
+from d5ray.frameworks.arrays.steps import LEFT_OUT, Places, Step
 from d5ray.networks.events.event import BACKWARD, FORWARD
 from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.plan import Plan
 
 Array = Any
 Call = Callable[..., Any]
@@ -76,6 +78,40 @@ class ArrayPass:
             del given, made, arrived
             for name in step.complete:
                 on_gradient(name, gradients.pop(self._places[name], None))
+
+
+@final
+@dataclass(frozen=True)
+class PlacedPass:
+    """A pass, and the places of a network's tensors in its list of values, `count` long.
+
+    given: the inputs. held: what an executor holds of the network. state: old -> the place of the new one.
+    """
+
+    passed: ArrayPass
+    count: int
+    given: tuple[tuple[str, int], ...]
+    held: tuple[tuple[str, int], ...]
+    wanted: tuple[tuple[str, int], ...]
+    state: tuple[tuple[str, int], ...]
+
+    def values(self, inputs: Mapping[str, Array], held: Mapping[str, Array]) -> list[Array | None]:
+        """The values (places,) that come from outside."""
+        values: list[Array | None] = [None] * self.count
+        for name, place in self.given:
+            values[place] = inputs[name]
+        for name, place in self.held:
+            values[place] = held[name]
+        return values
+
+
+def placed(passed: ArrayPass, places: Places, made: Plan, held: Container[str]) -> PlacedPass:
+    """The pass of a plan's steps with their places; held: the names of what an executor holds."""
+    given = tuple((name, places[name]) for name in made.inputs)
+    read = tuple((name, places[name]) for name in sorted(made.read) if name in held)
+    wanted = tuple((name, places[name]) for name in made.wanted)
+    state = tuple((old, places[new]) for old, new in made.state.items())
+    return PlacedPass(passed, len(places), given, read, wanted, state)
 
 
 def _add(gradients: dict[int, Array], own: set[int], place: int, gradient: Array) -> None:

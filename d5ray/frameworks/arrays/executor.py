@@ -6,9 +6,9 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.frameworks.arrays.array_pass import ArrayPass
+from d5ray.frameworks.arrays.array_pass import ArrayPass, placed
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.random import Draws
+from d5ray.frameworks.arrays.random import PassGenerator
 from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.events.event import GraphEvent
@@ -44,7 +44,7 @@ class ArrayExecutor(GraphExecutor):
         self._bound: Mapping[str, Any] = {}
         self._in_place: frozenset[str] = frozenset()
         self.on_gradient: Callable[[str], None] | None = None  # told of each parameter's, when it is there
-        self._random = Draws(library.generator)
+        self._random = PassGenerator(library.generator)
         super().__init__(network, library, device, events, trained, seed, collectives)
 
     def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
@@ -58,7 +58,7 @@ class ArrayExecutor(GraphExecutor):
         self._in_place = frozenset(state)
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
-        places = Places()
+        places, library = Places(), self._library
         own = steps(
             self.network,
             made,
@@ -69,18 +69,16 @@ class ArrayExecutor(GraphExecutor):
             random=lambda _: self._random,
             collectives=self.collectives,
         )
-        sources = tuple((name, places[name]) for name in sorted(made.read) if name in self._values)
-        given = tuple((name, places[name]) for name in made.inputs)
-        wanted = tuple((name, places[name]) for name in made.wanted)
-        state = tuple((old, places[new]) for old, new in made.state.items())
-        passed = ArrayPass(self._library.xp, own, observer)
-        library, count = self._library, len(places)
+        passed = ArrayPass(library.xp, own, observer)
+        found = placed(passed, places, made, self._values)
+        count, given, held = found.count, found.given, found.held
+        wanted, state = found.wanted, found.state
 
         def values_of(inputs: Arrays) -> list[Any]:
             values: list[Any] = [None] * count
             for name, place in given:
                 values[place] = library.put(inputs[name])
-            for name, place in sources:
+            for name, place in held:
                 values[place] = self._values[name]
             return values
 

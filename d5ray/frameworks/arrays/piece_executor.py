@@ -4,32 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.frameworks.arrays.array_pass import ArrayPass, Taped
+from d5ray.frameworks.arrays.array_pass import ArrayPass, PlacedPass, Taped, placed
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.random import NodeDraws
+from d5ray.frameworks.arrays.random import NodeGenerator
 from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
-from d5ray.networks.executors.plan import computable, plan
+from d5ray.networks.executors.plan import plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
-from d5ray.networks.stages.piece_executor import Array, Arrays, Kept, PieceExecutor
+from d5ray.networks.stages.piece_executor import Array, Arrays, PieceExecutor, Run, SavedTape
 from d5ray.networks.stages.saved_bytes import kept_size, region_of
 from d5ray.operators.collectives import Collectives
 
 Kind = tuple[tuple[int, ...], Any]  # shape and type
-
-
-@final
-@dataclass(frozen=True)
-class _Built:
-    """The steps of one chunk in one kind of pass, and where its tensors stand in their list."""
-
-    passed: ArrayPass
-    count: int
-    given: tuple[tuple[str, int], ...]
-    held: tuple[tuple[str, int], ...]
-    wanted: tuple[tuple[str, int], ...]
-    state: tuple[tuple[str, int], ...]
 
 
 @final
@@ -60,8 +47,7 @@ class ArrayPieceExecutor(PieceExecutor):
             for piece in self.pieces
             for name, value in piece.network.constants.items()
         }
-        self._training: dict[int, _Built] = {}
-        self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
+        self._training: dict[int, PlacedPass] = {}
         self._hold(
             FlatBuffers(
                 parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
@@ -79,11 +65,11 @@ class ArrayPieceExecutor(PieceExecutor):
         with self._library.computing():
             self.gradients[...] = 0
 
-    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], Kept]:
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], SavedTape]:
         built = self._training_steps(chunk)
         sloped = self.pieces[chunk].differentiated
         with self._library.computing():
-            values = self._values(built, inputs)
+            values = built.values(inputs, self._held)
             tape = built.passed.forward_with_tape(values)
             outputs = {name: self._xp.asarray(values[place]) for name, place in built.wanted}
             for name, place in built.state if replacing else ():
@@ -93,7 +79,7 @@ class ArrayPieceExecutor(PieceExecutor):
         kinds |= {name: (each.shape, each.dtype) for name, each in inputs.items() if name in sloped}
         signature = chunk, tuple(each.shape for each in inputs.values())
         size = self._known_size(signature, lambda: self._size_of_tape(tape))
-        return outputs, Kept(_Tape(tape, kinds), size)
+        return outputs, SavedTape(_Tape(tape, kinds), size)
 
     def _differentiate(
         self, chunk: int, tape: _Tape, gradients: Mapping[str, Array | float]
@@ -121,23 +107,24 @@ class ArrayPieceExecutor(PieceExecutor):
                     found[name] = xp.zeros(shape, dtype)
         return found
 
-    def _infer(self, chunk: int, inputs: Arrays) -> dict[str, Array]:
-        wanted = computable(self.pieces[chunk].network, inputs)
-        if (chunk, wanted) not in self._evaluating:
-            self._evaluating[chunk, wanted] = self._built(chunk, wanted, training=False)
-        built = self._evaluating[chunk, wanted]
-        with self._library.computing():
-            values = self._values(built, inputs)
-            built.passed.forward(values)
-            return {name: self._xp.asarray(values[place]) for name, place in built.wanted}
+    def _evaluation(self, chunk: int, wanted: tuple[str, ...]) -> Run:
+        built = self._built(chunk, wanted, training=False)
 
-    def _training_steps(self, chunk: int) -> _Built:
+        def infer(inputs: Arrays) -> dict[str, Array]:
+            with self._library.computing():
+                values = built.values(inputs, self._held)
+                built.passed.forward(values)
+                return {name: self._xp.asarray(values[place]) for name, place in built.wanted}
+
+        return infer
+
+    def _training_steps(self, chunk: int) -> PlacedPass:
         if chunk not in self._training:
             wanted = tuple(self.pieces[chunk].network.outputs)
             self._training[chunk] = self._built(chunk, wanted, training=True)
         return self._training[chunk]
 
-    def _built(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> _Built:
+    def _built(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> PlacedPass:
         piece, places = self.pieces[chunk], Places()
         network = piece.network
         made = plan(network, wanted, training=training)
@@ -148,25 +135,10 @@ class ArrayPieceExecutor(PieceExecutor):
             framework=self.framework,
             roots=wanted if training else None,
             sources=(*network.parameters, *(name for name in piece.incoming if name in piece.differentiated)),
-            random=lambda node: NodeDraws(self._library.generator, self.draws, node.name),
+            random=lambda node: NodeGenerator(self._library.generator, self.seeds, node.name),
             collectives=self.collectives,
         )
-        return _Built(
-            ArrayPass(self._xp, own, None),
-            len(places),
-            tuple((name, places[name]) for name in made.inputs),
-            tuple((name, places[name]) for name in sorted(made.read) if name in self._held),
-            tuple((name, places[name]) for name in wanted),
-            tuple((old, places[new]) for old, new in made.state.items()),
-        )
-
-    def _values(self, built: _Built, inputs: Arrays) -> list[Any]:
-        values: list[Any] = [None] * built.count
-        for name, place in built.given:
-            values[place] = inputs[name]
-        for name, place in built.held:
-            values[place] = self._held[name]
-        return values
+        return placed(ArrayPass(self._xp, own, None), places, made, self._held)
 
     def _size_of_tape(self, tape: Sequence[Taped]) -> int:
         arrays = (each for _, given, made in tape for each in (*given, *made) if each is not None)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from d5ray.networks.stages.random_seeds import Draws as Seeds
+from d5ray.networks.stages.random_seeds import NodeSeeds
 
 
 @final
-class Draws:
+class PassGenerator:
     """Stands for a generator of the array module, made of a seed by `generator`."""
 
     def __init__(self, generator: Callable[[int], Any]) -> None:
@@ -27,10 +27,10 @@ class Draws:
 
 
 @final
-class NodeDraws:
+class NodeGenerator:
     """The generator of one node, which begins anew with every micro-batch, from the node's seed for it."""
 
-    def __init__(self, generator: Callable[[int], Any], seeds: Seeds, node: str) -> None:
+    def __init__(self, generator: Callable[[int], Any], seeds: NodeSeeds, node: str) -> None:
         self._made, self._seeds, self._node = generator, seeds, node
         self._begun = -1
         self._current: Any = None

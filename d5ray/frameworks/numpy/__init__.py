@@ -63,7 +63,7 @@ def from_pieces(
     collectives: "Collectives | None" = None,
     threads: int | None = None,
 ) -> "ArrayPieceExecutor":
-    """The executor of these pieces of a Network at one place; see `PieceExecutor`.
+    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
 
     threads: for operators of this process; None leaves them as they are.
     """

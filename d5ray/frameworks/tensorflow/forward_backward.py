@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any, final
 
-from d5ray.frameworks.tensorflow.nodes import calls, specification
+from d5ray.frameworks.tensorflow.nodes import calls, compute_all, specification
 from d5ray.networks.executors.fusion import fused
 from d5ray.networks.executors.graph_executor import draws
 from d5ray.networks.executors.plan import plan
@@ -121,10 +121,7 @@ class Halves:
             observer=None,
             trained=(),
         )
-        read = made.read
-        values |= {name: tf.constant(each) for name, each in network.constants.items() if name in read}
-        for call in own:
-            call(values)
+        compute_all(network, own, values, made.read)
         return [tf.identity(values[name]) for name in (*self.wanted, *made.state.values())]
 
     def _gradients(self, arguments: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:

@@ -9,13 +9,13 @@ import numpy as np
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.tensorflow.forward_backward import Halves
 from d5ray.frameworks.tensorflow.library import TensorFlow
-from d5ray.frameworks.tensorflow.nodes import calls, specification
+from d5ray.frameworks.tensorflow.nodes import calls, compute_all, specification
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.fusion import fused
-from d5ray.networks.executors.plan import computable, plan
+from d5ray.networks.executors.plan import plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
-from d5ray.networks.stages.piece_executor import Arrays, Kept, PieceExecutor
+from d5ray.networks.stages.piece_executor import Arrays, PieceExecutor, Run, SavedTape
 from d5ray.networks.stages.saved_bytes import kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.tensorflow.library import tf
@@ -60,13 +60,12 @@ class TensorFlowPieceExecutor(PieceExecutor):
         self._hold(self._flat)
         self._current: dict[str, Tensor] = {}  # the parameters of the pass
         self._training: dict[int, Halves] = {}
-        self._evaluating: dict[tuple[int, tuple[str, ...]], Callable[..., Sequence[Tensor]]] = {}
 
     def _begin_pass(self) -> None:
         self.gradients[...] = 0
         self._take_parameters()
 
-    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Tensor], Kept]:
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Tensor], SavedTape]:
         halves = self._halves(chunk)
         given = [inputs[name] for name in halves.given]
         seeds = [self._seed(node) for node in halves.drawing]
@@ -83,7 +82,7 @@ class TensorFlowPieceExecutor(PieceExecutor):
         )
         signature = chunk, tuple(tuple(each.shape) for each in given)
         kept = [each for each in (*tape.given, *tape.saved) if each is not None]
-        return outputs, Kept(
+        return outputs, SavedTape(
             tape, self._known_size(signature, lambda: kept_size(map(self.library.region_of, kept)))
         )
 
@@ -107,23 +106,11 @@ class TensorFlowPieceExecutor(PieceExecutor):
                 if name in piece.differentiated
             }
 
-    def _infer(self, chunk: int, inputs: Arrays) -> dict[str, Tensor]:
-        network = self.pieces[chunk].network
-        wanted = computable(network, inputs)
-        made = plan(network, wanted)
-        held = tuple(name for name in (*network.parameters, *network.state_values) if name in made.read)
-        if (chunk, wanted) not in self._evaluating:
-            self._evaluating[chunk, wanted] = self._traced(chunk, wanted, held)
-        views = {**self._flat.parameter_views, **self._flat.state_views}
-        arguments = [*(inputs[name] for name in made.inputs), *(self.put(views[name]) for name in held)]
-        found = self._evaluating[chunk, wanted](*arguments)
-        return dict(zip(wanted, found, strict=True))
-
-    def _traced(
-        self, chunk: int, wanted: tuple[str, ...], held: tuple[str, ...]
-    ) -> Callable[..., Sequence[Tensor]]:
+    def _evaluation(self, chunk: int, wanted: tuple[str, ...]) -> Run:
         network = self.pieces[chunk].network
         made = fused(network, plan(network, wanted))
+        read = made.read
+        held = tuple(name for name in (*network.parameters, *network.state_values) if name in read)
         names = (*made.inputs, *held)
         own = calls(
             network,
@@ -134,20 +121,23 @@ class TensorFlowPieceExecutor(PieceExecutor):
             observer=None,
             trained=(),
         )
-        constants = {name: each for name, each in network.constants.items() if name in made.read}
 
-        def infer(*arguments: Tensor) -> list[Tensor]:
+        def compute(*arguments: Tensor) -> list[Tensor]:
             values = dict(zip(names, arguments, strict=True))
-            values |= {name: tf.constant(each) for name, each in constants.items()}
-            for call in own:
-                call(values)
+            compute_all(network, own, values, read)
             return [tf.identity(values[name]) for name in wanted]
 
         signature = [specification(network.descriptors[name]) for name in names]
         with tf.device(self._where):
-            made = tf.function(infer, input_signature=signature, autograph=False)
-            traced: Callable[..., Sequence[Tensor]] = made.get_concrete_function()
-        return traced
+            function = tf.function(compute, input_signature=signature, autograph=False)
+            traced: Callable[..., Sequence[Tensor]] = function.get_concrete_function()
+
+        def infer(inputs: Arrays) -> dict[str, Tensor]:
+            views = {**self._flat.parameter_views, **self._flat.state_views}
+            arguments = [*(inputs[name] for name in made.inputs), *(self.put(views[name]) for name in held)]
+            return dict(zip(wanted, traced(*arguments), strict=True))
+
+        return infer
 
     def _halves(self, chunk: int) -> Halves:
         if chunk not in self._training:
@@ -165,4 +155,4 @@ class TensorFlowPieceExecutor(PieceExecutor):
         self._current = {name: self.put(np.array(view)) for name, view in self._flat.parameter_views.items()}
 
     def _seed(self, node: str) -> Tensor:
-        return tf.constant([self.draws.seed_of(node), 0], tf.int64)
+        return tf.constant([self.seeds.seed_of(node), 0], tf.int64)

@@ -16,9 +16,9 @@ from d5ray.networks.executors.array_library import ArrayLibrary
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.graph_executor import draws
-from d5ray.networks.executors.plan import computable, plan
+from d5ray.networks.executors.plan import plan
 from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, state_of
-from d5ray.networks.stages.piece_executor import Arrays, Kept, PieceExecutor
+from d5ray.networks.stages.piece_executor import Arrays, PieceExecutor, Run, SavedTape
 from d5ray.networks.stages.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.operators.nodes.kernel_factory import Built
@@ -82,7 +82,6 @@ class TorchPieceExecutor(PieceExecutor):
             )
         )
         self._training: dict[tuple[int, bool], _Built] = {}
-        self._evaluating: dict[tuple[int, tuple[str, ...]], _Built] = {}
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)
@@ -92,7 +91,7 @@ class TorchPieceExecutor(PieceExecutor):
     def _begin_pass(self) -> None:
         self.gradients.zero_()
 
-    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[Tensors, Kept]:
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[Tensors, SavedTape]:
         built = self._training_code(chunk, replacing)
         sloped = self.pieces[chunk].differentiated
         leaves = {name: each.detach().requires_grad_() for name, each in inputs.items() if name in sloped}
@@ -108,7 +107,7 @@ class TorchPieceExecutor(PieceExecutor):
             {name: (each.shape, each.dtype) for name, each in made.items()},
         )
         outputs = {name: each.detach() for name, each in made.items()}
-        return outputs, Kept(tape, size)
+        return outputs, SavedTape(tape, size)
 
     def _differentiate(
         self, chunk: int, tape: _Tape, gradients: Mapping[str, torch.Tensor | float]
@@ -129,17 +128,18 @@ class TorchPieceExecutor(PieceExecutor):
             return gradient
         return torch.full(shape, gradient, dtype=dtype, device=self.gradients.device)
 
-    def _infer(self, chunk: int, inputs: Arrays) -> Tensors:
+    def _evaluation(self, chunk: int, wanted: tuple[str, ...]) -> Run:
         network = self.pieces[chunk].network
-        wanted = computable(network, inputs)
-        if (chunk, wanted) not in self._evaluating:
-            made = plan(network, wanted)
-            own = graph(network, made, self._tensors.places, evaluating=True, collectives=self.collectives)
-            self._evaluating[chunk, wanted] = _Built(code_of(own, self._tensors), made.inputs, wanted)
-        built = self._evaluating[chunk, wanted]
-        with torch.inference_mode():
-            found = built.code(self._tensors, *[inputs[name] for name in built.given])
-        return dict(zip(wanted, found, strict=True))
+        made = plan(network, wanted)
+        own = graph(network, made, self._tensors.places, evaluating=True, collectives=self.collectives)
+        code = code_of(own, self._tensors)
+
+        def infer(inputs: Arrays) -> Tensors:
+            with torch.inference_mode():
+                found = code(self._tensors, *[inputs[name] for name in made.inputs])
+            return dict(zip(wanted, found, strict=True))
+
+        return infer
 
     def _training_code(self, chunk: int, replacing: bool) -> _Built:
         if (chunk, replacing) not in self._training:
@@ -162,7 +162,7 @@ class TorchPieceExecutor(PieceExecutor):
         """The function of a node, which draws what this node draws of the current micro-batch."""
         if not draws(node):
             return function
-        generator, own, name = self._generator, self.draws, node.name
+        generator, own, name = self._generator, self.seeds, node.name
 
         def drawing(*inputs: Any) -> Any:
             generator.manual_seed(own.seed_of(name))

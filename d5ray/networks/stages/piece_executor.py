@@ -1,4 +1,4 @@
-"""PieceExecutor: computes the pieces of a network that one place holds, forwards and backwards"""
+"""PieceExecutor: computes the pieces of a network that one stage holds, forwards and backwards"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -12,8 +12,9 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.executors.array_library import ArrayLibrary
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.inputs import check_kinds
+from d5ray.networks.executors.plan import computable
 from d5ray.networks.stages.piece import Piece
-from d5ray.networks.stages.random_seeds import Draws
+from d5ray.networks.stages.random_seeds import NodeSeeds
 from d5ray.networks.stages.saved_bytes import kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
@@ -21,13 +22,14 @@ from d5ray.ops.lookup import check_supported
 Array = Any  # of the framework, on its device
 Arrays = Mapping[str, Array]
 HostArray = np.ndarray[Any, Any]
+Run = Callable[[Arrays], dict[str, Array]]  # from checked inputs to outputs, by name
 
 MOST_SIGNATURES = 1024  # shapes of inputs that are remembered as right
 
 
 @final
 @dataclass(frozen=True)
-class Kept:
+class SavedTape:
     """The values that a forward pass leaves for its backward pass, and their bytes of activations."""
 
     tape: Any
@@ -35,9 +37,9 @@ class Kept:
 
 
 class PieceExecutor(FlatExecutor):
-    """The pieces of one place, under one framework on one device. Nothing here communicates.
+    """The pieces of one stage, under one framework on one device. Nothing here communicates.
 
-    A place holds one piece, or several where stages are interleaved; they are its chunks, numbered from 0
+    A stage holds one piece, or several where pieces are interleaved; they are its chunks, numbered from 0
     in the order in which they are given. All of them share one pair of flat buffers, in which a parameter
     that several chunks hold stands once; `untrained` is kept up to date by `forward`, in the order of its
     calls.
@@ -64,7 +66,7 @@ class PieceExecutor(FlatExecutor):
     micro-batch. So what a pass computes is what one piece of the whole network computes of the same
     micro-batches.
 
-    collectives: of the parts of a split network (`split`), at whose places the same pieces are computed.
+    collectives: of the tensor-parallel ranks of a split network (`split`), which compute the same pieces.
     pieces: of one network, in the order of their indices. Raises `ConfigurationError` where they are not,
     where their parameters are of several types, and where the framework lacks one of their operators.
     """
@@ -80,10 +82,11 @@ class PieceExecutor(FlatExecutor):
         self.put, self.get = library.put, library.host
         check_supported(library.name, [node for piece in self.pieces for node in piece.network.nodes])
         self.kept_bytes = self.peak_kept_bytes = 0
-        self.draws = Draws()
-        self._kept: dict[tuple[int, int], Kept] = {}
+        self.seeds = NodeSeeds()
+        self._kept: dict[tuple[int, int], SavedTape] = {}
         self._signatures: set[Any] = set()
         self._known_sizes: dict[Any, int] = {}
+        self._evaluating: dict[tuple[int, tuple[str, ...]], Run] = {}
         self._own_memory: frozenset[Hashable] = frozenset()  # allocations that are not counted
 
     # -- a pass ----------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ class PieceExecutor(FlatExecutor):
         """Let the gradients be zero, and count one pass more. What a broken pass has kept is let go."""
         self._kept.clear()
         self.kept_bytes = self.peak_kept_bytes = 0
-        self.draws.begin_pass()
+        self.seeds.begin_pass()
         self._begin_pass()
 
     @final
@@ -113,11 +116,11 @@ class PieceExecutor(FlatExecutor):
             )
         self._check_complete(piece, inputs)
         self._check_kinds(chunk, inputs)
-        self.draws.begin(micro)
+        self.seeds.begin(micro)
         outputs, kept = self._run(chunk, inputs, replacing=True)
         self._count(kept.size)
         if self.recompute:
-            only = Kept(dict(inputs), self._size_of(inputs))
+            only = SavedTape(dict(inputs), self._size_of(inputs))
             self._count(only.size - kept.size)
             kept = only
         self._kept[chunk, micro] = kept
@@ -146,7 +149,7 @@ class PieceExecutor(FlatExecutor):
         held = kept.size
         try:
             if self.recompute:
-                self.draws.begin(micro)
+                self.seeds.begin(micro)
                 _, again = self._run(chunk, kept.tape, replacing=False)
                 held = max(kept.size, again.size)  # the inputs are among what is kept now
                 self._count(held - kept.size)
@@ -166,24 +169,27 @@ class PieceExecutor(FlatExecutor):
             if name not in piece.network.inputs:
                 raise _unknown(piece, name)
         self._check_kinds(chunk, inputs)
-        return self._infer(chunk, inputs)
+        wanted = computable(piece.network, inputs)
+        if (chunk, wanted) not in self._evaluating:
+            self._evaluating[chunk, wanted] = self._evaluation(chunk, wanted)
+        return self._evaluating[chunk, wanted](inputs)
 
     # -- random numbers --------------------------------------------------------------------------------
 
     @final
     def draw_from(self, seed: int, rank: int) -> None:
         """Let what is drawn at random follow from these, from the next pass on; rank: the replica's."""
-        self.draws.draw_from(seed, rank)
+        self.seeds.draw_from(seed, rank)
 
     @final
     def random_state(self) -> HostArray:
         """The number of the pass, as bytes (8,) uint8."""
-        return self.draws.state()
+        return self.seeds.state()
 
     @final
     def set_random_state(self, state: HostArray) -> None:
         """Go on drawing from this state, as `random_state` gave it."""
-        self.draws.go_on_from(state)
+        self.seeds.go_on_from(state)
 
     # -- what a framework fills --------------------------------------------------------------------------
 
@@ -192,7 +198,7 @@ class PieceExecutor(FlatExecutor):
         """Let the gradients be zero."""
 
     @abstractmethod
-    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], Kept]:
+    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], SavedTape]:
         """All outputs in training mode, and what `_differentiate` needs. replacing: whether state is."""
 
     @abstractmethod
@@ -202,8 +208,8 @@ class PieceExecutor(FlatExecutor):
         """Add to `gradients`, and give those of the incoming tensors that are differentiated."""
 
     @abstractmethod
-    def _infer(self, chunk: int, inputs: Arrays) -> dict[str, Array]:
-        """The outputs that these inputs are enough for, in evaluation mode."""
+    def _evaluation(self, chunk: int, wanted: tuple[str, ...]) -> Run:
+        """The code of a chunk that computes these outputs in evaluation mode."""
 
     # -- how ---------------------------------------------------------------------------------------------
 
@@ -226,7 +232,7 @@ class PieceExecutor(FlatExecutor):
     def _piece(self, chunk: int) -> Piece:
         if not 0 <= chunk < len(self.pieces):
             raise ConfigurationError(
-                f"chunk is {chunk}, and this place holds {len(self.pieces)}: they are counted from 0"
+                f"chunk is {chunk}, and this stage holds {len(self.pieces)}: they are counted from 0"
             )
         return self.pieces[chunk]
 
@@ -273,7 +279,7 @@ def _checked(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces as a tuple. Raises `ConfigurationError` unless they are of one network, in their order."""
     found = tuple(pieces)
     if not found:
-        raise ConfigurationError("a place holds at least one piece of a network: give some of pieces(...)")
+        raise ConfigurationError("a stage holds at least one piece of a network: give some of pieces(...)")
     for before, after in pairwise(found):
         if before.count != after.count or before.index >= after.index:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Draws: the seeds of what a network draws at random, which no cut of the network changes"""
+"""NodeSeeds: the seeds of what a network draws at random, which no cut of the network changes"""
 
 from hashlib import blake2b
 from typing import final
@@ -9,7 +9,7 @@ SEEDS = 2**63
 
 
 @final
-class Draws:
+class NodeSeeds:
     """A seed for each node of each micro-batch: of (seed, replica, pass, micro-batch, the node's name).
 
     passes: how many have begun since `draw_from`.

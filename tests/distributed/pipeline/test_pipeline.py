@@ -378,7 +378,7 @@ def _ending(groups: Former, whole: Network, backend: str, trouble: Any) -> list[
 
     def own(member: Communicator) -> tuple[str, float]:
         def takes(action: Action, samples: int) -> float:
-            if member.rank == 1 and executor.executor.draws.passes == 2 and action == Forward(0, 2):
+            if member.rank == 1 and executor.executor.seeds.passes == 2 and action == Forward(0, 2):
                 begun.append(time.monotonic())
                 trouble(member)
             return 0.001
