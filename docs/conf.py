@@ -43,6 +43,7 @@ SHOWN = {
     "SECURITY.md": "security.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+HALVED = ("Network",)  # classes whose base is their other half: its members are shown with theirs
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)((?!docs/)[\w./-]+)(#[\w-]+)?\)")
 BESIDE = re.compile(r"\S {2,}\S")  # columns, or a formula with its source
 
@@ -104,7 +105,8 @@ def _described(name: str) -> list[str]:
     if not isinstance(thing, type):
         return [f".. autofunction:: {path}"]
     kind = "autoexception" if issubclass(thing, BaseException) else "autoclass"
-    return [f".. {kind}:: {path}", "   :members:", "   :show-inheritance:"]
+    inherited = ["   :inherited-members: object"] if name in HALVED else []
+    return [f".. {kind}:: {path}", "   :members:", *inherited, "   :show-inheritance:"]
 
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
