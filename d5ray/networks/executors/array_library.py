@@ -48,7 +48,7 @@ class ArrayLibrary(ABC):
         """The memory in which an array lies."""
 
     def joined(self, arrays: Sequence[Any]) -> Any:
-        """A flat copy (n,) of these arrays, one behind the other."""
+        """A flat copy (n,) of these arrays, one after the other."""
         return self.put(np.concatenate([each.reshape(-1) for each in arrays]))
 
     def lay(  # noqa: B027 - most libraries have arrays that stay where they are

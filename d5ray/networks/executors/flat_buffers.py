@@ -87,7 +87,7 @@ class FlatBuffers:
 
 
 def _slots(tensors: Tensors) -> tuple[Slot, ...]:
-    """The places of these tensors in their flat buffer, one behind the other."""
+    """The places of these tensors in their flat buffer, one after the other."""
     made: list[Slot] = []
     offset = 0
     for name, tensor in tensors.items():
