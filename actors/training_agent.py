@@ -22,7 +22,6 @@ import numpy as np
 from d5ray.actors.agent_events import AgentEvents
 from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.actors.mesh_agent import meet, replicas, staged
-from d5ray.actors.metrics_exporter import MetricsExporter, silent
 from d5ray.actors.outcome import Outcome
 from d5ray.distributed.buffers import Kept
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
@@ -46,7 +45,7 @@ from d5ray.errors import AgentError, D5Error, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
-from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.recorder import Recorder, Send
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
 from d5ray.training.batches.batch import Batch
@@ -78,6 +77,16 @@ class Sink(Protocol):
 
     def drain(self) -> None:
         """Return when everything sent has been acknowledged."""
+
+
+class Exporter(Protocol):
+    """The way of an agent's rows and readings to a monitoring system, beside the run's own tables."""
+
+    def watched(self, send: Send) -> Send:
+        """A wrapper of `send`, the batches of which are exported too."""
+
+    def start(self, read: Callable[[], Readings] | None = None) -> None:
+        """Begin. read: the agent's readings; called from another thread."""
 
 
 @dataclass(frozen=True)
@@ -129,24 +138,28 @@ class TrainingAgent:
         world: World | None = None,
         attempt: int = 0,
         folder: str | None = None,
-        mirror: MetricsExporter | None = None,
+        exporter: Exporter | None = None,
     ) -> None:
         # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
-        # often an agent with this rank was started before; folder: the run's; mirror: what Ray's metrics show
+        # often an agent with this rank was started before; folder: the run's
         self._world = world or RealWorld()
         self.rank = rank
         self.experiment = experiment
         self._sink = sink
         self._run_id, self._folder = run_id, folder
-        self.mirror = mirror or silent()
+        self.exporter = exporter
+        samples: Send = sink.samples
+        frames: Send = sink.frames
+        if exporter is not None:
+            samples, frames = exporter.watched(samples), exporter.watched(frames)
         self._recorder = Recorder(
             run_id=run_id,
             agent=repr(self),
             rank=rank,
             node=node or platform.node(),
-            send=self.mirror.watched(sink.samples),
+            send=samples,
             send_events=sink.events,
-            send_frames=self.mirror.watched(sink.frames),
+            send_frames=frames,
             attempt=attempt,
             now=self._world.scheduler.now,
             wall_minus_mono=self._world.scheduler.epoch(),
@@ -173,7 +186,8 @@ class TrainingAgent:
         self._trains = False
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
         self._committed = Committed() if forms_again else None
-        self.mirror.start(self.readings)
+        if exporter is not None:
+            exporter.start(self.readings)
 
     def __repr__(self) -> str:
         return f"TrainingAgent(rank={self.rank})"
@@ -689,7 +703,7 @@ class TrainingAgent:
             self._peers.admit(rank, address)
 
     def readings(self) -> Readings:
-        """The readings of the agent besides its rows, for Ray's metrics."""
+        """The readings of the agent besides its rows, for its exporter."""
         return {(TRAINING, ""): float(self._trains)}
 
     def progress(self) -> Progress:

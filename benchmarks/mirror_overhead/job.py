@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,6 @@ from benchmarks.mirror_overhead.metrics import MIRROR_SHARE, TURN_TIME, WITH, WI
 from benchmarks.step_times import StepTimes
 from d5ray.metrics.definitions.catalogue import StepTime
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
-
-if TYPE_CHECKING:
-    from d5ray.actors.training_agent import TrainingAgent
 
 HASHED_AS = "d5ray.recipes.mirrored_agents"  # where the first runs knew it
 
@@ -76,13 +73,13 @@ def _of_turns(samples: pa.Table, job: StepTimes) -> list[float]:
     return means
 
 
-def _open(agent: "TrainingAgent") -> None:
-    agent.mirror.start(agent.readings)
+def _open(agent: Any) -> None:
+    agent.exporter.start(agent.readings)
 
 
-def _close(agent: "TrainingAgent") -> None:
-    agent.mirror.close()
+def _close(agent: Any) -> None:
+    agent.exporter.close()
 
 
-def _spent(agent: "TrainingAgent") -> Any:
-    return agent.mirror.spent_seconds
+def _spent(agent: Any) -> Any:
+    return agent.exporter.spent_seconds
