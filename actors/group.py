@@ -19,14 +19,14 @@ from d5ray.actors.calls import CALL_SECONDS, cause_of, get, owned
 from d5ray.actors.coordinator import Place
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.monitors import Monitors
-from d5ray.actors.outcome import FAILURES, Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.recovery import AgentDied, Recovery
 from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
-from d5ray.actors.training_agent import Built, TrainingAgent
+from d5ray.agent.outcome import FAILURES, Outcome
+from d5ray.agent.training_agent import Built, TrainingAgent
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares

@@ -22,7 +22,6 @@ from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.cluster import shape
 from d5ray.actors.coordinator import Coordinator, Place
 from d5ray.actors.group import TrainingGroup
-from d5ray.actors.mesh_agent import shares_of
 from d5ray.actors.mesh_servers import MeshServers
 from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.metrics_exporter import MetricsExporter
@@ -36,7 +35,8 @@ from d5ray.actors.server_actors import ServerActors
 from d5ray.actors.shipping import ship
 from d5ray.actors.sink import AggregatorSink
 from d5ray.actors.training import found_for
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.mesh import shares_of
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.experiments import Archived, ArchiveFiles, kept
 from d5ray.checks import check_address, check_kind, check_path
 from d5ray.distributed import network_cost

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from d5ray.actors.mesh_agent import meet, stage_of
+from d5ray.agent.mesh import meet, stage_of
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group

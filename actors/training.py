@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 import pyarrow as pa
 
-from d5ray.actors.outcome import RUN_STATUS, Outcome, worst
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
-from d5ray.actors.training_agent import Built
+from d5ray.agent.outcome import RUN_STATUS, Outcome, worst
+from d5ray.agent.training_agent import Built
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints

@@ -20,7 +20,7 @@ from d5ray.training.events.event import Event
 
 if TYPE_CHECKING:
     from benchmarks.torch_loops import Trained
-    from d5ray.actors.training_agent import TrainingAgent
+    from d5ray.agent.training_agent import TrainingAgent
 
 HASHED_AS = "d5ray.recipes.trainers"  # where the first runs knew it
 

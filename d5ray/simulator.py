@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.outcome import Outcome
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.training import Training, found_for
-from d5ray.actors.training_agent import LateEntry, TrainingAgent
+from d5ray.agent.outcome import Outcome
+from d5ray.agent.training_agent import LateEntry, TrainingAgent
 from d5ray.archive.experiments import Archived, ArchiveFiles, SimulationSettings, kept
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints

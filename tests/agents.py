@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from d5ray.actors.coordinator import Coordinator, Place
-from d5ray.actors.mesh_agent import shares_of
 from d5ray.actors.parameter_server import ParameterServer
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.mesh import shares_of
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.world import Directory

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
-from d5ray.actors.outcome import Outcome
+from d5ray.agent.outcome import Outcome
+from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment

@@ -43,9 +43,9 @@ d5.Momentun(0.1, 0.9)
 MYPY = [
     "d5ray.networks.vector.Vector",
     "d5ray.networks.vector.Vector",
-    "list[ray.actor.ActorHandle[d5ray.actors.training_agent.TrainingAgent]]",
+    "list[ray.actor.ActorHandle[d5ray.agent.training_agent.TrainingAgent]]",
     "dict[str, pyarrow.__lib_pxi.table.Table]",
-    "list[d5ray.actors.training_agent.TrainingAgent]",
+    "list[d5ray.agent.training_agent.TrainingAgent]",
     "d5ray.metrics.judge.criteria.Criterion",
     "int | None",
 ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from benchmarks.page_speed.metrics import PAGE_TIME
-from d5ray.actors.agent_records import STEP_METRICS
+from d5ray.agent.records import STEP_METRICS
 from d5ray.checks import check_count
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.record.columns import expand

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from benchmarks.recording_speed.metrics import QUERY_TIME, RECORDING_TIME, STORING_RATE
-from d5ray.actors.agent_records import STEP_METRICS
+from d5ray.agent.records import STEP_METRICS
 from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.queries.sql import sql

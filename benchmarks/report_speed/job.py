@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from benchmarks.report_speed.metrics import REPORT_TIME
-from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
+from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.checks import check_count
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, catalogue_rows

@@ -18,7 +18,7 @@ from d5ray.training.batches.epochs import BatchSize
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from d5ray.actors.training_agent import TrainingAgent
+    from d5ray.agent.training_agent import TrainingAgent
 
 
 @final

@@ -11,8 +11,8 @@ import pytest
 from torch import nn
 
 import d5ray as d5
-from d5ray.actors.mesh_agent import shares_of
-from d5ray.actors.outcome import Outcome
+from d5ray.agent.mesh import shares_of
+from d5ray.agent.outcome import Outcome
 from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.initial_values import labelled_network

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.actors.agent_records import STEP_METRICS
+from d5ray.agent.records import STEP_METRICS
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import d5ray as d5
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation

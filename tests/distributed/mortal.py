@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 import d5ray as d5
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous

@@ -19,7 +19,7 @@ from benchmarks.overhead_lenet import recipe as overhead_lenet
 from benchmarks.step_times import StepTimes
 from benchmarks.torch_loops import HandWrittenLoop, Task
 from benchmarks.trainers import Agents, DataParallel, HandWritten
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import d5ray as d5
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.one_sided.peers import reachable
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
 from d5ray.distributed.simulation.world import Simulation

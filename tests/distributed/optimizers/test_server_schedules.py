@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import d5ray as d5
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.simulation.world import Simulation
 from d5ray.experiment import Experiment
 from tests.distributed.in_numpy import (

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import d5ray as d5
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.experiment import Experiment
 from tests.agents import Rows, agents_in_threads
 from tests.together import together

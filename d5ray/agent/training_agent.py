@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from d5ray.actors.agent_events import AgentEvents
-from d5ray.actors.agent_records import LINKS_NS, PROBE_STEPS, AgentRecords
-from d5ray.actors.mesh_agent import meet, replicas, staged
-from d5ray.actors.outcome import Outcome
+from d5ray.agent.events import AgentEvents
+from d5ray.agent.mesh import meet, replicas, staged
+from d5ray.agent.outcome import Outcome
+from d5ray.agent.records import LINKS_NS, PROBE_STEPS, AgentRecords
 from d5ray.distributed.buffers import Kept
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator

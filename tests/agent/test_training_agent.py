@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from d5ray.actors.agent_records import EVALUATION_METRICS, STEP_METRICS
-from d5ray.actors.outcome import Outcome
-from d5ray.actors.training_agent import TrainingAgent
+from d5ray.agent.outcome import Outcome
+from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.communicators.point_to_point.collectives import recursive_doubling_cost
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
