@@ -25,8 +25,9 @@ from d5ray.actors.run_row import RunOrigin
 from d5ray.actors.running import CONTROL
 from d5ray.actors.session import Session
 from d5ray.actors.training import Training
+from d5ray.agent.building import BuiltSizes
 from d5ray.agent.outcome import FAILURES, Outcome
-from d5ray.agent.training_agent import Built, TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.mesh.assignments import Shares
@@ -60,7 +61,7 @@ class TrainingGroup(Training):
         agents: list[ActorHandle[TrainingAgent]],
         aggregator: Any,
         places: list[Place],
-        built: list[Built],
+        built: list[BuiltSizes],
         communicator: str,
         session: Session,
         origin: RunOrigin,

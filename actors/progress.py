@@ -4,7 +4,7 @@ import math
 import sys
 from types import TracebackType
 
-from d5ray.agent.training_agent import Progress as Position
+from d5ray.agent.loop import Progress as Position
 from d5ray.display.console import BarColumn, Field, TimeRemainingColumn, progress
 
 

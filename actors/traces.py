@@ -37,5 +37,5 @@ def _warned(agent: Any) -> list[str]:
 
 
 def _traced(agent: Any) -> Any:
-    executor = agent._executor
+    executor = agent.executor
     return executor if hasattr(executor, "trace") else executor._inner  # within one that is slow by plan

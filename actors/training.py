@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, run_row
+from d5ray.agent.building import BuiltSizes
 from d5ray.agent.outcome import RUN_STATUS, Outcome, worst
-from d5ray.agent.training_agent import Built
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
@@ -35,7 +35,7 @@ class Training(ABC):
     """
 
     agents: list[Any]
-    built: Built
+    built: BuiltSizes
     communicator: str
     closing_errors: ClassVar[tuple[type[Exception], ...]] = (D5Error,)
 

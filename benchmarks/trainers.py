@@ -175,8 +175,8 @@ class RayTrain(Contender[StepTimes]):
 
 def _accuracy(agent: "TrainingAgent") -> float:
     """On the test split, with the agent's own parameters as they are now."""
-    test = agent._dataset.test
-    return float(agent._executor.evaluate(test.inputs, test.labels).accuracy)
+    test = agent.data.dataset.test
+    return float(agent.executor.evaluate(test.inputs, test.labels).accuracy)
 
 
 def of_steps(samples: pa.Table, warmup: int) -> list[Series]:

@@ -14,8 +14,9 @@ from d5ray.actors.metrics_aggregator import MetricsAggregator
 from d5ray.actors.progress import Bar
 from d5ray.actors.run_row import RunOrigin, new_run_id
 from d5ray.actors.training import Training, found_for
+from d5ray.agent.connections import LateEntry
 from d5ray.agent.outcome import Outcome
-from d5ray.agent.training_agent import LateEntry, TrainingAgent
+from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.experiments import Archived, ArchiveFiles, SimulationSettings, kept
 from d5ray.checks import check_kind, check_path
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints

@@ -64,7 +64,7 @@ def test_the_hooks_are_called_in_their_order() -> None:
     """57 samples, 20 a step: three steps an epoch, the last with 9 samples for the first of two agents."""
     with d5.simulate(experiment(Diary())) as group:
         group.train(4, progress=False)
-        entries = group.agents[0]._around._events[0].entries  # type: ignore[attr-defined]
+        entries = group.agents[0].events._events[0].entries  # type: ignore[attr-defined]
     step = ["before_sampling", "after_sampling", "before_step", "after_step"]
     test = ["before_test", "after_test"]
     assert [entry[0] for entry in entries] == [
@@ -89,7 +89,7 @@ def test_every_agent_has_a_copy_of_its_own() -> None:
     with d5.simulate(experiment(given)) as group:
         group.train(1, progress=False)
         assert given.entries == []
-        assert len({id(agent._around._events[0]) for agent in group.agents}) == 2
+        assert len({id(agent.events._events[0]) for agent in group.agents}) == 2
 
 
 def test_events_do_not_change_the_numbers() -> None:
@@ -262,7 +262,7 @@ def test_learning_curves_are_those_of_the_samples() -> None:
         group.train(progress=False)
         agent = group.agents[0]
         some = np.linspace(0, TRAIN - 1, 19).round().astype(int)
-        expected = agent._executor.evaluate(DATA.train.inputs[some], DATA.train.labels[some])
+        expected = agent.executor.evaluate(DATA.train.inputs[some], DATA.train.labels[some])
         for metric, value in (("training_loss", expected.loss), ("training_accuracy", expected.accuracy)):
             assert len(rows(group, metric)) == 3
             assert rows(group, metric)[-1] == value
@@ -274,7 +274,7 @@ def test_learning_curves_are_those_of_the_samples() -> None:
 def test_wrong_samples_are_the_surest_mistakes_first() -> None:
     with d5.simulate(experiment(d5.events.SaveWrongSamples(most=4))) as group:
         group.train(progress=False)
-        scores = group.agents[0]._executor.inference(DATA.test.inputs)
+        scores = group.agents[0].executor.inference(DATA.test.inputs)
     wrong = [at for at in range(TEST) if scores[at].argmax() != DATA.test.labels[at]]
     wrong.sort(key=lambda at: scores[at][DATA.test.labels[at]] - scores[at].max())
     kept = pq.read_table(group.folder / "wrong_samples.parquet").to_pylist()
@@ -303,7 +303,7 @@ def test_in_sequences_every_label_can_be_wrong(tmp_path: Path) -> None:
     )  # fmt: skip
     with d5.simulate(sequences, root=tmp_path) as group:
         group.train(1, progress=False)
-        scores = group.agents[0]._executor.inference(split.inputs)
+        scores = group.agents[0].executor.inference(split.inputs)
         events = group.tables()["events"].to_pylist()
     predicted = scores.argmax(axis=-1)
     wrong = [(index, position) for index, position in np.argwhere(predicted != split.labels).tolist()]
@@ -346,7 +346,7 @@ class Notes(d5.Event):
 def test_an_event_of_the_users_own_records_and_keeps() -> None:
     with d5.simulate(experiment(Notes())) as group:
         group.train(progress=False)
-        norm = float(group.agents[1]._executor.parameters.norm())
+        norm = float(group.agents[1].executor.parameters.norm())
         assert rows(group, "parameter_norm", rank=1)[-1] == norm
         (event,) = [e for e in group.tables()["events"].to_pylist() if e["name"] == "noted"]
     assert event["detail"] == '{"words": 1}'

@@ -433,7 +433,7 @@ def test_a_slowdown_of_real_agents_stretches_its_computation_and_leaves_its_resu
             parameters.append(flat(agents[0].parameters()))
             took = [sum(sink.of("forward_time")) + sum(sink.of("backward_time")) for sink in sinks]
             waited = sum(sinks[0].of("exchange_time"))
-            executors = [agent._executor for agent in agents]
+            executors = [agent.executor for agent in agents]
     fast, slowed = executors
     assert isinstance(slowed, DelayedExecutor) and not isinstance(fast, DelayedExecutor)
     framework_seconds = (slowed._inner.forward_ns + slowed._inner.backward_ns) * 1e-9

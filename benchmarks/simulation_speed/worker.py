@@ -52,9 +52,9 @@ class WithGradients:
 
     def batches(self, group: SimulatedGroup) -> Iterator[tuple[Executor, Array, Array]]:
         """The agents' own executors with the batches of the training, step by step, rank by rank."""
-        executors = [inner_of(agent._executor) for agent in group.agents]
-        draws = [agent._shards.draws(agent.rank) for agent in group.agents]
-        split = group.agents[0]._dataset.train
+        executors = [inner_of(agent.executor) for agent in group.agents]
+        draws = [agent.data.shards.draws(agent.rank) for agent in group.agents]
+        split = group.agents[0].data.dataset.train
         while True:
             for executor, own in zip(executors, draws, strict=True):
                 indices = next(own).indices

@@ -8,7 +8,7 @@ from typing import Any
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share, Shares
-from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
@@ -32,6 +32,11 @@ def shares_of(experiment: Experiment, dataset: Dataset) -> Shares:
         seed=experiment.seed,
     )
     return Shares(experiment.mesh, whole)
+
+
+def seat_of(experiment: Experiment, rank: int) -> Seat:
+    """The place of an agent; without a mesh each is a replica."""
+    return Seat(rank, 0, 0) if experiment.mesh is None else experiment.mesh.seat(rank)
 
 
 def staged(experiment: Experiment, share: Share) -> PipelineExecutor:

@@ -1,18 +1,22 @@
-"""Records of an agent about itself: its steps, its evaluations, its dealings with servers and peers"""
+"""Records of an agent about itself: its evaluations, its dealings with servers and peers, its events"""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, TypeVar, final
 
 import numpy as np
 
+from d5ray.agent.connections import Connections
+from d5ray.agent.sink import RowExporter, Sink
 from d5ray.distributed.network_cost import LinkCost
-from d5ray.distributed.one_sided.peers import Peers
-from d5ray.distributed.parameter_server.client import SERVER_METRICS, Server, summary
+from d5ray.distributed.one_sided.peers import PeerOperation
+from d5ray.distributed.parameter_server.client import SERVER_METRICS, ServerOperation, summary
 from d5ray.distributed.pipeline.executor import PipelineExecutor
+from d5ray.distributed.scheduler import Scheduler
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.asynchrony import PROBED
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
-from d5ray.metrics.record.recorder import Recorder, StepFrame
+from d5ray.metrics.record.recorder import Recorder, Send, StepFrame
 
 T = TypeVar("T")
 NS = 1e-9
@@ -24,17 +28,49 @@ STEP_METRICS = {  # and what the agent's own numbers are multiplied with
 PREDICTED = {"predicted_exchange_time": 1.0}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
-PROBE_STEPS = 20  # between two looks at how far the agents are apart
-LINKS_NS = 2 * 10**9  # between two times that an agent tells what went over each of its links
 
 
 @final
 class AgentRecords:
-    """The frames of one agent, and the events that are its schedule."""
+    """The recorder of one agent, its frames, and the events that are its schedule.
 
-    def __init__(self, recorder: Recorder, rank: int, experiment: Experiment) -> None:
-        self._recorder, self._experiment = recorder, experiment
-        self._replica = rank if experiment.mesh is None else experiment.mesh.seat(rank).replica
+    sink     where they go, and the files of events
+    now      the clock in ns by which they are timed
+    steps    the frame of its steps; None before the agent has joined the others
+    network  what is known of the network between the agents, by which exchanges are predicted
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        rank: int,
+        run_id: str,
+        node: str,
+        attempt: int,
+        sink: Sink,
+        exporter: RowExporter | None,
+        scheduler: Scheduler,
+    ) -> None:
+        samples: Send = sink.samples
+        frames: Send = sink.frames
+        if exporter is not None:
+            samples, frames = exporter.watched(samples), exporter.watched(frames)
+        self.sink, self.now = sink, scheduler.now
+        self.recorder = recorder = Recorder(
+            run_id=run_id,
+            agent=f"TrainingAgent(rank={rank})",
+            rank=rank,
+            node=node,
+            send=samples,
+            send_events=sink.events,
+            send_frames=frames,
+            attempt=attempt,
+            now=self.now,
+            wall_minus_mono=scheduler.epoch(),
+        )
+        self._experiment = experiment
+        self.steps: StepFrame | None = None
+        self.network: LinkCost | None = None
         self._evaluations = recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
         self._server_steps = recorder.frame(SERVER_METRICS, scope="agent", level=3)
         self._peer_steps = recorder.frame(PEER_METRICS, scope="agent", level=3)
@@ -42,10 +78,20 @@ class AgentRecords:
         self._stages = recorder.frame(OF_A_STAGE, scope="stage", level=3)
         self._probed: np.ndarray[Any, Any] | None = None
 
-    def steps(self, network: LinkCost | None) -> StepFrame:
-        """The frame of `STEP_METRICS`; with what is known of the network also of `PREDICTED`."""
+    def begin_steps(self, network: LinkCost | None) -> None:
+        """Make the frame of `STEP_METRICS`, once; with what is known of the network also of `PREDICTED`."""
+        if self.steps is not None:
+            return
         metrics = STEP_METRICS if network is None else STEP_METRICS | PREDICTED
-        return self._recorder.frame(tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values()))
+        self.network = network
+        self.steps = self.recorder.frame(
+            tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values())
+        )
+
+    def deliver(self) -> None:
+        """Return when everything recorded so far has been acknowledged."""
+        self.recorder.flush()
+        self.sink.drain()
 
     def evaluated(self, step: int, epoch: int, values: tuple[float, float | None, float]) -> None:
         """An evaluation after this step: the values of `EVALUATION_METRICS`."""
@@ -68,45 +114,41 @@ class AgentRecords:
             self._replicas.append(step, epoch, phase, (done.bubble, formula))
 
     def operations(
-        self, server: Server | None, peers: Peers | None, step: int, epoch: int | None, phase: str
+        self, connections: Connections, step: int, epoch: int | None = None, phase: str = "run"
     ) -> None:
         """Record this agent's operations at servers and peers: the run's schedule, and metrics."""
-        event = self._recorder.event
+        server, peers = connections.server, connections.peers
         if server is not None and (done := _taken(server.operations)):
-            for operation in done:
-                event(
-                    operation.kind,
-                    step=step,
-                    duration=operation.seconds,
-                    at=operation.ended,
-                    **operation.detail,
-                )
+            self._schedule(done, step)
             self._server_steps.append(step, epoch, phase, summary(done))
         if peers is not None and (met := _taken(peers.operations)):
-            for meeting in met:
-                event(meeting.kind, step=step, duration=meeting.seconds, at=meeting.ended, **meeting.detail)
+            self._schedule(met, step)
             letters = sum(meeting.seconds for meeting in met if meeting.kind == "collect")
             windows = sum(meeting.seconds for meeting in met if meeting.kind not in ("collect", "post"))
             self._peer_steps.append(step, epoch, phase, (windows, letters))
 
-    def links(self, server: Server | None, peers: Peers | None, step: int) -> None:
+    def _schedule(self, operations: Sequence[ServerOperation | PeerOperation], step: int) -> None:
+        for each in operations:
+            self.recorder.event(each.kind, step=step, duration=each.seconds, at=each.ended, **each.detail)
+
+    def links(self, connections: Connections, step: int) -> None:
         """The bytes that went over each link so far: to and from whom."""
-        links = {}
-        resolved = self._experiment.resolved_servers
+        server, peers, links = connections.server, connections.peers, {}
+        resolved, replicas = self._experiment.resolved_servers, self._experiment.replicas
         if server is not None and resolved is not None:
-            group = resolved.group_of(self._replica, self._experiment.replicas)
+            group = resolved.group_of(connections.seat.replica, replicas)
             links = {resolved.shard_name(shard, group): each for shard, each in enumerate(server.links)}
         if peers is not None:
             links |= {f"TrainingAgent(rank={rank})": each for rank, each in peers.links.items()}
         if links:
-            self._recorder.event("links", step=step, bytes=links)
+            self.recorder.event("links", step=step, bytes=links)
 
     def probed(self, step: int, parameters: Any) -> None:
         """Record the same few coordinates of every agent's parameters (n,)."""
         if self._probed is None:
             rng = np.random.default_rng([self._experiment.seed, 0xB0])
             self._probed = rng.choice(len(parameters), min(PROBED, len(parameters)), replace=False)
-        self._recorder.event("probe", step=step, values=[float(parameters[int(at)]) for at in self._probed])
+        self.recorder.event("probe", step=step, values=[float(parameters[int(at)]) for at in self._probed])
 
 
 def _taken(operations: deque[T]) -> list[T]:

@@ -97,5 +97,5 @@ class Training(Contender[Trainings]):
 
 
 def _accuracy(agent: "TrainingAgent") -> float:
-    test = agent._dataset.test
-    return float(agent._executor.evaluate(test.inputs, test.labels).accuracy)
+    test = agent.data.dataset.test
+    return float(agent.executor.evaluate(test.inputs, test.labels).accuracy)

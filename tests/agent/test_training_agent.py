@@ -344,7 +344,7 @@ def test_agents_of_one_process_do_not_share_their_optimizer(start: Start, hundre
     given = Counting()
     group, _ = start(experiment(agents=2, distributed=given), hundred)
     together(lambda rank: group[rank].train(3), 2)
-    counted = [agent._optimizer for agent in group]
+    counted = [agent.connections.optimizer for agent in group]
     assert [optimizer.steps for optimizer in counted if isinstance(optimizer, Counting)] == [3, 6]
     assert given.steps == 0
 
@@ -361,7 +361,11 @@ def test_every_agents_generator_is_its_own_and_repeatable(start: Start, hundred:
     def draws() -> list[float]:
         group, _ = start(experiment(agents=3, distributed=Drawing), hundred)
         together(lambda rank: group[rank].train(1), 3)
-        return [agent._optimizer.drawn for agent in group if isinstance(agent._optimizer, Drawing)]
+        return [
+            agent.connections.optimizer.drawn
+            for agent in group
+            if isinstance(agent.connections.optimizer, Drawing)
+        ]
 
     first = draws()
     assert len(set(first)) == 3

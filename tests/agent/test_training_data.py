@@ -89,10 +89,10 @@ def test_going_on_at_a_step_gives_the_batches_that_would_have_come(step: int) ->
     for agent in (first, second):
         agent.build(data)
     for before in range(step):
-        first._next_batch(before)
-    second._start_at(step, 1, 0)
+        first.data.draw(before)
+    second.data.begin_at(step, 1, 0)
     for now in range(step, step + 5):
-        expected, found = first._next_batch(now), second._next_batch(now)
+        expected, found = first.data.draw(now), second.data.draw(now)
         np.testing.assert_array_equal(found.inputs, expected.inputs)
         assert (found.epoch, found.step, found.ends_epoch) == (expected.epoch, now, expected.ends_epoch)
     first.leave()
@@ -111,7 +111,7 @@ def test_the_model_gets_the_shape_that_the_transformations_give() -> None:
         centres = d5.transformations.Resize(16).apply(
             d5.transformations.Sampled(test.inputs, test.labels, np.zeros(len(test), np.uint64))
         )
-        expected = agents[0]._executor.evaluate(
+        expected = agents[0].executor.evaluate(
             np.ascontiguousarray(centres.inputs[:, :, 2:14, 2:14]), test.labels
         )
         assert rows[0].of("test_accuracy") == [pytest.approx(expected.accuracy)]
@@ -124,7 +124,7 @@ def test_an_evaluation_in_pieces_is_that_of_the_whole() -> None:
     wanted = experiment(dataset=data, agents=1, transformations=())
     with agents_in_threads(wanted, data) as (agents, rows):
         assert agents[0].train(5).completed
-        expected = agents[0]._executor.evaluate(data.test.inputs, data.test.labels)
+        expected = agents[0].executor.evaluate(data.test.inputs, data.test.labels)
         assert rows[0].of("test_accuracy") == [pytest.approx(expected.accuracy, rel=1e-12)]
         assert rows[0].of("test_loss") == [pytest.approx(expected.loss, rel=1e-6)]
 
@@ -147,7 +147,7 @@ def test_wrong_samples_are_found_among_samples_that_are_not_in_memory() -> None:
         done = d5.transformations.Sampled(inputs, labels, indices.astype(np.uint64))
         for transformation in pipeline:
             done = transformation.apply(done)
-        predicted = agents[0]._executor.inference(np.ascontiguousarray(done.inputs)).argmax(axis=1)
+        predicted = agents[0].executor.inference(np.ascontiguousarray(done.inputs)).argmax(axis=1)
     assert len(kept) == 40 and max(indices) > 1024
     assert predicted.tolist() == [row["predicted"] for row in kept]
     assert (predicted != labels).all() and labels.tolist() == [row["label"] for row in kept]

@@ -149,7 +149,7 @@ class Survivor:
 
 
 def state_of(agent: TrainingAgent) -> State:
-    executor, states = agent._executor, agent._optimizer._states
+    executor, states = agent.executor, agent.connections.optimizer._states
     base = {
         f"{part} {name}": np.array(value) for part, state in states.items() for name, value in state.items()
     }

@@ -79,13 +79,13 @@ def test_the_gradients_alone_come_in_the_order_of_steps_and_ranks(tmp_path: Path
     with simulate(work.experiment, root=tmp_path) as group:
         batches = work.batches(group)
         due = [next(batches) for _ in range(3 * STEPS)]
-        order = np.random.default_rng([1, 0]).permutation(len(group.agents[0]._dataset.train))
-        inputs = group.agents[0]._dataset.train.inputs
+        order = np.random.default_rng([1, 0]).permutation(len(group.agents[0].data.dataset.train))
+        inputs = group.agents[0].data.dataset.train.inputs
         for position, (executor, found, labels) in enumerate(due):
             step, rank = divmod(position, 3)
             own = order[12 * step + 4 * rank :][:4]
             assert np.array_equal(found, inputs[own]) and len(labels) == 4
-            assert executor is group.agents[rank]._executor._inner  # type: ignore[attr-defined]
+            assert executor is group.agents[rank].executor._inner  # type: ignore[attr-defined]
 
 
 @pytest.mark.full

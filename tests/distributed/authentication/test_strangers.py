@@ -77,7 +77,7 @@ def trained(values: dict[str, Any], attacked: bool) -> tuple[Array, list[str], i
         agents, _ = stack.enter_context(agents_in_threads(wanted, replace(data, train=train)))
         attacker = None
         if attacked:
-            attacker = stack.enter_context(another_user(agents[0]._run_id, os.getpid()))
+            attacker = stack.enter_context(another_user(agents[0].run_id, os.getpid()))
             places = [place for place in places_of(os.getpid()) if place not in before]
             assert places
             attacker.tell(places)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.checkpoints.rollback import RestartPoint
+from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.survivors import survivors
@@ -180,10 +179,10 @@ def trained() -> Iterator[Any]:
 def spoil(agent: TrainingAgent, seed: int) -> None:
     """What an exchange leaves that was interrupted in the midst: anything."""
     rng = np.random.default_rng(seed)
-    executor = agent._executor
+    executor = agent.executor
     for array in (host_view(executor.parameters), host_view(executor.untrained)):
         array[...] = rng.standard_normal(len(array))
-    for state in agent._optimizer._states.values():
+    for state in agent.connections.optimizer._states.values():
         for name, value in state.items():
             state[name] = value + 1 if isinstance(value, int) else value * rng.standard_normal()
 
@@ -222,9 +221,9 @@ def test_the_furthest_is_the_source_and_of_several_the_first(trained: Any) -> No
     """One that did a step more is taken from, by survivors and by one that was started again."""
     group = trained(experiment(agents=3), 4)
     ahead = group.agents[1]
-    ahead._committed.keep(5, ahead._optimizer, ahead._executor)
-    ahead._executor.parameters += 1.0
-    ahead._committed.keep(5, ahead._optimizer, ahead._executor)
+    ahead.connections.committed.keep(5, ahead.connections.optimizer, ahead.executor)
+    ahead.executor.parameters += 1.0
+    ahead.connections.committed.keep(5, ahead.connections.optimizer, ahead.executor)
     wanted = ahead.flat_parameters()
     fresh = group.made(2)
     members = [group.agents[0], ahead, fresh]
@@ -241,25 +240,25 @@ def test_the_residual_of_error_feedback_stays_with_its_agent(trained: Any) -> No
     rule = d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(16, bucket=512)))
     group = trained(experiment(distributed=rule, agents=3, optimizer=d5.optimizers.SGD(0.05)), 4)
     left = group.agents[:2]
-    residuals = [agent._optimizer.memory["residual"].copy() for agent in left]
+    residuals = [agent.connections.optimizer.memory["residual"].copy() for agent in left]
     assert np.abs(residuals[0] - residuals[1]).max() > 1e-6
     group.rejoin(left, d5.topologies.Complete(2))
     for agent, expected in zip(left, residuals, strict=True):
-        assert np.array_equal(agent._optimizer.memory["residual"], expected)
+        assert np.array_equal(agent.connections.optimizer.memory["residual"], expected)
 
 
 def test_the_outer_momentum_survives(trained: Any) -> None:
     """DiLoCo's outer state, and the model its period began with."""
     group = trained(experiment(distributed=d5.optimizers.DiLoCo(2), agents=3), 5)
     left = group.agents[:2]
-    common = left[0]._optimizer.common.copy()
-    outer = {name: np.array(value) for name, value in left[0]._optimizer.outer_state.items()}
+    common = left[0].connections.optimizer.common.copy()
+    outer = {name: np.array(value) for name, value in left[0].connections.optimizer.outer_state.items()}
     assert any(np.abs(value).max() > 0 for value in outer.values())
     group.rejoin(left, d5.topologies.Complete(2))
     for agent in left:
-        assert np.array_equal(agent._optimizer.common, common)
+        assert np.array_equal(agent.connections.optimizer.common, common)
         for name, value in outer.items():
-            assert np.array_equal(agent._optimizer.outer_state[name], value)
+            assert np.array_equal(agent.connections.optimizer.outer_state[name], value)
 
 
 def test_a_share_of_the_base_optimizers_state_that_died_is_said_to_begin_anew(trained: Any) -> None:
@@ -311,8 +310,13 @@ def test_state_that_is_not_there_is_refused_at_once(trained: Any) -> None:
 
 def test_nothing_is_kept_where_a_death_ends_the_run() -> None:
     """Nor where agents do not wait for each other: a step costs what it did."""
-    make = partial(TrainingAgent, 0, run_id="run", node="node", sink=Rows())
-    assert make(experiment=experiment())._committed is not None
-    assert make(experiment=experiment(on_failure="stop"))._committed is None
+
+    def committed(wanted: d5.Experiment) -> Committed | None:
+        agent = TrainingAgent(0, wanted, "run", "node", Rows())
+        agent.build(DIGITS)
+        return agent.connections.committed
+
+    assert committed(experiment()) is not None
+    assert committed(experiment(on_failure="stop")) is None
     asynchronous = experiment(distributed=d5.optimizers.ASGD(), topology=d5.topologies.Complete(2), agents=2)
-    assert make(experiment=asynchronous)._committed is None
+    assert committed(asynchronous) is None

@@ -38,8 +38,8 @@ SLOW = (d5.faults.Slowdown(agent=1, factor=7.0),)
 
 
 def peers_of(agent: TrainingAgent) -> SimulatedPeers:
-    assert isinstance(agent._peers, SimulatedPeers)
-    return agent._peers
+    assert isinstance(agent.connections.peers, SimulatedPeers)
+    return agent.connections.peers
 
 
 # -- AD-PSGD ---------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_pair_averages_keep_the_mean_of_all_models(topology: d5.Topology) -> Non
     with simulated_agents(wanted, d5.simulation.UniformLinks(2e-3, 1e5), UNEVEN) as (simulation, agents):
         start = np.mean([peers_of(agent).window for agent in agents], axis=0)
         together(simulation, [partial(agent.train, 20) for agent in agents])
-        gradients = np.sum([agent._executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
+        gradients = np.sum([agent.executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
         mean = np.mean([peers_of(agent).window for agent in agents], axis=0)
     np.testing.assert_allclose(mean, start - ETA * gradients / topology.agents, rtol=0, atol=1e-12)
 
@@ -117,7 +117,7 @@ def test_the_gradient_of_ad_psgd_is_that_of_the_model_before_the_average() -> No
 
 def masses(simulation: Simulation, agents: list[TrainingAgent]) -> tuple[Array, float]:
     """Σ u and Σ w of all agents and of the letters that nobody has taken in."""
-    rules: list[Any] = [agent._optimizer for agent in agents]
+    rules: list[Any] = [agent.connections.optimizer for agent in agents]
     u = np.sum([rule.u for rule in rules], axis=0)
     w = float(np.sum([rule.w[0] for rule in rules]))
     for mailbox in simulation.meadow.mailboxes.values():
@@ -142,7 +142,7 @@ def test_push_sum_loses_and_doubles_nothing(topology: d5.Topology) -> None:
         together(simulation, [partial(agent.train, 12) for agent in agents])
         together(simulation, [lambda: simulation.clock.sleep(10.0)])  # letters under way arrive
         u, w = masses(simulation, agents)
-        gradients = np.sum([agent._executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
+        gradients = np.sum([agent.executor._inner.total for agent in agents], axis=0)  # type: ignore[attr-defined]
     assert w == pytest.approx(topology.agents, abs=1e-12)
     np.testing.assert_allclose(u, topology.agents * start_of(wanted) - ETA * gradients, rtol=0, atol=1e-11)
 
@@ -157,7 +157,7 @@ def test_the_weights_of_asynchronous_push_sum_add_up() -> None:
     with simulated_agents(wanted, IDEAL, UNEVEN) as (simulation, agents):
         together(simulation, [partial(agent.train, 60) for agent in agents])
         _, w = masses(simulation, agents)
-        assert all(np.isfinite(agent._executor.parameters).all() for agent in agents)
+        assert all(np.isfinite(agent.executor.parameters).all() for agent in agents)
     assert w == pytest.approx(4, abs=1e-12)
 
 
@@ -172,7 +172,7 @@ def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
     with d5.simulate(wanted, IDEAL, UNEVEN) as group:
         group.train(40, progress=False)
         assert not any(mailbox.letters for mailbox in group._simulation.meadow.mailboxes.values())
-        rules: list[Any] = [agent._optimizer for agent in group.agents]
+        rules: list[Any] = [agent.connections.optimizer for agent in group.agents]
         assert sum(float(rule.w[0]) for rule in rules) == pytest.approx(4, abs=1e-12)
         models = np.stack([flat(group, rank) for rank in range(4)])
     way = np.linalg.norm(models.mean(axis=0) - start_of(wanted))
@@ -232,12 +232,12 @@ def test_a_walking_model_merges_by_age() -> None:
             simulation.clock.sleep(1.0)
 
         together(simulation, [post])
-        x = agents[0]._executor.numpy_parameters()
+        x = agents[0].executor.numpy_parameters()
         merged = (x + 3 * y) / 4
         g = gradient_of(wanted, 0, 0, merged)
         together(simulation, [partial(agents[0].train, 1)])
-        np.testing.assert_allclose(agents[0]._executor.numpy_parameters(), merged - ETA * g, atol=1e-12)
-        rule: Any = agents[0]._optimizer
+        np.testing.assert_allclose(agents[0].executor.numpy_parameters(), merged - ETA * g, atol=1e-12)
+        rule: Any = agents[0].connections.optimizer
         assert rule.age == [4.0]
 
 
@@ -296,7 +296,7 @@ def check_gossip(make: Callable[[], d5.DistributedOptimizer], conserved: bool, w
         assert [outcome.completed for outcome in outcomes] == [True] * world.agents
         assert not any(window.waiting or window.taken for window in sim.meadow.windows.values())
         if isinstance(wanted.distributed_optimizer, d5.optimizers.ADPSGD):
-            gradients = np.sum([a._executor._inner.total for a in agents], axis=0)  # type: ignore[attr-defined]
+            gradients = np.sum([a.executor._inner.total for a in agents], axis=0)  # type: ignore[attr-defined]
             found = np.sum([peers_of(agent).window for agent in agents], axis=0)
             np.testing.assert_allclose(
                 found, world.agents * start_of(wanted) - ETA * gradients, rtol=0, atol=1e-10
@@ -362,7 +362,7 @@ def test_the_mass_that_was_sent_to_a_dead_agent_comes_back() -> None:
     )  # fmt: skip
     network, compute = d5.simulation.UniformLinks(2e-3, 1e6), d5.simulation.ConstantTime(1e-3)
     with d5.simulate(wanted, network, compute, failures=[d5.faults.Failure(2, 0.0153)]) as group:
-        dead: Any = group.agents[2]._optimizer
+        dead: Any = group.agents[2].connections.optimizer
         assert group.train(40, progress=False).completed
         simulation = group._simulation
         alive = [group.agents[rank] for rank in group.left]

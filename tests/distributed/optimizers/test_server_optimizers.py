@@ -281,12 +281,12 @@ def test_nobody_waits_for_agents_that_left(groups: int) -> None:
 
 def executor(group: Any, rank: int) -> Any:
     """The NumPy executor of an agent."""
-    return group.agents[rank]._executor._inner
+    return group.agents[rank].executor._inner
 
 
 def explored(agent: Any) -> Array:
     """What an agent trains on where something else is evaluated (n,)."""
-    return np.asarray(agent._optimizer.explored)
+    return np.asarray(agent.connections.optimizer.explored)
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ def test_pushes_and_residuals_are_the_gradients(compressor: Compressor) -> None:
     with d5.simulate(wanted, WIRED, UNEVEN) as group:
         group.train(12, progress=False)
         total = sum(executor(group, rank).total for rank in range(4))
-        residual = sum(agent._server.sending.residual for agent in group.agents)  # type: ignore[union-attr, misc]
+        residual = sum(agent.connections.server.sending.residual for agent in group.agents)  # type: ignore[union-attr, misc]
         sent = (start_of(wanted) - flat(group)) / ETA
     assert np.abs(residual).max() > 1e-3
     np.testing.assert_allclose(sent + residual, total, rtol=0, atol=1e-12)
@@ -521,7 +521,7 @@ def test_an_unbiased_compressor_needs_no_residual() -> None:
     with d5.simulate(wanted, IDEAL, UNEVEN) as group:
         group.train(steps, progress=False)
         found = (x - flat(group)) / (rate * steps)
-        assert group.agents[0]._server.sending.residual is None  # type: ignore[union-attr]
+        assert group.agents[0].connections.server.sending.residual is None  # type: ignore[union-attr]
     gradient = gradient_of(wanted, 0, 0, x)  # of all samples, in every step
     deviation = np.sqrt(np.sqrt(SIZE) / steps) * np.linalg.norm(gradient)
     assert 0 < np.linalg.norm(found - gradient) < 4 * deviation < np.linalg.norm(gradient) / 3

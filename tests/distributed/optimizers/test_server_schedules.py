@@ -113,12 +113,12 @@ class Books:
     @property
     def gradients(self) -> Array:
         """The sum of all that were computed (n,)."""
-        executors: list[Any] = [agent._executor for agent in self.agents]
+        executors: list[Any] = [agent.executor for agent in self.agents]
         return np.asarray(sum(executor._inner.total for executor in executors))
 
     def own(self, name: str) -> Array:
         """The sum of an array that every optimizer has (n,)."""
-        return np.asarray(sum(getattr(agent._optimizer, name) for agent in self.agents))
+        return np.asarray(sum(getattr(agent.connections.optimizer, name) for agent in self.agents))
 
     def held(self, name: str) -> Array:
         """What the servers' base optimizer or rule remembers (n,)."""
@@ -175,7 +175,7 @@ def by_the_ledger(update: Update) -> Callable[[Books], Array]:
     def expected(books: Books) -> Array:
         rows = []
         for agent in books.agents:
-            sink: Any = agent._sink
+            sink: Any = agent.records.sink
             rows += operations(sink.sent_events)
         return replayed(books.wanted, rows, update)[0]
 
@@ -246,7 +246,7 @@ def check(case: Case, world: World) -> None:
         updates = case.updates(world.agents, world.steps)
         assert [shard.version for shard in books.shards] == [updates] * world.shards
         for agent in agents:
-            np.testing.assert_array_equal(agent._executor.parameters, books.x)
+            np.testing.assert_array_equal(agent.executor.parameters, books.x)
 
 
 OFTEN = ("parameter server", "ASGD", "adaptive DC-ASGD", "Downpour", "asynchronous DiLoCo")

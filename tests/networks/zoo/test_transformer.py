@@ -233,7 +233,7 @@ def test_agents_of_an_experiment_draw_by_their_rank(tmp_path: Path, dropout: flo
         optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=4,
     )  # fmt: skip
     with d5.simulate(experiment, root=tmp_path) as group:
-        executors = [inner_of(agent._executor) for agent in group.agents]
+        executors = [inner_of(agent.executor) for agent in group.agents]
         found = [executor.inference_and_backprop(inputs, inputs) for executor in executors]
     assert (found[0] == found[1]) == (dropout == 0)
 

@@ -73,8 +73,8 @@ def test_a_workload_of_ones_own_has_its_loss_its_targets_and_its_quality(tmp_pat
     with d5.simulate(experiment(), root=tmp_path) as group:
         group.train(progress=False)
         agent: Any = group.agents[0]
-        test = agent._dataset.test
-        worst = float(np.abs(agent._executor.inference(test.inputs) - test.labels).max())
+        test = agent.data.dataset.test
+        worst = float(np.abs(agent.executor.inference(test.inputs) - test.labels).max())
         tables = group.tables()
     rows = d5.metrics.Rows(tables, "worst_error", "test")
     assert rows.epoch.tolist() == [0, 1, 2] * 2 and rows.value[2] == worst < rows.value[0]
@@ -150,7 +150,7 @@ def test_squares_are_learned_alike_under_numpy_and_pytorch(tmp_path: Path) -> No
         with d5.simulate(made, root=tmp_path) as group:
             group.train(progress=False)
             agent: Any = group.agents[0]
-            apart = agent._executor.inference(data.test.inputs) - data.test.labels
+            apart = agent.executor.inference(data.test.inputs) - data.test.labels
             found.append(d5.metrics.Rows(group.tables(), "test_loss", "test").value)
             assert found[-1][2] == pytest.approx((apart**2).mean(), rel=1e-5)
             assert not len(d5.metrics.Rows(group.tables(), "test_accuracy"))
@@ -207,7 +207,7 @@ def test_the_area_under_the_curve_is_that_of_the_scores(tmp_path: Path) -> None:
     with d5.simulate(made, root=tmp_path) as group:
         group.train(progress=False)
         agent: Any = group.agents[0]
-        scores = agent._executor.inference(data.test.inputs)
+        scores = agent.executor.inference(data.test.inputs)
         found = d5.metrics.AreaUnderCurve().estimate(group.tables()).value
     assert found == pytest.approx(roc_auc_score(data.test.labels, scores[:, 1] - scores[:, 0]), abs=1e-6)
     assert found is not None and found > 0.7

@@ -1,0 +1,71 @@
+"""The executor of an agent, made of its experiment, and the sizes of what it trains"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from d5ray.agent.mesh import seat_of, staged
+from d5ray.distributed.mesh.assignments import Share
+from d5ray.distributed.world import World
+from d5ray.experiment import Experiment
+from d5ray.networks.executors.executor import Executor
+from d5ray.training.batches.epochs import Epochs
+from d5ray.training.datasets import Dataset
+from d5ray.training.transformations import shape_after
+
+
+@dataclass(frozen=True)
+class BuiltSizes:
+    """The sizes of an agent's training: its parameters, their bytes, and its epochs."""
+
+    parameters: int
+    parameter_bytes: int
+    epochs: Epochs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The steps of the first epoch; of all, where the batch size stays."""
+        return self.epochs.steps(0)
+
+
+def load_framework(experiment: Experiment) -> float:
+    """Import the framework of the experiment's executors; returns the seconds it took."""
+    begin = perf_counter()
+    module = sys.modules[experiment.make_executor.__module__]
+    load: Callable[[], None] | None = getattr(module, "load", None)
+    if load is not None:
+        load()
+    return perf_counter() - begin
+
+
+def executor_of(
+    experiment: Experiment, dataset: Dataset, rank: int, share: Share | None, world: World
+) -> Executor:
+    """The executor of an agent: of the whole network, or of its share of it in a mesh."""
+    if share is not None:
+        stage = staged(experiment, share)
+        stage.draw_from(experiment.seed, seat_of(experiment, rank).replica)
+        return stage
+    executor = experiment.make_executor(
+        experiment.model,
+        dict(experiment.model_kwargs),
+        sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),
+        classes=len(dataset.classes),
+        loss=experiment.loss,
+        seed=experiment.seed,
+        threads=experiment.threads,
+        **experiment.executor_kwargs,
+    )
+    executor.draw_from(experiment.seed, rank)
+    return world.delayed(executor, experiment.pace(rank))
+
+
+def sizes_of(experiment: Experiment, executor: Executor, epochs: Epochs) -> BuiltSizes:
+    """The sizes of what an agent has built; `ConfigurationError` where they do not fit the experiment."""
+    parameters = executor.parameters
+    count = int(parameters.shape[0])
+    experiment.distributed_optimizer.check(count)
+    if experiment.resolved_servers is not None:
+        experiment.resolved_servers.servers.check_parameters(count)
+    return BuiltSizes(count, int(parameters.nbytes), epochs)

@@ -1,0 +1,221 @@
+"""An agent's connections: to its group, to those with the rest of its network, to servers and peers"""
+
+import copy
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.agent.data import AgentData
+from d5ray.agent.mesh import meet, replicas, seat_of
+from d5ray.agent.user_errors import blaming
+from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.group.group import Group
+from d5ray.distributed.one_sided.peers import Peers
+from d5ray.distributed.optimizers.exchange import ExchangeVia
+from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.client import Server
+from d5ray.distributed.pipeline.executor import PipelineExecutor
+from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.topologies.topology import Complete, Topology
+from d5ray.distributed.world import Directory, World
+from d5ray.errors import D5Error
+from d5ray.experiment import Experiment
+from d5ray.networks.executors.executor import Allocate, Executor
+from d5ray.training.arrays import like
+
+
+@dataclass(frozen=True)
+class LateEntry:
+    """Everything that an agent must know that joins others one-sidedly."""
+
+    group: Group
+    step: int  # from which it goes on
+    directory: Directory | None
+    addresses: Mapping[int, Address]  # of the other agents that are left, where they reach each other
+    parameters: np.ndarray[Any, Any] | None = None  # (n,), another agent's
+    absent: tuple[int, ...] = ()  # agents that are not there, or not yet
+
+
+@final
+class Connections:
+    """The connections of one agent, and the distributed optimizer, which is bound to them.
+
+    communication  with those that train the same parameters; None before it has joined them
+    within         with those that compute the rest of its network: first its parts, last its stages
+    server, peers  parameter servers, and the other agents one-sidedly, where the optimizer uses them
+    optimizer      a copy of the experiment's, since agents of one process must not share it
+    committed      the state after the last complete step, where a death among the agents may ask for it
+    """
+
+    optimizer: DistributedOptimizer
+
+    def __init__(
+        self, experiment: Experiment, rank: int, executor: Executor, data: AgentData, world: World
+    ) -> None:
+        self.executor = executor
+        self.seat = seat_of(experiment, rank)
+        self.staged = executor if isinstance(executor, PipelineExecutor) else None
+        self.communication: Communicator | None = None
+        self.within: list[Communicator] = []
+        self.server: Server | None = None
+        self.peers: Peers | None = None
+        forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
+        self.committed = Committed() if forms_again else None
+        self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
+
+    # -- joining ---------------------------------------------------------------------------------------
+
+    def join(self, group: Group, directory: Directory | None) -> str:
+        """Join the group, take the first agent's parameters, and bind the distributed optimizer.
+
+        directory: where the parameter servers are, if there are any. Returns the name of the communicator's
+        backend.
+        """
+        experiment, executor = self._experiment, self.executor
+        assert experiment.topology is not None
+        if experiment.mesh is not None:
+            assert self.staged is not None
+            meet(self.staged, experiment.mesh, group, self._meet)
+            group = replicas(experiment.mesh, group)
+        communication = self.communication = self._communicator(group, experiment.topology)
+        if ExchangeVia.SHARED_MEMORY in experiment.distributed_optimizer.exchange:
+            communication.broadcast(executor.parameters, root=0)
+            executor.use_buffers(_common_first(communication))
+        elif experiment.resolved_servers is None:
+            executor.use_buffers(communication.allocate)
+            communication.broadcast(executor.parameters, root=0)
+        else:
+            communication.broadcast(executor.parameters, root=0)
+            self._connect(communication, directory)
+        if ExchangeVia.PEERS in experiment.distributed_optimizer.exchange:
+            self.peers = self._world.meet(executor.parameters, communication)
+        self._bind(communication)
+        return communication.backend
+
+    def take_first(self, group: Group, topology: Topology) -> str:
+        """Take the parameters of the first agent of those that are there; returns the backend's name."""
+        communication = self.communication = self._communicator(group, topology)
+        communication.broadcast(self.executor.parameters, root=0)
+        communication.close()
+        return communication.backend
+
+    def join_late(self, entry: LateEntry) -> None:
+        """Join agents that do not wait for this one, at the beginning or in the place of one that died.
+
+        The parameters come from the servers, or are those of another agent; for one-sided optimizers.
+        """
+        experiment = self._experiment
+        assert experiment.topology is not None
+        communication = self.communication = Absent(entry.group, experiment.topology)
+        if experiment.resolved_servers is not None:
+            self._connect(communication, entry.directory)
+        if ExchangeVia.PEERS in experiment.distributed_optimizer.exchange:
+            x = self.executor.parameters
+            if entry.parameters is not None:
+                x[...] = like(x, entry.parameters)
+            self.peers = self._world.meet(x, communication, entry.addresses)
+            self.peers.complete = False
+            for rank in entry.absent:
+                self.peers.lose(rank)
+        self._bind(communication)
+
+    def rejoin(self, group: Group, topology: Topology) -> RestartPoint:
+        """Form a new group with those that are left, and those that were started again.
+
+        A rule that trains one model has the state on all of the one that has done the most steps, proved by
+        a hash; the agents of others go back to their own last complete step, and new ones take that one's.
+        Raises `PeerLost` where another one is lost meanwhile: the same can then be done again.
+        """
+        committed, one_model = self.committed, self._experiment.distributed_optimizer.one_model
+        assert committed is not None
+        try:
+            communication = self.communication = self._communicator(group, topology)
+            self.executor.use_buffers(communication.allocate)
+            agreed = committed.agree(communication, self.executor.parameters, one_model)
+            committed.give_parameters(self.executor)
+            self._bind(communication)
+            committed.give_rule(self.optimizer, one_model)
+            agreed = replace(agreed, anew=begun_anew(self.optimizer, committed))
+            if one_model:
+                sha256 = prove(agreed.step, self.optimizer, self.executor, communication)
+                agreed = replace(agreed, sha256=sha256)
+        except D5Error:
+            self.leave()
+            raise
+        return agreed
+
+    def _communicator(self, group: Group, topology: Topology) -> Communicator:
+        device = str(getattr(self.executor.parameters, "device", "cpu"))
+        return self._world.join(self._experiment.communicator, replace(group, device=device), topology)
+
+    def _meet(self, group: Group) -> Communicator:
+        self.within.append(self._communicator(group, Complete(group.size)))
+        return self.within[-1]
+
+    def _connect(self, communication: Communicator, directory: Directory | None) -> None:
+        """Take the servers' parameters into memory that they reach."""
+        executor, data = self.executor, self._data
+        assert self._experiment.resolved_servers is not None
+        resolved = self._experiment.resolved_servers.timed(data.epochs, data.shards.agents)
+        self.server = self._world.connect(resolved, executor.parameters, communication, directory)
+        executor.use_buffers(self.server.allocate)
+        self.server.pull(into=executor.parameters)
+
+    def _bind(self, communication: Communicator) -> None:
+        experiment = self._experiment
+        self.optimizer = copy.copy(experiment.distributed_optimizer)
+        with blaming(f"TrainingAgent(rank={self._rank})", "while its distributed optimizer started"):
+            self.optimizer.bind(
+                executor=self.executor,
+                base=experiment.optimizer.timed(self._data.epochs),
+                communication=communication,
+                rng=np.random.default_rng([experiment.seed, self.seat.replica]),
+                shared_rng=np.random.default_rng([experiment.seed, communication.size]),
+                server=self.server,
+                peers=self.peers,
+            )
+
+    # -- in training -----------------------------------------------------------------------------------
+
+    def commit(self, step: int) -> None:
+        """Keep the state as it is now, after that many steps, if a death may ask for it."""
+        if self.committed is not None:
+            self.committed.keep(step, self.optimizer, self.executor)
+
+    def sent_within(self) -> tuple[int, int]:
+        """The bytes that a member of a mesh has sent so far to other stages, and to other parts."""
+        *parts, stages = (each.traffic.bytes_sent for each in self.within)
+        return stages, sum(parts)
+
+    def drain(self) -> None:
+        """Return when servers and peers have everything."""
+        for each in (self.server, self.peers):
+            if each is not None:
+                each.drain()
+
+    def leave(self) -> None:
+        """Close them all; peers that wait for this agent get `PeerLost` at once."""
+        for each in (self.server, self.peers, self.communication):
+            if each is not None:
+                each.close()
+        if self.staged is not None and self.within:
+            self.staged.close()
+        for communicator in self.within:
+            communicator.close()
+
+
+def _common_first(communication: Communicator) -> Allocate:
+    """Gives the parameters' memory, which is asked for first, to all agents in common."""
+    calls = itertools.count()
+
+    def allocate(elements: int, dtype: str) -> np.ndarray[Any, Any]:
+        if next(calls) == 0:
+            return communication.common(elements, dtype)
+        return communication.allocate(elements, dtype)
+
+    return allocate

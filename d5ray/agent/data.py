@@ -1,0 +1,67 @@
+"""An agent's share of the training data: the batch of every step, also when other agents leave"""
+
+from dataclasses import replace
+from typing import final
+
+from d5ray.experiment import Experiment
+from d5ray.training.batches.batch import Batch
+from d5ray.training.batches.epochs import Epochs
+from d5ray.training.batches.loader import Loader
+from d5ray.training.datasets import Dataset
+from d5ray.training.samplers import Shards
+
+
+@final
+class AgentData:
+    """The batches of the index-th agent of those that share the samples; threads: whether some may prepare.
+
+    dataset  the whole of it
+    shards   how its samples are divided among the agents
+    """
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, index: int, *, threads: bool) -> None:
+        self.dataset = dataset
+        self.shards = Shards(
+            samples=len(dataset.train),
+            agents=experiment.replicas,
+            batch_size=experiment.batch_size,
+            sampler=experiment.train_sampler,
+            seed=experiment.seed,
+        )
+        self._loader = Loader(
+            dataset.train,
+            experiment.pipeline,
+            seed=experiment.seed,
+            ahead=experiment.prefetch if threads else 0,
+            threads=int(experiment.cpus_per_agent),
+        )
+        self._loader.start(self.shards.draws(index))
+        self._next_share: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
+
+    @property
+    def epochs(self) -> Epochs:
+        """The epochs, and how they are cut into steps."""
+        return self.shards.epochs
+
+    def draw(self, step: int) -> Batch:
+        """The batch of this step."""
+        batch = self._loader.next(step)
+        if batch.ends_epoch and self._next_share is not None:
+            agents, index = self._next_share
+            self._next_share = None
+            self.shards = replace(self.shards, agents=agents)
+            self._loader.start(self.shards.draws(index, batch.epoch + 1))
+        return batch
+
+    def begin_at(self, step: int, agents: int, index: int) -> None:
+        """Go on with this step's share of the data, as the index-th of that many agents."""
+        self.shards = replace(self.shards, agents=agents)
+        self._loader.start(self.shards.draws(index, first_step=step))
+
+    def reshard(self, agents: int, index: int) -> None:
+        """Be the index-th of that many agents from the next epoch on."""
+        self._next_share = agents, index
+
+    def close(self) -> None:
+        """Prepare no more batches, until the next is drawn."""
+        self._loader.close()

@@ -1,0 +1,217 @@
+"""The loop of an agent: draw a batch, let the rule step, record the step, call the events"""
+
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import final
+
+from d5ray.agent.connections import Connections
+from d5ray.agent.data import AgentData
+from d5ray.agent.events import AgentEvents
+from d5ray.agent.outcome import Outcome
+from d5ray.agent.records import AgentRecords
+from d5ray.agent.step_meter import StepMeter
+from d5ray.agent.user_errors import outcome_of
+from d5ray.distributed.scheduler import Scheduler
+from d5ray.experiment import Experiment
+from d5ray.training.batches.loader import pieces_to_test
+
+NS = 1e-9
+IDLE_SECONDS = 1e-4  # of a round without gradients, at least
+
+
+@dataclass(slots=True)
+class Progress:
+    """The step and state of an agent, for people who watch; the agent changes its own in place."""
+
+    step: int
+    epoch: int
+    loss: float
+    accuracy: float | None
+
+
+@final
+class TrainingLoop:
+    """The steps of one agent, and where it stands between two calls of `train`.
+
+    progress     where it is
+    over         the event that no agent trains any more
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        scheduler: Scheduler,
+        connections: Connections,
+        data: AgentData,
+        events: AgentEvents,
+        records: AgentRecords,
+    ) -> None:
+        self.progress = Progress(step=0, epoch=0, loss=nan, accuracy=None)
+        self.over = scheduler.event()
+        self._experiment, self._scheduler, self._now = experiment, scheduler, scheduler.now
+        self._connections, self._data, self._events, self._records = connections, data, events, records
+        self._evaluates = experiment.evaluate and len(data.dataset.test) > 0
+        self._warmup_ends = experiment.warmup_steps
+        self._between_epochs = True
+        self._stop_asked = False
+        self._stop_reason = ""  # why the run is complete then, if an event of another agent ends it
+        self._step_seconds = 0.0  # of the last training, on average
+
+    def begin_at(self, step: int, agents: int, index: int) -> None:
+        """Go on with this step's share of the data, as the index-th of that many agents."""
+        self._data.begin_at(step, agents, index)
+        self.progress.step = step
+        self._between_epochs = self._data.epochs.position(step)[1] == 0
+
+    def resume(self, step: int, epoch: int, index: int) -> None:
+        """Go on from a checkpoint of this step; the steps that warm up are counted from there."""
+        self.begin_at(step, self._data.shards.agents, index)
+        self.progress.epoch = epoch
+        self._warmup_ends = step + self._experiment.warmup_steps
+
+    def stop(self, reason: str) -> None:
+        """Let `train` end after its step, complete if there is a reason; called from another thread."""
+        if reason and self._connections.within:  # those that compute a network end after the same step
+            self._events.moment.stop_reason = reason
+            return
+        self._stop_reason = reason
+        self._stop_asked = True
+
+    def train(self, steps: int) -> Outcome:
+        """Do that many steps, between the events of a run. Never raises."""
+        events, begin = self._events, self._now()
+        self.over = self._scheduler.event()
+        if self._stop_reason:  # an event has ended the training before, not this one
+            self._stop_reason, self._stop_asked = "", False
+        events.moment.begin()
+        try:
+            events.happen(events.hooks.before_run)
+            outcome = self._run(steps)
+            if not self._connections.optimizer.asynchronous:
+                events.moment.completed = outcome.completed
+                events.happen(events.hooks.after_run)
+        except (Exception, SystemExit) as error:  # Ray would take the latter for the actor's wish to end
+            outcome = outcome_of(error, self.progress.step, stopped=self._stop_asked)
+        events.moment.end()
+        self._step_seconds = (self._now() - begin) * NS / max(1, steps)
+        return outcome
+
+    def _run(self, steps: int) -> Outcome:
+        """Steps, fewer than that many where a stop, an event or a loss that is not finite ends them."""
+        now, data, events, recorder = self._now, self._data, self._events, self._records.recorder
+        connections, progress = self._connections, self.progress
+        executor, optimizer, committed = connections.executor, connections.optimizer, connections.committed
+        hooks, moment, stops = events.hooks, events.moment, events.stops
+        before_sampling, after_sampling = hooks.before_sampling, hooks.after_sampling
+        before_step, after_step = hooks.before_step, hooks.after_step
+        last = progress.step + steps
+        self._resume()
+        connections.commit(progress.step)  # what events did since the last step
+        began, record_ns = now(), 0  # a step lasts from the end of the one before to its own end
+        meter = StepMeter(self._records, connections, began)
+        while progress.step < last:
+            step = progress.step
+            if self._stop_asked:
+                return self._stopped(step)
+            moment.step = step
+            if self._between_epochs:
+                self._between_epochs = False
+                events.happen(hooks.before_epoch)
+
+            for hook in before_sampling:
+                hook(moment)
+            drawing = now()
+            batch = data.draw(step)
+            data_ns = now() - drawing
+            moment.batch, moment.epoch = batch, batch.epoch
+            for hook in after_sampling:
+                hook(moment)
+            batch = moment.batch
+            for hook in before_step:
+                hook(moment)
+
+            meter.begin()
+            optimizer.step(batch)
+            ended = now()
+
+            phase = "warmup" if step < self._warmup_ends else "train"
+            meter.end(step, batch, phase, ended, ended - began, data_ns, record_ns)
+            loss = optimizer.loss
+            progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, loss
+            if committed is not None:
+                committed.keep(step + 1, optimizer, executor)
+            recorder.poll(ended)
+            if not isfinite(loss) and len(batch.labels):  # without samples there is no loss
+                reason = f"the loss became {loss} at step {step} on TrainingAgent(rank={moment.rank})"
+                return Outcome("nan_loss", step + 1, reason)
+            began, record_ns = ended, now() - ended
+
+            moment.step, moment.loss = step + 1, loss
+            for hook in after_step:
+                hook(moment)
+            if batch.ends_epoch:
+                self._end_epoch(progress.step == last)
+            moment.batch = None
+            if stops and events.agree_to_stop(batch.ends_epoch):
+                break
+            if events.aside:  # an evaluation or a checkpoint, which belongs to no step
+                if progress.step < last:
+                    self._resume()
+                began, record_ns, events.aside = now(), 0, False
+        if not optimizer.asynchronous and not events.finalized:
+            self._finalize()
+        return Outcome("completed", progress.step, moment.stop_reason if progress.step < last else "")
+
+    def _stopped(self, step: int) -> Outcome:
+        if self._stop_reason:
+            return Outcome("completed", step, self._stop_reason)
+        return Outcome("stopped", step, "stopped on request")
+
+    def _end_epoch(self, ends_run: bool) -> None:
+        """Do what follows an epoch's last step."""
+        if self._evaluates and not (ends_run and self._connections.optimizer.asynchronous):
+            self._finalize()
+        self._events.happen(self._events.hooks.after_epoch)
+        self._between_epochs = True
+
+    def conclude(self) -> None:
+        """End an asynchronous training, when all agents have ended: evaluate what they made together."""
+        self._finalize()
+        self._records.operations(self._connections, self.progress.step - 1)
+        self._events.moment.completed = True
+        self._events.happen(self._events.hooks.after_run)
+
+    def _finalize(self) -> None:
+        """Bring into the executor what is to be evaluated, and evaluate it where that is wanted."""
+        self._connections.optimizer.settle()
+        self._events.finalized = self._events.aside = True
+        if self._evaluates:
+            self._evaluate()
+
+    def _resume(self) -> None:
+        """Bring back what a step goes on with, before it."""
+        if self._events.finalized:
+            self._connections.optimizer.resume()
+            self._events.finalized = False
+
+    def _evaluate(self) -> None:
+        events, progress, loss = self._events, self.progress, self._experiment.loss
+        events.happen(events.hooks.before_test)
+        begin = self._now()
+        pieces = pieces_to_test(self._data.dataset.test, self._experiment.pipeline)
+        result = self._connections.executor.evaluate_pieces(pieces)
+        seconds = (self._now() - begin) * NS
+        accuracy = result.accuracy if loss.classifies else None
+        self._records.evaluated(progress.step - 1, progress.epoch, (result.loss, accuracy, seconds))
+        self._records.recorder.poll()
+        progress.accuracy = accuracy
+        events.moment.evaluation = result
+        events.happen(events.hooks.after_test)
+
+    def idle(self, rounds: int | None) -> int:
+        """Do idle rounds, without gradients, until `over`, or that many; gives their number."""
+        done, pace = 0, max(IDLE_SECONDS, self._step_seconds)
+        while done < rounds if rounds is not None else not self.over.wait(pace):
+            self._connections.optimizer.linger(self.progress.step + done)
+            done += 1
+        return done
