@@ -71,11 +71,11 @@ class AgentRecords:
         self._experiment = experiment
         self.steps: StepFrame | None = None
         self.network: LinkCost | None = None
-        self._evaluations = recorder.frame(EVALUATION_METRICS, scope="agent", level=3)
-        self._server_steps = recorder.frame(SERVER_METRICS, scope="agent", level=3)
-        self._peer_steps = recorder.frame(PEER_METRICS, scope="agent", level=3)
-        self._replicas = recorder.frame(OF_A_REPLICA, scope="replica", level=3)
-        self._stages = recorder.frame(OF_A_STAGE, scope="stage", level=3)
+        self._evaluations = recorder.frame(EVALUATION_METRICS)
+        self._server_steps = recorder.frame(SERVER_METRICS)
+        self._peer_steps = recorder.frame(PEER_METRICS)
+        self._replicas = recorder.frame(OF_A_REPLICA, scope="replica")
+        self._stages = recorder.frame(OF_A_STAGE, scope="stage")
         self._probed: np.ndarray[Any, Any] | None = None
 
     def begin_steps(self, network: LinkCost | None) -> None:
@@ -84,9 +84,7 @@ class AgentRecords:
             return
         metrics = STEP_METRICS if network is None else STEP_METRICS | PREDICTED
         self.network = network
-        self.steps = self.recorder.frame(
-            tuple(metrics), scope="agent", level=3, scales=tuple(metrics.values())
-        )
+        self.steps = self.recorder.frame(tuple(metrics), scales=tuple(metrics.values()))
 
     def deliver(self) -> None:
         """Return when everything recorded so far has been acknowledged."""
