@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from d5ray.actors.agent_records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS
 from d5ray.agent.records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.parameter_server.client import SERVER_METRICS
