@@ -10,7 +10,7 @@ import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from d5ray.actors import session
+from d5ray.actors.session import session
 from d5ray.errors import AgentError, D5Error, first_line
 
 Array = np.ndarray[Any, Any]

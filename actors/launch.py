@@ -17,24 +17,24 @@ import threadpoolctl
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from d5ray.actors import session
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.cluster import shape
-from d5ray.actors.coordinator import Coordinator, Place
-from d5ray.actors.group import TrainingGroup
-from d5ray.actors.mesh_servers import MeshServers
-from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.metrics_exporter import MetricsExporter
-from d5ray.actors.monitors import SHOWN, Monitors
-from d5ray.actors.parameter_server import ParameterServer
-from d5ray.actors.placement import reserve, strategy
-from d5ray.actors.recovery import Recovery
-from d5ray.actors.run_row import RunOrigin, new_run_id
-from d5ray.actors.running import ACTOR_NAME, CONTROL, QUESTIONS
-from d5ray.actors.server_actors import ServerActors
+from d5ray.actors.cluster.placement import reserve, strategy
+from d5ray.actors.cluster.shape import shape
+from d5ray.actors.group.coordinator import Coordinator, Place
+from d5ray.actors.group.group import TrainingGroup
+from d5ray.actors.group.recovery import Recovery
+from d5ray.actors.group.run_row import RunOrigin, new_run_id
+from d5ray.actors.group.training import found_for
+from d5ray.actors.metrics.aggregator import MetricsAggregator
+from d5ray.actors.metrics.exporter import MetricsExporter
+from d5ray.actors.metrics.node_monitors import SHOWN, Monitors
+from d5ray.actors.metrics.running import ACTOR_NAME, CONTROL, QUESTIONS
+from d5ray.actors.metrics.sink import AggregatorSink
+from d5ray.actors.servers.mesh_servers import MeshServers
+from d5ray.actors.servers.parameter_server import ParameterServer
+from d5ray.actors.servers.server_actors import ServerActors
+from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
-from d5ray.actors.sink import AggregatorSink
-from d5ray.actors.training import found_for
 from d5ray.agent.mesh import shares_of
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.experiments import Archived, ArchiveFiles, kept

@@ -8,7 +8,7 @@ from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)

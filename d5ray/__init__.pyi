@@ -27,8 +27,8 @@ from d5ray import simulation as simulation
 from d5ray import topologies as topologies
 from d5ray import transformations as transformations
 from d5ray.actors.launch import launch as launch
-from d5ray.actors.running import running as running
-from d5ray.actors.session import shutdown as shutdown
+from d5ray.actors.metrics.running import running as running
+from d5ray.actors.session.session import shutdown as shutdown
 from d5ray.distributed.communicators.communicator import Communicator as Communicator
 from d5ray.distributed.compression.compressor import Compressor as Compressor
 from d5ray.distributed.mesh.mesh import Mesh as Mesh

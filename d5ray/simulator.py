@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.progress import Bar
-from d5ray.actors.run_row import RunOrigin, new_run_id
-from d5ray.actors.training import Training, found_for
+from d5ray.actors.group.progress_bar import Bar
+from d5ray.actors.group.run_row import RunOrigin, new_run_id
+from d5ray.actors.group.training import Training, found_for
+from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.agent.connections import LateEntry
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.training_agent import TrainingAgent

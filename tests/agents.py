@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from d5ray.actors.coordinator import Coordinator, Place
-from d5ray.actors.parameter_server import ParameterServer
+from d5ray.actors.group.coordinator import Coordinator, Place
+from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.agent.mesh import shares_of
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.authentication.secret import Secret

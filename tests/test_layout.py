@@ -228,7 +228,7 @@ def test_no_files_import_each_other_in_a_circle(imports: networkx.DiGraph) -> No
     [
         ("d5ray.experiment", "d5ray.errors"),
         ("d5ray.metrics.record.reader", "d5ray.metrics.queries.locations"),  # within a function
-        ("d5ray.actors.metrics_exporter", "d5ray.metrics.record.recorder"),  # for type checkers
+        ("d5ray.actors.metrics.exporter", "d5ray.metrics.record.recorder"),  # for type checkers
     ],
 )
 def test_an_import_of_every_kind_would_close_a_circle(

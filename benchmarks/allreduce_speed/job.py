@@ -15,7 +15,7 @@ from d5ray.recipes.engine.comparisons.timing import Times, timed
 from d5ray.recipes.jobs.worlds import ReducingGroup
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.allreduce_times"  # where the first runs knew it
 

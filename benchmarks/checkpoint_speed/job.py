@@ -29,7 +29,7 @@ from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.optimizers.gradient_descent import Momentum
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.checkpoint_times"  # where the first runs knew it
 

@@ -14,7 +14,7 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.microbatch_steps"  # where the first runs knew it
 

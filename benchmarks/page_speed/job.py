@@ -28,7 +28,7 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, Series
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.page_views"  # where the first runs knew it
 

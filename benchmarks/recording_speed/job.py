@@ -24,7 +24,7 @@ from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.comparisons.timing import Times, repeated
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.recordings"  # where the first runs knew it
 

@@ -28,7 +28,7 @@ from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import overall
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.reports"  # where the first runs knew it
 

@@ -48,7 +48,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
         from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.parameter_server import ParameterServer  # noqa: PLC0415 - as above
+        from d5ray.actors.servers.parameter_server import ParameterServer  # noqa: PLC0415 - as above
 
         resolved = ResolvedServers(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
         given = [(shard, resolved, self.processes) for shard in range(self.shards)]

@@ -30,7 +30,7 @@ from d5ray.training.datasets import load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.simulations"  # where the first runs knew it
 

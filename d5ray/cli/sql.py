@@ -122,7 +122,7 @@ def _once(
 def _found(name: str | None, token_file: Path | None, address: str | None) -> Queryable:
     """The runs to be asked; raises `ConfigurationError` if they are not there."""
     if address is not None:
-        from d5ray.actors.running import running  # noqa: PLC0415 (Ray, for those who need it)
+        from d5ray.actors.metrics.running import running  # noqa: PLC0415 (Ray, for those who need it)
 
         return running(name or "last", address)
     if name is None:

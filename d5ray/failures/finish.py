@@ -145,7 +145,7 @@ def _end(code: int, leave: Callable[[int], NoReturn]) -> NoReturn:
 
     Those crash now and then (signal 11) in a process that was interrupted while actors started.
     """
-    session = sys.modules.get("d5ray.actors.session")
+    session = sys.modules.get("d5ray.actors.session.session")
     if session is None:
         sys.exit(code)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning up

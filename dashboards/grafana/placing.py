@@ -66,7 +66,7 @@ def place(output: Path | None, address: str | None) -> Placed:
 
 
 def _session(address: str | None) -> Path:
-    from d5ray.actors import session  # noqa: PLC0415 - imports Ray
+    from d5ray.actors.session import session  # noqa: PLC0415 - imports Ray
 
     try:
         return session.folder_of(address or "auto")

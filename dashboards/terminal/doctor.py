@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from d5ray.actors.session import reachable
+from d5ray.actors.session.session import reachable
 from d5ray.dashboards.numbers import size
 from d5ray.display.console import ConsoleTable, out, styled
 from d5ray.errors import D5Error
@@ -80,7 +80,7 @@ def _sensors() -> list[Finding]:
 
 def network(address: str | None) -> list[Finding]:
     """Measure the network between two agents, and keep it: later runs predict their exchange by it."""
-    from d5ray.actors.network_probe import measure_network  # noqa: PLC0415 - starts Ray
+    from d5ray.actors.cluster.network_probe import measure_network  # noqa: PLC0415 - starts Ray
 
     return [
         Finding(

@@ -34,7 +34,7 @@ from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.store import Run
 
 if TYPE_CHECKING:
-    from d5ray.actors.group import TrainingGroup
+    from d5ray.actors.group.group import TrainingGroup
     from d5ray.dashboards.timeline.writing import Written
     from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
     from d5ray.replayer import Replay

@@ -3,8 +3,8 @@
 import contextlib
 from typing import Protocol
 
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.launch import launch
-from d5ray.actors.run_row import RunOrigin
 from d5ray.dashboards.terminal import run_tables
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment

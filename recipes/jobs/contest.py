@@ -26,7 +26,7 @@ from d5ray.recipes.jobs.workloads import Workload
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 
 ATTEMPT_SECONDS = 3600.0  # for one process to reach its target, or not

@@ -22,7 +22,7 @@ from d5ray.recipes.jobs import slow_network
 from d5ray.recipes.jobs.averaging import Averaging, Exchanged, Slots
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 
 GROUP_SECONDS = 240.0  # for one group to start, exchange everything and end

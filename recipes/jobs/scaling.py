@@ -24,7 +24,7 @@ from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
     from d5ray.distributed.network_cost import LinkCost
 
 
@@ -101,7 +101,7 @@ class ScaleStudy(SideBySide):
             from d5ray.recipes.engine.comparisons import processes  # noqa: PLC0415
 
             return processes.without_ray(address)
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.session import session  # noqa: PLC0415 - imports Ray
 
         return session.connect(address, cpus=max(self.real_agents), metadata=metadata, quiet=True)
 
@@ -154,7 +154,7 @@ class ScaleStudy(SideBySide):
     @cached_property
     def measured_networks(self) -> "dict[str, LinkCost]":
         """Latency and bandwidth between agents of this machine, by backend: as once measured, or now."""
-        from d5ray.actors.network_probe import measure_network  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.cluster.network_probe import measure_network  # noqa: PLC0415 - imports Ray
 
         known = network_cost.known([platform.node()])
         if not {backend for backends in BACKENDS.values() for backend in backends} <= known.keys():

@@ -19,11 +19,11 @@ import pytest
 import ray
 
 import d5ray as d5
-from d5ray.actors import session
 from d5ray.actors.calls import get
+from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.actors.launch import spawned
-from d5ray.actors.metrics_exporter import MetricsExporter
-from d5ray.actors.operator_executor import OperatorExecutor
+from d5ray.actors.metrics.exporter import MetricsExporter
+from d5ray.actors.session import session
 from d5ray.dashboards.grafana import grafana
 from d5ray.dashboards.grafana.boards import BOARDS
 from d5ray.distributed import network_cost

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.signatures import make_keys, private_key

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.shipping import ship
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.criteria import Criterion

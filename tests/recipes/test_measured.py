@@ -176,7 +176,7 @@ def test_rounds_go_on_until_all_ratios_are_precise(
     metrics = [StepTimeRatio("ours", "base") <= 1]
     recipe = Recipe.of(fixed, {"pairs": Looks((6, 8))}, metrics, name="planned")
     job = recipe.made()
-    from d5ray.actors.run_row import RunOrigin  # noqa: PLC0415
+    from d5ray.actors.group.run_row import RunOrigin  # noqa: PLC0415
 
     result = rounds.run(job, recipe, RunOrigin(**recipe.described()), None, quiet=True)
     assert (result.verdict, result.status) == ("PASS", "completed")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.artifacts import EXPERIMENT
 from d5ray.metrics.record.schema import table_of

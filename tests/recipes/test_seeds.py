@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge import series as kept

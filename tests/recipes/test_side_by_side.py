@@ -11,8 +11,8 @@ import pytest
 from benchmarks.allreduce_speed import recipe as allreduce_speed
 from benchmarks.step_lenet import recipe as step_lenet
 from benchmarks.step_resnet8 import recipe as step_resnet8
-from d5ray.actors.run_row import RunOrigin
-from d5ray.actors.session import Session
+from d5ray.actors.group.run_row import RunOrigin
+from d5ray.actors.session.session import Session
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.side_by_side import StepTimeRatio
 from d5ray.metrics.record.store import Run, list_runs

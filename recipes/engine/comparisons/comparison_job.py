@@ -13,7 +13,7 @@ from d5ray.metrics.statistics.sequential_stopping import Looks
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 Comparison = tuple[AnyContender, ...]
 
@@ -60,7 +60,7 @@ class ComparisonJob(ABC):
 
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
         """The Ray that the contenders use: with a core for each process, unless a job says otherwise."""
-        from d5ray.actors import session  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.session import session  # noqa: PLC0415 - imports Ray
 
         cpus = max(contender.processes for contender in self.contenders())
         return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much

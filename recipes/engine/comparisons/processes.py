@@ -15,7 +15,7 @@ from d5ray.errors import AgentError, ConfigurationError
 from d5ray.recipes.engine.comparisons.member import MPI, WORK, result_of
 
 if TYPE_CHECKING:
-    from d5ray.actors.session import Session
+    from d5ray.actors.session.session import Session
 
 LAST_LINES = 12  # of what a member that failed has written
 END_SECONDS = 2.0  # for a process to end by itself
@@ -77,7 +77,7 @@ def without_ray(address: str | None) -> "Session":
         raise ConfigurationError(
             f"--address {address}: this recipe measures processes of this machine, outside Ray: leave it out"
         )
-    from d5ray.actors.session import Session  # noqa: PLC0415 - imports Ray
+    from d5ray.actors.session.session import Session  # noqa: PLC0415 - imports Ray
 
     return Session(address="", dashboard=None, embedded=False, seconds=0.0)
 

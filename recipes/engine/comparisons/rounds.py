@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
+from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards.terminal import run_tables
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.definitions.side_by_side import UNAVAILABLE, scope_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 
 if TYPE_CHECKING:
-    from d5ray.actors.run_row import RunOrigin
+    from d5ray.actors.group.run_row import RunOrigin
     from d5ray.recipes.engine.recipe import Recipe, Result
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final, final
 
-from d5ray.actors.operator_executor import FEWEST, WARMUPS
+from d5ray.actors.executors.operator_executor import FEWEST, WARMUPS
 from d5ray.metrics.statistics.intervals import fewest_samples
 from d5ray.ops.problem import Problem
 

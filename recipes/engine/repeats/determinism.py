@@ -14,10 +14,10 @@ from typing import final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.actors.group import TrainingGroup
+from d5ray.actors.group.group import TrainingGroup
+from d5ray.actors.group.run_row import RunOrigin
+from d5ray.actors.group.traces import traces_of, warned_of
 from d5ray.actors.launch import launch
-from d5ray.actors.run_row import RunOrigin
-from d5ray.actors.traces import traces_of, warned_of
 from d5ray.checks import check_count
 from d5ray.display.console import err
 from d5ray.errors import ConfigurationError, first_line

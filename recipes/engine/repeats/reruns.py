@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from d5ray.actors.group.run_row import RunOrigin
+from d5ray.actors.group.training import Training
 from d5ray.actors.launch import launch
-from d5ray.actors.run_row import RunOrigin
-from d5ray.actors.training import Training
 from d5ray.archive import experiments
 from d5ray.archive.experiments import Archived
 from d5ray.errors import ConfigurationError

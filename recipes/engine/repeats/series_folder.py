@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, final
 
-from d5ray.actors.run_row import new_run_id
+from d5ray.actors.group.run_row import new_run_id
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.series import COUNTED, Series, series_root
 from d5ray.metrics.record.folders import check_writable

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
 from d5ray.errors import ConfigurationError

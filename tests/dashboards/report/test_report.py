@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.document import ReportDocument, ReportTable, TableCell

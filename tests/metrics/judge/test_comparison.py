@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.comparison import RunComparison, compare, runs_named
 from d5ray.metrics.judge.differences import BAD, judged, together

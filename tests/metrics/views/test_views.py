@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import d5ray as d5
-from d5ray.actors.run_row import RunOrigin
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.distributed.topologies.plain_data import MOST_EDGES, drawn
 from d5ray.errors import StorageError
 from d5ray.metrics.definitions import asynchrony

@@ -3,7 +3,7 @@
 from typing import Any
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.group import TrainingGroup
+from d5ray.actors.group.group import TrainingGroup
 from d5ray.networks.executors.traces import Trace
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from d5ray.actors.metrics_exporter import MetricsExporter, silent
+from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.exports.exported_metrics import (

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from d5ray.actors.coordinator import Place
-from d5ray.actors.server_actors import ServerActors
+from d5ray.actors.group.coordinator import Place
+from d5ray.actors.servers.server_actors import ServerActors
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.world import Directory

@@ -9,8 +9,8 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.coordinator import Place
-from d5ray.actors.parameter_server import ParameterServer
+from d5ray.actors.group.coordinator import Place
+from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers

@@ -6,7 +6,7 @@ A plain class that works without Ray; `launch` makes actors of it, whose calls c
 import threading
 from typing import Any
 
-from d5ray.actors.metrics_exporter import MetricsExporter, silent
+from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard_service import ShardServer

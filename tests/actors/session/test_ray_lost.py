@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from d5ray.actors.ray_processes import Children, Elsewhere
+from d5ray.actors.session.ray_processes import Children, Elsewhere
 from d5ray.errors import RayLost
 from d5ray.metrics.record.store import Run
 from tests.commands.test_interrupts import LONG, train_for_a_while
@@ -75,8 +75,8 @@ def test_a_child_that_has_ended_is_told_to_every_thread() -> None:
 
 def test_a_head_elsewhere_may_come_back_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that answers is well; one that does not is given up after `HEAD_SECONDS`, and not before."""
-    monkeypatch.setattr("d5ray.actors.ray_processes.KNOCK_SECONDS", 0.01)
-    monkeypatch.setattr("d5ray.actors.ray_processes.HEAD_SECONDS", 0.5)
+    monkeypatch.setattr("d5ray.actors.session.ray_processes.KNOCK_SECONDS", 0.01)
+    monkeypatch.setattr("d5ray.actors.session.ray_processes.HEAD_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         vital = Elsewhere(f"127.0.0.1:{port}", None)

@@ -8,8 +8,8 @@ from typing import Any, final
 
 import ray
 
-from d5ray.actors import session
 from d5ray.actors.calls import ActorDied, get
+from d5ray.actors.session import session
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Answer, Limits, QuerySource

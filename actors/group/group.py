@@ -14,17 +14,17 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from d5ray.actors import session
 from d5ray.actors.calls import CALL_SECONDS, cause_of, get, owned
-from d5ray.actors.coordinator import Place
-from d5ray.actors.metrics_aggregator import MetricsAggregator
-from d5ray.actors.monitors import Monitors
-from d5ray.actors.progress import Bar
-from d5ray.actors.recovery import AgentDied, Recovery
-from d5ray.actors.run_row import RunOrigin
-from d5ray.actors.running import CONTROL
-from d5ray.actors.session import Session
-from d5ray.actors.training import Training
+from d5ray.actors.group.coordinator import Place
+from d5ray.actors.group.progress_bar import Bar
+from d5ray.actors.group.recovery import AgentDied, Recovery
+from d5ray.actors.group.run_row import RunOrigin
+from d5ray.actors.group.training import Training
+from d5ray.actors.metrics.aggregator import MetricsAggregator
+from d5ray.actors.metrics.node_monitors import Monitors
+from d5ray.actors.metrics.running import CONTROL
+from d5ray.actors.session import session
+from d5ray.actors.session.session import Session
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import d5ray as d5
-from d5ray.actors.network_probe import measure_network
+from d5ray.actors.cluster.network_probe import measure_network
 from d5ray.dashboards.terminal import doctor
 from d5ray.distributed import network_cost
 from d5ray.distributed.communicators.point_to_point.collectives import allreduce_cost

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.actors import reaper
+from d5ray.actors.session import reaper
 from tests.patience import patience
 
 SLEEP = "import time; print('up', flush=True); time.sleep(120)"

@@ -21,9 +21,9 @@ from typing import Any
 import ray
 from ray.job_config import JobConfig
 
-from d5ray.actors import reaper, submitted_job
-from d5ray.actors.ray_processes import Children, Elsewhere, Vital
-from d5ray.actors.starter import Starter
+from d5ray.actors.session import reaper, submitted_job
+from d5ray.actors.session.ray_processes import Children, Elsewhere, Vital
+from d5ray.actors.session.starter import Starter
 from d5ray.checks import check_address
 from d5ray.display.visible_text import one_line
 from d5ray.errors import D5Error, PlacementError, RayLost, first_line

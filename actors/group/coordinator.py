@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from d5ray.actors.metrics_exporter import MetricsExporter, silent
+from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous

@@ -11,9 +11,9 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
-from d5ray.actors.coordinator import Coordinator, Place
-from d5ray.actors.mesh_servers import MeshServers
-from d5ray.actors.server_actors import ServerActors
+from d5ray.actors.group.coordinator import Coordinator, Place
+from d5ray.actors.servers.mesh_servers import MeshServers
+from d5ray.actors.servers.server_actors import ServerActors
 from d5ray.agent.connections import LateEntry
 from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
 from d5ray.distributed.group.group import Group

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.actors.starter import Starter
+from d5ray.actors.session.starter import Starter
 from d5ray.errors import PlacementError
 from tests.conftest import marked, temporary_folders, wait_until
 from tests.patience import patience
@@ -51,7 +51,7 @@ def test_it_returns_when_the_start_is_over_and_its_thread_lives_until_the_releas
 
 def test_a_start_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the bound an error that says so; the start's own end is called when it comes to it after all."""
-    monkeypatch.setattr("d5ray.actors.starter.START_SECONDS", 0.1)
+    monkeypatch.setattr("d5ray.actors.session.starter.START_SECONDS", 0.1)
     answered, ended = threading.Event(), threading.Event()
     starter = Starter(answered.wait, ended.set)
     with pytest.raises(PlacementError, match=r"did not start within 0\.1 s"):
@@ -123,7 +123,7 @@ def test_a_program_that_was_interrupted_while_ray_starts_can_launch_again(
 WITHIN = """
 import os, sys
 from pathlib import Path
-from d5ray.actors import session
+from d5ray.actors.session import session
 session.connect(None, cpus=1, metadata={}, quiet=True)
 [folder] = Path("/tmp").glob(f"d5ray-{os.getpid()}-*")
 print(oct(folder.stat().st_mode & 0o777), len(list(folder.rglob("*.log"))) > 3, flush=True)
@@ -148,6 +148,6 @@ def test_no_other_user_gets_into_the_folder_of_an_embedded_ray(tmp_path: Path) -
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.stdout.splitlines() == ["0o700 True", "refused"], done.stderr

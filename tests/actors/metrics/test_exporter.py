@@ -12,8 +12,8 @@ import ray
 from prometheus_client.parser import text_string_to_metric_families
 
 import d5ray as d5
-from d5ray.actors import session
-from d5ray.actors.metrics_exporter import MetricsExporter, silent
+from d5ray.actors.metrics.exporter import MetricsExporter, silent
+from d5ray.actors.session import session
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.record.recorder import Recorder
 from tests.actors.test_launch import experiment

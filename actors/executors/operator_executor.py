@@ -13,8 +13,8 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
-from d5ray.actors.metrics_exporter import MetricsExporter, silent
-from d5ray.actors.piece_holder import HoldsPiece
+from d5ray.actors.executors.piece_holder import HoldsPiece
+from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.errors import first_line
 from d5ray.metrics.definitions.operator_calls import (
     BYTE_RATE,

@@ -6,7 +6,7 @@ from typing import Any
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.coordinator import Place
+from d5ray.actors.group.coordinator import Place
 from d5ray.errors import D5Error
 
 SHOWN = 8  # digits of a node's identifier, as Ray's dashboard shows them

@@ -10,12 +10,12 @@ import numpy as np
 import psutil
 import ray
 
-from d5ray.actors import session
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get, owned
-from d5ray.actors.coordinator import Coordinator, Place
+from d5ray.actors.executors.operator_executor import OperatorExecutor
+from d5ray.actors.group.coordinator import Coordinator, Place
+from d5ray.actors.group.run_row import new_run_id
 from d5ray.actors.launch import END_SECONDS, SETUP_SECONDS, place_of, process_of, spawned
-from d5ray.actors.operator_executor import OperatorExecutor
-from d5ray.actors.run_row import new_run_id
+from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.communicators.backends import check_for_agents

@@ -17,9 +17,9 @@ import pytest
 import ray
 
 import d5ray as d5
-from d5ray.actors.group import TrainingGroup
+from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.launch import place_of
-from d5ray.actors.server_actors import ServerActors
+from d5ray.actors.servers.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 import pyarrow as pa
 
-from d5ray.actors.progress import Bar
-from d5ray.actors.run_row import RunOrigin, run_row
+from d5ray.actors.group.progress_bar import Bar
+from d5ray.actors.group.run_row import RunOrigin, run_row
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.outcome import RUN_STATUS, Outcome, worst
 from d5ray.archive.experiments import ArchiveFiles

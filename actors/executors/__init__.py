@@ -1,0 +1,1 @@
+"""Operator executors: actors that compute operators, or pieces of a network"""

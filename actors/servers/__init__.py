@@ -1,0 +1,1 @@
+"""Parameter servers as actors, and the driver's side of them"""
