@@ -110,7 +110,7 @@ class HandWritten(Contender[StepTimes]):
     def measure(self, job: StepTimes, folder: Path) -> list[Series]:
         from benchmarks.torch_loops import HandWrittenLoop  # noqa: PLC0415 - imports torch
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.launch import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
 
         with spawned(HandWrittenLoop, [(job.task,)]) as loops:
             get([loops[0].parameters.remote()], SETUP_SECONDS, "build the model")
@@ -135,7 +135,7 @@ class DataParallel(Contender[StepTimes]):
     def measure(self, job: StepTimes, folder: Path) -> list[Series]:
         from benchmarks.torch_loops import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.launch import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
 
         members = [(job.task, rank, self.processes) for rank in range(self.processes)]
         with spawned(DistributedDataParallelLoop, members) as loops:
@@ -166,7 +166,7 @@ class RayTrain(Contender[StepTimes]):
     def measure(self, job: StepTimes, folder: Path) -> list[Series]:
         from benchmarks.torch_trainer import TorchTrainerHost  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
 
         with spawned(TorchTrainerHost, [()], cpus=0.0) as hosts:
             training = hosts[0].train.remote(job.task, self.processes, job.all_steps, str(folder))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.actors.group.progress_bar import Bar
-from d5ray.actors.group.run_row import RunOrigin, new_run_id
+from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
 from d5ray.actors.group.training import Training, found_for
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.agent.connections import LateEntry
@@ -129,7 +129,8 @@ class SimulatedGroup(Training):
         failures: tuple[Failure, ...] = (),
     ) -> None:
         origin = origin or RunOrigin(recipe=experiment.name)
-        super().__init__(experiment, new_run_id(origin.recipe or experiment.name), root, origin, kept)
+        run_id = new_run_id(origin.recipe or experiment.name)
+        super().__init__(RunPlan(experiment, run_id, root, origin, kept))
         self.startup_seconds: dict[str, float] = {}
         self._simulation = simulation
         self._failures = list(failures)
@@ -176,7 +177,7 @@ class SimulatedGroup(Training):
             for key, value in facts.items()
         ]
         self._aggregator.open(self._row("running"), table_of("environment", rows))
-        self._kept.keep(self.folder)
+        self._plan.kept.keep(self.folder)
 
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""

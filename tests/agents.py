@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from d5ray.actors.group.coordinator import Coordinator, Place
+from d5ray.actors.cluster.placement import Place
+from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.agent.mesh import shares_of
 from d5ray.agent.training_agent import TrainingAgent

@@ -247,14 +247,14 @@ def test_an_import_of_every_kind_would_close_a_circle(
 def test_ray_is_imported_by_the_actors_alone() -> None:
     """No file of the other folders imports it, not even within a function."""
     importing = {name for name, tree in sources("d5ray", *LINKED).items() if "ray" in imported(tree)}
-    assert "actors/launch.py" in importing
+    assert "actors/remote.py" in importing
     assert {name for name in importing if not name.startswith("actors/")} == set()
 
 
-def test_ray_remote_stands_in_launch_alone() -> None:
+def test_ray_remote_stands_in_one_file() -> None:
     """Actors are plain classes; one file makes Ray actors of them."""
     trees = sources("d5ray", *LINKED)
-    assert {name for name, tree in trees.items() if says_ray_remote(tree)} == {"actors/launch.py"}
+    assert {name for name, tree in trees.items() if says_ray_remote(tree)} == {"actors/remote.py"}
 
 
 # -- what an import loads --------------------------------------------------------------------------------

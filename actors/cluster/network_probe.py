@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 import ray
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.group.coordinator import Coordinator, Place
-from d5ray.actors.launch import place_of, spawned
+from d5ray.actors.cluster.placement import Place, place_of
+from d5ray.actors.group.coordinator import Coordinator
+from d5ray.actors.remote import spawned
 from d5ray.actors.session import session
 from d5ray.distributed import network_cost
 from d5ray.distributed.communicators import backends

@@ -1,5 +1,10 @@
-"""Placement of actors: room for all of them at once, or an error that says how many the cluster can place."""
+"""Placement of actors: room for all of them at once or an error that says how many fit, and where one runs"""
 
+import os
+import platform
+from dataclasses import dataclass
+
+import psutil
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -7,6 +12,30 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from d5ray.errors import PlacementError
 
 PLACEMENT_SECONDS = 60.0  # for a busy cluster to make room
+
+
+@dataclass(frozen=True)
+class Place:
+    """The node and the process of an actor."""
+
+    node: str  # Ray's identifier
+    address: str  # of the node
+    hostname: str
+    pid: int
+
+
+def place_of(_actor: object) -> Place:
+    """The place where this process runs."""
+    context = ray.get_runtime_context()
+    return Place(context.get_node_id(), ray.util.get_node_ip_address(), platform.node(), os.getpid())
+
+
+def process_of(place: Place) -> psutil.Process | None:
+    """The process of an agent on this node; None when it has ended."""
+    try:
+        return psutil.Process(place.pid)
+    except psutil.NoSuchProcess:
+        return None
 
 
 def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedulingStrategy | str:

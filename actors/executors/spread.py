@@ -11,10 +11,11 @@ import psutil
 import ray
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get, owned
+from d5ray.actors.cluster.placement import Place, place_of, process_of
 from d5ray.actors.executors.operator_executor import OperatorExecutor
-from d5ray.actors.group.coordinator import Coordinator, Place
+from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.run_row import new_run_id
-from d5ray.actors.launch import END_SECONDS, SETUP_SECONDS, place_of, process_of, spawned
+from d5ray.actors.remote import END_SECONDS, SETUP_SECONDS, spawned
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
 from d5ray.checks import check_count, check_number

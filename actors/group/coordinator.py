@@ -5,8 +5,8 @@ A plain class, held by the driver.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from d5ray.actors.cluster.placement import Place
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
@@ -15,16 +15,6 @@ from d5ray.metrics.exports.exported_metrics import AGENTS, EPOCH, FAILURES
 from d5ray.metrics.exports.exported_rows import Readings
 
 LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Place:
-    """The node and the process of an actor."""
-
-    node: str  # Ray's identifier
-    address: str  # of the node
-    hostname: str
-    pid: int
 
 
 class Coordinator:

@@ -1,4 +1,4 @@
-"""The row of the table `runs`: what a run is, from where, on what."""
+"""A run as plain data: its plan, before anything of it is started, and its row of the table `runs`"""
 
 import json
 import os
@@ -7,8 +7,12 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, final
 
+from d5ray.archive.experiments import ArchiveFiles
+from d5ray.distributed.mesh.assignments import Shares
+from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import d5ray_version
 
 
@@ -22,6 +26,28 @@ class RunOrigin:
     mutable: str = "{}"
     series: str = ""  # of runs that are judged together
     criteria: str = ""  # what it is to reach, as JSON
+
+
+@final
+@dataclass(frozen=True)
+class RunPlan:
+    """A run before anything of it is started.
+
+    root: the folder in which the run's own is made. kept: the experiment as the run's folder keeps it.
+    shares: of its network that the agents of a mesh get.
+    """
+
+    experiment: Experiment
+    run_id: str
+    root: Path
+    origin: RunOrigin
+    kept: ArchiveFiles
+    shares: Shares | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The run's own folder."""
+        return self.root / self.run_id
 
 
 def run_row(

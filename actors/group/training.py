@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.actors.group.progress_bar import Bar
-from d5ray.actors.group.run_row import RunOrigin, run_row
+from d5ray.actors.group.run_row import RunPlan, run_row
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.outcome import RUN_STATUS, Outcome, worst
-from d5ray.archive.experiments import ArchiveFiles
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.plain_data import drawn
@@ -31,7 +30,7 @@ class Training(ABC):
     """The agents of one run. A context manager: leaving it closes the group.
 
     run_id, folder: of the run's tables. communicator: the backend by which the agents exchange. built: what
-    an agent made of the experiment. kept: the experiment as the run's folder keeps it.
+    an agent made of the experiment.
     """
 
     agents: list[Any]
@@ -39,16 +38,11 @@ class Training(ABC):
     communicator: str
     closing_errors: ClassVar[tuple[type[Exception], ...]] = (D5Error,)
 
-    def __init__(
-        self, experiment: Experiment, run_id: str, root: Path, origin: RunOrigin, kept: ArchiveFiles
-    ) -> None:
-        self.experiment = experiment
-        self._kept = kept
-        self.run_id = run_id
-        self.folder = root / run_id
-        self._origin = origin
-        assert experiment.topology is not None
-        self._graph = drawn(experiment.topology)
+    def __init__(self, plan: RunPlan) -> None:
+        self.experiment, self.run_id, self.folder = plan.experiment, plan.run_id, plan.folder
+        self._plan = plan
+        assert plan.experiment.topology is not None
+        self._graph = drawn(plan.experiment.topology)
         self._begun: float | None = None  # when the first training did
         self._started = datetime.now(UTC)
         self._outcome = Outcome("completed", 0)
@@ -85,7 +79,7 @@ class Training(ABC):
                 self._warn_of_changes_behind(self._outcome.step + steps)
         check_count("steps", steps, 1)
         first = self._outcome.step
-        name = self._origin.recipe or self.experiment.name
+        name = self._plan.origin.recipe or self.experiment.name
         with Bar(name, first, first + steps, show=progress) as bar:
             try:
                 self._outcome = worst(self._train(first, first + steps, bar))
@@ -200,7 +194,7 @@ class Training(ABC):
         """The run's row while it goes on."""
         return run_row(
             run_id=self.run_id,
-            origin=self._origin,
+            origin=self._plan.origin,
             job=self.experiment.describe(),
             seed=self.experiment.seed,
             status=status,
@@ -208,7 +202,7 @@ class Training(ABC):
             agents=len(self.agents),
             environment=self._environment,
             graph=self._graph,
-            experiment_sha256=self._kept.sha256,
+            experiment_sha256=self._plan.kept.sha256,
             **self._cluster,
         )
 

@@ -1,27 +1,25 @@
 """The driver's side of the node monitors: one on every node of a run, all told when a training goes on"""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.group.coordinator import Place
+from d5ray.actors.cluster.placement import Place
+from d5ray.actors.remote import SHOWN, RunActors
 from d5ray.errors import D5Error
 
-SHOWN = 8  # digits of a node's identifier, as Ray's dashboard shows them
-Make = Callable[[str, Mapping[str, int]], Any]
 
-
+@final
 class Monitors:
-    """The monitors of a run. That of the driver's node is a thread of the aggregator, which is there anyway.
+    """The monitors of a run, which Ray ends with it, whatever ends that.
 
-    make(node, pids): starts the actor that watches another node; Ray ends it with the run, whatever ends
-    that.
+    That of the driver's node is a thread of the aggregator, which is there anyway. seconds: between readings.
     """
 
-    def __init__(self, aggregator: Any, here: str, seconds: float, make: Make) -> None:
-        self._aggregator, self._here, self._seconds, self._make = aggregator, here, seconds, make
+    def __init__(self, actors: RunActors, seconds: float) -> None:
+        self._run, self._seconds = actors, seconds
         self._actors: list[Any] = []
 
     def start(self, places: Sequence[Place], absent: Mapping[int, Any]) -> None:
@@ -32,11 +30,11 @@ class Monitors:
                 by_node.setdefault(place.node, {})[f"TrainingAgent(rank={rank})"] = place.pid
         calls = []
         for node, pids in by_node.items():
-            if node == self._here:
-                self._actors.append(self._aggregator)
-                calls.append(self._aggregator.watch_node.remote(node[:SHOWN], self._seconds, pids))
+            if node == self._run.node:
+                self._actors.append(self._run.aggregator)
+                calls.append(self._run.aggregator.watch_node.remote(node[:SHOWN], self._seconds, pids))
             else:
-                self._actors.append(self._make(node, pids))
+                self._actors.append(self._run.node_monitor(node, pids))
                 calls.append(self._actors[-1].start.remote())
         get(calls, CALL_SECONDS, "watch its node")
 

@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.group.coordinator import Place
+from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
@@ -60,13 +60,12 @@ class ServerActors:
             )
         ]
 
-    def open(self, groups: Sequence[Group], place_of: Callable[[object], Place]) -> Directory:
-        """Let the servers serve; gives where they are, for agents whose groups are these."""
-        self._groups, self._place_of = groups, place_of
+    def open(self, groups: Sequence[Group]) -> None:
+        """Let the servers serve agents whose groups are these."""
+        self._groups = groups
         count = self._resolved.servers.shards
         for first in range(0, len(self._shards), count):  # the root's, then those of the groups
             self._serve(self._shards[first : first + count])
-        return self.directory
 
     @property
     def directory(self) -> Directory:
@@ -185,7 +184,7 @@ class ServerActors:
 
     def _serve(self, shards: Sequence[_Shard]) -> None:
         places: list[Place] = get(
-            [shard.actor.__ray_call__.remote(self._place_of) for shard in shards], CALL_SECONDS, "answer"
+            [shard.actor.__ray_call__.remote(place_of) for shard in shards], CALL_SECONDS, "answer"
         )
         nodes = {node for group in self._groups for node in group.nodes} | {place.node for place in places}
         calls = []

@@ -47,7 +47,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
-        from d5ray.actors.launch import spawned  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
         from d5ray.actors.servers.parameter_server import ParameterServer  # noqa: PLC0415 - as above
 
         resolved = ResolvedServers(Servers(shards=self.shards), Asynchronous(), Descend(), SGD(LEARNING_RATE))
@@ -61,7 +61,8 @@ class ThroughD5ray(Contender[ServerUpdates]):
     def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[Series]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE  # noqa: PLC0415 - as above
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.launch import SETUP_SECONDS, place_of  # noqa: PLC0415 - as above
+        from d5ray.actors.cluster.placement import place_of  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import SETUP_SECONDS  # noqa: PLC0415 - as above
 
         secret, elements = Secret.new(), elements_of(size)
         asking = [actor.__ray_call__.remote(place_of) for actor in (*servers, *agents)]
@@ -102,7 +103,7 @@ class AsDocumented(Contender[ServerUpdates]):
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
+        from d5ray.actors.remote import spawned  # noqa: PLC0415 - as above
 
         with (
             spawned(pushing_agents.DocumentedServer, [()], cpus=0.0) as (server,),
@@ -129,7 +130,7 @@ class ThroughSnapshots(Contender[ServerUpdates]):
     def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - as above
-        from d5ray.actors.launch import spawned  # noqa: PLC0415 - as above
+        from d5ray.actors.remote import spawned  # noqa: PLC0415 - as above
 
         with (
             spawned(pushing_agents.SnapshotServer, [()], cpus=0.0) as (server,),
@@ -171,7 +172,7 @@ def measured(name: str, job: ServerUpdates, server: Any, agents: list[Any], turn
     """The rates of a server in an actor, size by size. turn(seconds): lets the agents push and pull."""
     from benchmarks.server_speed.pushing_agents import LEARNING_RATE  # noqa: PLC0415 - as above
     from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
-    from d5ray.actors.launch import SETUP_SECONDS  # noqa: PLC0415 - as above
+    from d5ray.actors.remote import SETUP_SECONDS  # noqa: PLC0415 - as above
 
     found = []
     for size in job.sizes:

@@ -312,7 +312,7 @@ def test_agents_read_parquet_by_themselves(tmp_path: Path) -> None:
 LOADING = """
 import subprocess, threading
 import numpy as np
-from d5ray.actors.launch import load_meanwhile
+from d5ray.actors.group.loading import load_meanwhile
 
 class Computed:
     def load_dataset(self):

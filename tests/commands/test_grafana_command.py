@@ -21,8 +21,8 @@ import ray
 import d5ray as d5
 from d5ray.actors.calls import get
 from d5ray.actors.executors.operator_executor import OperatorExecutor
-from d5ray.actors.launch import spawned
 from d5ray.actors.metrics.exporter import MetricsExporter
+from d5ray.actors.remote import spawned
 from d5ray.actors.session import session
 from d5ray.dashboards.grafana import grafana
 from d5ray.dashboards.grafana.boards import BOARDS

@@ -10,7 +10,7 @@ import torch
 
 from d5ray.actors.calls import get
 from d5ray.actors.executors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, Outcome
-from d5ray.actors.launch import spawned
+from d5ray.actors.remote import spawned
 from d5ray.actors.session import session
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.arrays import framework as arrays

@@ -5,7 +5,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from d5ray.actors.group.coordinator import LOOPBACK, Coordinator, Place
+from d5ray.actors.cluster.placement import Place
+from d5ray.actors.group.coordinator import LOOPBACK, Coordinator
 from d5ray.distributed.communicators.gloo.communicator import Gloo
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete

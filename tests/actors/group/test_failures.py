@@ -17,8 +17,8 @@ import pytest
 import ray
 
 import d5ray as d5
+from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.group import TrainingGroup
-from d5ray.actors.launch import place_of
 from d5ray.actors.servers.server_actors import ServerActors
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.recipes.engine.checking.agreements import agreements
@@ -253,8 +253,7 @@ def test_another_agent_dies_while_the_first_is_replaced(
 
 
 def server_pid(group: TrainingGroup, number: int) -> int:
-    servers = group._recovery.servers
-    assert isinstance(servers, ServerActors)
+    servers: ServerActors = group._servers._servers[0, 0]
     place = ray.get(servers._shards[number].actor.__ray_call__.remote(place_of), timeout=patience(20))
     return int(place.pid)
 

@@ -140,7 +140,7 @@ def test_an_experiment_can_turn_it_off(joined: Head) -> None:
         with d5.launch(wanted, address=joined.address, quiet=True) as group:
             group.train(steps=3, progress=False)
             server = ray.get_actor("ParameterServer(shard=0)", namespace=group.run_id)
-            actors = [*group.agents, group.aggregator, server]
+            actors = [*group.agents, group.aggregator.actor, server]
             found = ray.get([actor.__ray_call__.remote(exporters) for actor in actors], timeout=patience(60))
             assert found == [expected] * 4
             assert exporters(None) == expected  # the coordinator's, in this process

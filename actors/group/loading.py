@@ -1,0 +1,52 @@
+"""What a run needs beside Ray, loaded by a thread of its own while Ray starts: data set and environment"""
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Final, Self, final
+
+import pyarrow as pa
+import threadpoolctl
+
+from d5ray.experiment import Experiment
+from d5ray.metrics.probes.environment import capture
+from d5ray.training.datasets import Dataset
+
+MISSING_SECONDS: Final = 0.05  # in which a data set that is not there is noticed
+GIT_SECONDS: Final = 10.0  # for git to end, which tells the environment
+
+
+@final
+class Loading:
+    """The data set, its fingerprint and this machine's environment, as futures.
+
+    A context manager: leaving it waits for git, which must not outlive a start that failed.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self.dataset: Future[Dataset] = self._thread.submit(load_meanwhile, experiment)
+        self.environment: Future[dict[str, str]] = self._thread.submit(capture)
+        self._thread.submit(pa.array, [""])  # imports pandas, which takes a moment
+        self.fingerprint: Future[str] = self._thread.submit(lambda: self.dataset.result().fingerprint)
+
+    def check(self) -> None:
+        """Raise what loading the data set has raised already: missing files are noticed before Ray starts."""
+        if wait([self.dataset], timeout=MISSING_SECONDS).done:
+            self.dataset.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if not self.environment.cancel():
+            wait([self.environment], timeout=GIT_SECONDS)
+
+
+def load_meanwhile(experiment: Experiment) -> Dataset:
+    """The experiment's data set, by a thread beside which Ray starts.
+
+    Ray forks this process, and a fork ends OpenBLAS's threads: a product that they compute just then would
+    wait for them for ever. So products are computed by this thread alone.
+    """
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        return experiment.load_dataset()

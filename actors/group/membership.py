@@ -1,0 +1,339 @@
+"""The agents of a run by rank: who is there and where, how one starts and joins, how all form a group"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
+from d5ray.actors.cluster.placement import Place, place_of
+from d5ray.actors.group.coordinator import Coordinator
+from d5ray.actors.group.run_row import RunPlan
+from d5ray.actors.remote import SETUP_SECONDS
+from d5ray.actors.servers.run_servers import RunServers
+from d5ray.agent.building import BuiltSizes
+from d5ray.agent.connections import LateEntry
+from d5ray.distributed import network_cost
+from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
+from d5ray.distributed.group.group import Group
+from d5ray.distributed.optimizers.exchange import ExchangeVia
+from d5ray.distributed.topologies.survivors import survivors
+from d5ray.distributed.topologies.topology import Topology
+from d5ray.errors import AgentError, first_line
+from d5ray.training.datasets import Dataset
+
+
+class AgentDied(Exception):
+    """An agent died before it had joined the others; the text says why."""
+
+
+@final
+@dataclass
+class Formed:
+    """The result of forming a group again: the step its members agreed on, and who died at it.
+
+    agreed: by rank, empty where one died. died: by rank, with the reasons.
+    """
+
+    group: int = 0  # its epoch
+    agreed: dict[int, RestartPoint] = field(default_factory=dict)
+    died: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """The step from which all go on."""
+        return next(iter(self.agreed.values())).step
+
+    def describe(self, one_model: bool) -> dict[str, Any]:
+        """The facts for the events: whose state was taken, who lacked how many steps, the hashes."""
+        ranks = sorted(self.agreed)
+        found = self.agreed[ranks[0]]
+        steps = dict(zip(ranks, found.steps, strict=True))
+        described: dict[str, Any] = {
+            "group": self.group,
+            "members": ranks,
+            "source": ranks[found.source],
+            "behind": {
+                rank: found.step - done for rank, done in steps.items() if NOTHING < done < found.step
+            },
+            "new": [rank for rank, done in steps.items() if done == NOTHING],
+            "one_model": one_model,
+            "anew": found.anew,
+        }
+        if one_model:
+            described["sha256"] = {rank: self.agreed[rank].sha256 for rank in ranks}
+        return described
+
+
+@final
+class Membership:
+    """Holds who takes part in a run; an agent that is started anew stands in the place of the one before.
+
+    agents: actors by rank; None: it comes late. places: where they run; that of a late one is the first
+    agent's until it comes. gone: those that are not there, or not yet. steps: done by each, as was known
+    last. make(rank, attempt): starts an actor.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        make: Callable[[int, int], Any],
+        coordinator: Coordinator,
+        servers: RunServers,
+    ) -> None:
+        self._experiment, self._shares, self._make = plan.experiment, plan.shares, make
+        self.coordinator, self.servers = coordinator, servers
+        count = self._experiment.agents or 1
+        self.agents: list[Any] = [None] * count
+        self.places: list[Place] = []
+        self.gone: set[int] = set(self._experiment.late_agents)
+        self.steps: dict[int, int] = {}
+        self.attempts = dict.fromkeys(range(count), 0)
+        self._dataset: Any = None  # reference to it
+        self._asked: dict[int, Any] = {}  # references to where an agent is
+
+    @property
+    def present(self) -> list[int]:
+        """The ranks of the agents that are there."""
+        return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    # -- how agents come -------------------------------------------------------------------------------
+
+    def make(self) -> list[Any]:
+        """Start all that do not come late; references to the seconds that importing their framework takes."""
+        for rank in self.present:
+            self.agents[rank] = self._make(rank, 0)
+        return [self.agents[rank].prepare.remote() for rank in self.present]
+
+    def build(self, dataset: Dataset) -> list[BuiltSizes]:
+        """Let all build their models."""
+        self._dataset = ray.put(dataset)  # the agents of a node map one copy
+        return self._build(self.present)
+
+    def join(self) -> str:
+        """Let all agents and servers meet for the first time; gives the name of the agents' backend."""
+        answers = self._located(self.present)
+        self.places += [answers[0]] * len(self.agents)
+        for rank, place in zip(self.present, answers, strict=True):
+            self.places[rank] = place
+        groups = self.coordinator.issue(self.places)
+        self.servers.open(groups)
+        self.coordinator.count(lambda: len(self.present))
+        if self.gone:
+            return self._join_without_late()
+        networks = network_cost.known([place.hostname for place in self.places])
+        calls = [
+            agent.join.remote(group, networks, self.servers.directory(group.rank))
+            for agent, group in zip(self.agents, groups, strict=True)
+        ]
+        backend: str = get(calls, self._bound, "join the group")[0]
+        return backend
+
+    def enter(self, rank: int, step: int) -> None:
+        """Start an agent that others do not wait for, at this step. Raises `AgentDied` if it dies."""
+        self.start(rank)
+        self._let_in(rank, step)
+
+    def start(self, rank: int) -> None:
+        """Start an agent anew, or one that comes late. Raises `AgentDied` if it dies meanwhile."""
+        self.attempts[rank] += 1
+        self.agents[rank] = self._make(rank, self.attempts[rank])
+        with _of_newcomer():
+            get([self.agents[rank].prepare.remote()], SETUP_SECONDS, "import the framework")
+            self._build([rank])
+            (self.places[rank],) = self._located([rank])
+
+    # -- how they go, and form a group again -----------------------------------------------------------
+
+    def drop(self, rank: int) -> None:
+        """Go on without an agent whose peers do not wait for it; `AgentError` where it was the last."""
+        self._lose(rank)
+        left = self.present
+        if not left:
+            raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
+        for index, other in enumerate(left):
+            self.tell(other, "lost", rank, len(left), index)
+
+    def suspend(self, rank: int) -> None:
+        """Let the others go on while another agent is started with this rank."""
+        self._lose(rank)
+        for other in self.present:
+            self.tell(other, "lost", rank, len(self.agents), other)
+
+    def form_again(self) -> Formed:
+        """A new group, after deaths ended the others' exchange; see `TrainingAgent.rejoin`.
+
+        Where others died meanwhile, the group is to be formed again.
+        """
+        ranks, topology = self.present, self._topology
+        groups = self.coordinator.issue([self.places[rank] for rank in ranks])
+        calls = {
+            self.agents[rank].rejoin.remote(group, topology): group
+            for rank, group in zip(ranks, groups, strict=True)
+        }
+        agreed, died = self._formed(calls)
+        return Formed(
+            self.coordinator.epoch,
+            {ranks[index]: each for index, each in agreed.items()} if not died else {},
+            {ranks[index]: reason for index, reason in died.items()},
+        )
+
+    # -- what is told and asked beside a training ------------------------------------------------------
+
+    def control(self, rank: int, method: str) -> Any:
+        """A method of an agent that answers while it trains."""
+        return getattr(self.agents[rank], method).options(concurrency_group="control")
+
+    def tell(self, rank: int, method: str, *arguments: Any) -> None:
+        """A call to an agent that trains; its death is noticed where its training is waited for."""
+        with suppress(RayActorError):
+            ray.get(self.control(rank, method).remote(*arguments), timeout=CALL_SECONDS)
+
+    def furthest(self) -> int:
+        """The most steps that one of the agents has done."""
+        return max((there.step for there in self._ask("progress").values()), default=0)
+
+    def look(self) -> None:
+        """Ask all where they are, without waiting: one of them may have to be started again there."""
+        for rank in self.present:
+            asked = self._asked.get(rank)
+            if asked is not None and ray.wait([asked], timeout=0)[0]:
+                with suppress(RayActorError):
+                    self.steps[rank] = ray.get(asked).step
+                asked = None
+            if asked is None:
+                self._asked[rank] = self.control(rank, "progress").remote()
+
+    def gather(self, method: str, doing: str) -> dict[int, Any]:
+        """The answers of all that are there, by rank."""
+        calls = [getattr(self.agents[rank], method).remote() for rank in self.present]
+        return dict(zip(self.present, get(calls, CALL_SECONDS, doing), strict=True))
+
+    # --------------------------------------------------------------------------------------------------
+
+    @property
+    def _bound(self) -> float:
+        """Seconds in which all have joined a group."""
+        return self._experiment.timeout_seconds + CALL_SECONDS
+
+    @property
+    def _topology(self) -> Topology:
+        """The topology among those that are there."""
+        assert self._experiment.topology is not None
+        return survivors(self._experiment.topology, self.gone)
+
+    def _build(self, ranks: Collection[int]) -> list[BuiltSizes]:
+        """Let these build their models; in a mesh each is sent its own share of the network alone."""
+        mesh, shares = self._experiment.mesh, self._shares
+        if mesh is None or shares is None:
+            calls = [self.agents[rank].build.remote(self._dataset) for rank in ranks]
+        else:
+            own = {rank: shares.of(mesh.seat(rank)) for rank in ranks}
+            sent = {id(share): ray.put(share) for share in own.values()}
+            calls = [
+                self.agents[rank].build.remote(self._dataset, sent[id(share)]) for rank, share in own.items()
+            ]
+        return get(calls, SETUP_SECONDS, "build the model")
+
+    def _located(self, ranks: Collection[int]) -> list[Place]:
+        return get(
+            [self.agents[rank].__ray_call__.remote(place_of) for rank in ranks], CALL_SECONDS, "answer"
+        )
+
+    def _lose(self, rank: int) -> None:
+        self.gone.add(rank)
+        self.servers.leave(rank)
+
+    def _join_without_late(self) -> str:
+        """Let the others join each other so that the late ones can come; gives the backend's name."""
+        present, late = self.present, sorted(self.gone)
+        groups = self.coordinator.issue([self.places[rank] for rank in present])
+        topology = self._topology
+        calls = [
+            self.agents[rank].take_first.remote(group, topology)
+            for rank, group in zip(present, groups, strict=True)
+        ]
+        backend: str = get(calls, self._bound, "take the first agent's parameters")[0]
+        for rank in late:
+            self.servers.leave(rank)
+        self.gone.update(present)
+        for rank in present:
+            self._let_in(rank, 0, begins=True)
+        return backend
+
+    def _let_in(self, rank: int, step: int, *, begins: bool = False) -> None:
+        """Let an agent that is ready join those that are there, at this step.
+
+        begins: it has its parameters already, and so have the servers.
+        """
+        peers = ExchangeVia.PEERS in self._experiment.distributed_optimizer.exchange
+        if not begins:
+            self.servers.enter(rank)
+        entry = LateEntry(
+            self.coordinator.issue(self.places)[rank],
+            step,
+            self.servers.directory(rank),
+            self._ask("peer_address") if peers else {},
+            self._parameters() if peers and not begins else None,
+            tuple(self.gone - {rank}),
+        )
+        agent = self.agents[rank]
+        with _of_newcomer():
+            get([agent.join_late.remote(entry)], SETUP_SECONDS, "join")
+            if peers:
+                address = get([agent.peer_address.remote()], CALL_SECONDS, "say where it is")[0]
+        if peers:
+            for other in self.present:
+                self.tell(other, "admit", rank, address)
+        self.gone.discard(rank)
+
+    def _ask(self, method: str) -> dict[int, Any]:
+        """The answers of those that give one, by rank."""
+        found = {}
+        for rank in self.present:
+            with suppress(RayError):
+                found[rank] = ray.get(self.control(rank, method).remote(), timeout=CALL_SECONDS)
+        return found
+
+    def _parameters(self) -> np.ndarray[Any, Any]:
+        """The parameters of one of the agents that are there."""
+        given = self._ask("flat_parameters")
+        if not given:
+            raise AgentError("no agent is left that could give a new one its parameters")
+        return np.asarray(next(iter(given.values())))
+
+    def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, RestartPoint], dict[int, str]]:
+        """Wait until all have joined their group; what each agreed on, or why it died, by rank in it."""
+        agreed: dict[int, RestartPoint] = {}
+        died: dict[int, str] = {}
+        failed, waiting = [], list(calls)
+        deadline = time.monotonic() + self._bound
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                failed += waiting
+                break
+            try:
+                agreed[calls[done[0]].rank] = ray.get(done[0])
+            except RayActorError as error:
+                died[calls[done[0]].rank] = first_line(error)
+                self.coordinator.lose(calls[done[0]])
+            except RayTaskError:
+                failed += done
+        if failed and not died:
+            get(failed, 0.0, "form a new group")  # raises what people can read
+        return agreed, died
+
+
+@contextmanager
+def _of_newcomer() -> Iterator[None]:
+    """An agent's death here is that of one that comes, and not of one that others wait for."""
+    try:
+        yield
+    except ActorDied as error:
+        raise AgentDied(str(error)) from None

@@ -1,0 +1,124 @@
+"""The agents' calls of `train` up to one step: which are under way, and how the others ended"""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, final
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from d5ray.actors.calls import cause_of
+from d5ray.actors.group.membership import Membership
+from d5ray.actors.group.run_row import RunPlan
+from d5ray.agent.outcome import Outcome
+from d5ray.errors import AgentError, first_line
+
+LOSS_SECONDS: Final = 30.0  # in which all have noticed that another agent of their group is gone
+STOP_SECONDS: Final = 2.0  # for an agent to end its step after it was told to
+
+
+@final
+class TrainCalls:
+    """One training of all agents, which go on up to the step `last`.
+
+    pending: ranks by reference. outcomes: of those that came back, by rank. idle: references to the rounds
+    without gradients of those that have done their steps while others have not, by rank.
+    """
+
+    def __init__(self, plan: RunPlan, members: Membership, last: int) -> None:
+        self._members, self.last = members, last
+        self._lingers = plan.experiment.distributed_optimizer.lingers
+        self._after_death = ""  # for who reads of it
+        if plan.experiment.on_failure == "stop":
+            self._after_death = (
+                ", so the others were stopped; what was measured until then is kept: "
+                f"d5ray show {plan.run_id}"
+            )
+        self.pending: dict[Any, int] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self._idle: dict[int, Any] = {}
+
+    @property
+    def failed(self) -> bool:
+        """True if an agent did not complete its training, so that nobody is to go on."""
+        return any(not outcome.completed for outcome in self.outcomes.values())
+
+    def go_on(self, rank: int, step: int) -> None:
+        """Let an agent go on from this step."""
+        self.pending[self._members.agents[rank].train.remote(self.last - step)] = rank
+
+    def take(self, reference: Any) -> tuple[int, Outcome]:
+        """The rank and the outcome of a call that came back."""
+        rank = self.pending.pop(reference)
+        outcome = _outcome(reference, rank)
+        if outcome.status == "died":
+            outcome = replace(outcome, reason=outcome.reason + self._after_death)
+        return rank, outcome
+
+    def keep(self, rank: int, outcome: Outcome) -> None:
+        """Keep how an agent ended; where it completed its steps, the others do not wait for it."""
+        self.outcomes[rank] = outcome
+        if outcome.completed:
+            self._members.steps[rank] = outcome.step
+            self._members.servers.pause(rank)
+            if self._lingers:
+                self._idle[rank] = self._members.agents[rank].linger.remote()
+
+    def over(self) -> dict[int, Any]:
+        """Tell all that nobody trains any more; gives references, by rank, to the ends of idle rounds."""
+        idle, self._idle = self._idle, {}
+        for rank in idle.keys() - self._members.gone:
+            self._members.tell(rank, "over")
+        return idle
+
+    def ask_to_stop(self, reason: str = "") -> None:
+        """Let all end after their step; reason: why the run is complete then, if it is. Waits for nobody."""
+        for rank in self.pending.values():
+            with suppress(RayActorError):
+                self._members.control(rank, "stop").remote(reason)
+
+    def stop(self) -> None:
+        """Stop the agents that still train; one that does not end its step in time is given up."""
+        self.ask_to_stop()
+        self.over()
+        for reference in self._back(STOP_SECONDS):
+            rank, outcome = self.take(reference)
+            self.outcomes[rank] = outcome
+        for rank in self.pending.values():
+            self.outcomes[rank] = Outcome("stopped", 0, f"TrainingAgent(rank={rank}) did not end its step")
+        self.pending.clear()
+
+    def interrupted(self, lost: int) -> dict[int, Outcome]:
+        """Wait for all, which notice that they have lost this agent; how they ended, by rank."""
+        back = [self.take(reference) for reference in self._back(LOSS_SECONDS)]
+        for rank in self.pending.values():
+            raise AgentError(
+                f"TrainingAgent(rank={rank}) did not notice within {LOSS_SECONDS:g} s that "
+                f"TrainingAgent(rank={lost}) died"
+            )
+        found = self.outcomes | dict(back)
+        self.outcomes.clear()
+        return found
+
+    def _back(self, seconds: float) -> list[Any]:
+        """References to the calls that come back within this time."""
+        calls = list(self.pending)
+        return ray.wait(calls, num_returns=len(calls), timeout=seconds)[0] if calls else []
+
+
+def _outcome(reference: Any, rank: int) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(reference)
+    except RayActorError as error:
+        return died(rank, error)
+    except RayTaskError as error:
+        return Outcome("failed", 0, f"TrainingAgent(rank={rank}) failed: {cause_of(error)}")
+    if outcome.status == "failed":
+        reason = f"TrainingAgent(rank={rank}) failed at step {outcome.step}: {outcome.reason}"
+        return Outcome("failed", outcome.step, reason)
+    return outcome
+
+
+def died(rank: int, error: RayActorError) -> Outcome:
+    """The outcome of an agent of which Ray says that it died."""
+    return Outcome("died", 0, f"TrainingAgent(rank={rank}) died ({first_line(error)})")

@@ -1,0 +1,154 @@
+"""The one place that says `ray.remote`: makes actors of plain classes, of a run or not, and ends them"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psutil
+import ray
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from d5ray.actors.cluster.placement import Place, process_of, reserve, strategy
+from d5ray.actors.group.run_row import RunPlan, new_run_id
+from d5ray.actors.metrics.aggregator import MetricsAggregator
+from d5ray.actors.metrics.exporter import MetricsExporter
+from d5ray.actors.metrics.running import ACTOR_NAME, CONTROL, QUESTIONS
+from d5ray.actors.metrics.sink import AggregatorSink
+from d5ray.actors.servers.parameter_server import ParameterServer
+from d5ray.agent.training_agent import TrainingAgent
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
+from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, SERVER
+from d5ray.metrics.probes.node_monitor import NodeMonitor
+
+SETUP_SECONDS: Final = 300.0  # for importing a framework and building a model, also from a slow file system
+END_SECONDS: Final = 10.0  # for the processes of killed agents on this node to be gone
+SHOWN: Final = 8  # digits of a node's identifier, as Ray's dashboard shows them
+
+
+class RunActors:
+    """Makes the actors of one run, and ends them. node: the driver's, which has the file system."""
+
+    aggregator: Any
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.node: str = ray.get_runtime_context().get_node_id()
+        self._plan, self._experiment = plan, plan.experiment
+        self._bundles: PlacementGroup | None = None
+        self._made: list[Any] = []
+        self._names: set[str] = set()  # a name is free again only some time after its actor died
+
+    def begin(self) -> Any:
+        """Reserve room for all agents, and start the aggregator."""
+        self._bundles = reserve(self._experiment.agents or 1, self._experiment.cpus_per_agent)
+        given = str(self._plan.root), self._plan.run_id, self.exporter(AGGREGATOR)
+        self.aggregator = self._actor(
+            MetricsAggregator, given, ACTOR_NAME, self._on(self.node), groups={QUESTIONS: 1, CONTROL: 1}
+        )
+        return self.aggregator
+
+    def agent(self, rank: int, attempt: int) -> Any:
+        """The agent with this rank; attempt: how often one with it was started before."""
+        plan = self._plan
+        return self._actor(
+            TrainingAgent,
+            (
+                rank, plan.experiment, plan.run_id, None, AggregatorSink(self.aggregator), None, attempt,
+                str(plan.folder.absolute()), self.exporter(AGENT, rank),
+            ),
+            f"TrainingAgent(rank={rank})" + (f" again {attempt}" if attempt else ""),
+            strategy(self._bundles, rank),
+            cpus=plan.experiment.cpus_per_agent,
+            groups={"control": 1},
+        )  # fmt: skip
+
+    def server(self, resolved: ResolvedServers, suffix: str, server: ParameterServer, number: int) -> Any:
+        """The actor that is to be this server; suffix: what stands behind its name."""
+        exporter = self.exporter(SERVER, f"{number}{suffix}")
+        return self._actor(
+            ParameterServer,
+            (server.shard, resolved, self._experiment.replicas, server.group, exporter),
+            f"{server!r}{suffix}",
+            strategy(self._bundles, number % (self._experiment.agents or 1)),
+            groups={"watch": 1},
+        )
+
+    def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
+        """The monitor of a node on which no aggregator is."""
+        seconds = self._experiment.monitor_seconds
+        given = self._plan.run_id, node[:SHOWN], AggregatorSink(self.aggregator), seconds, pids
+        return self._actor(NodeMonitor, given, f"NodeMonitor({node[:SHOWN]})", self._on(node))
+
+    def exporter(self, role: str, rank: object = "") -> MetricsExporter:
+        """The exporter of an actor of this run to Ray's metrics."""
+        recipe = self._plan.origin.recipe or self._experiment.name
+        return MetricsExporter(self._plan.run_id, recipe, role, rank, self._experiment.mirror_seconds)
+
+    def end(self, agents: Sequence[Place]) -> None:
+        """End all actors, give back what was reserved, and return when the agents of this node are gone.
+
+        `ray.kill` only asks for it: a process that still ends would disturb what is measured next.
+        """
+        here = [process_of(place) for place in agents if place.node == self.node]
+        while self._made:
+            ray.kill(self._made.pop())
+        psutil.wait_procs([process for process in here if process is not None], timeout=END_SECONDS)
+        if self._bundles is not None:
+            remove_placement_group(self._bundles)
+            self._bundles = None
+
+    def _actor(
+        self,
+        kind: type,
+        given: Sequence[Any],
+        name: str,
+        where: Any,
+        *,
+        cpus: float = 0.0,
+        groups: Mapping[str, int] | None = None,
+    ) -> Any:
+        named = None if name in self._names else name
+        self._names.add(name)
+        made = _actor(kind, given, named, self._plan.run_id, where, cpus, groups)
+        self._made.append(made)
+        return made
+
+    @staticmethod
+    def _on(node: str) -> NodeAffinitySchedulingStrategy:
+        return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+@contextmanager
+def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1.0) -> Iterator[list[Any]]:
+    """Actors of a plain class outside a run, one for each tuple of arguments; leaving the context ends them.
+
+    They are placed, and their processes set up, as the agents of an experiment are.
+    """
+    bundles = reserve(len(arguments), cpus)
+    actors: list[Any] = []
+    namespace = new_run_id(kind.__name__)
+    try:
+        for rank, given in enumerate(arguments):
+            name = f"{kind.__name__}(rank={rank})"
+            actors.append(_actor(kind, given, name, namespace, strategy(bundles, rank), cpus))
+        yield actors
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+        if bundles is not None:
+            remove_placement_group(bundles)
+
+
+def _actor(
+    kind: type,
+    given: Sequence[Any],
+    name: str | None,
+    namespace: str,
+    where: Any,
+    cpus: float,
+    groups: Mapping[str, int] | None = None,
+) -> Any:
+    """An actor of a plain class; groups: its concurrency groups, with their threads."""
+    remote: Callable[[type], Any] = ray.remote(concurrency_groups=dict(groups)) if groups else ray.remote
+    options = remote(kind).options(name=name, namespace=namespace, num_cpus=cpus, scheduling_strategy=where)
+    return options.remote(*given)

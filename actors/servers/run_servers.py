@@ -1,0 +1,144 @@
+"""The parameter servers of a run: of every stage and part of its mesh, each with its own parameters"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, final
+
+from d5ray.actors.servers.parameter_server import ParameterServer
+from d5ray.actors.servers.server_actors import ServerActors
+from d5ray.distributed.group.group import Group
+from d5ray.distributed.mesh.mesh import Seat
+from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
+from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.world import Directory
+from d5ray.experiment import Experiment
+from d5ray.training.batches.epochs import Epochs
+
+Of = tuple[int, int]  # a stage and a part
+Which = tuple[Of, int]  # of whom, and the number of the actor among theirs
+Make = Callable[[ResolvedServers, str, ParameterServer, int], Any]
+
+
+@final
+class RunServers:
+    """The actors that are a run's parameter servers; nothing is to do where an experiment has none.
+
+    Without a mesh they are those of stage 0 and part 0; those of a mesh go on only together.
+    make(resolved, suffix, server, number): starts the actor that is to be this server; suffix: what stands
+    behind its name.
+    """
+
+    def __init__(self, experiment: Experiment, make: Make) -> None:
+        self._experiment, self._make = experiment, make
+        self._servers: dict[Of, ServerActors] = {}
+        self._suffixes: dict[Of, str] = {(0, 0): ""}
+        mesh = experiment.mesh
+        if mesh is not None and mesh.shares_networks:
+            self._suffixes = {
+                (stage, part): f" of stage {stage}" + (f" part {part}" if mesh.parts > 1 else "")
+                for stage in range(mesh.stages)
+                for part in range(mesh.parts)
+            }
+        self._restorable = experiment.on_failure != "stop"
+        self._paused: set[int] = set()  # agents that have done their steps
+
+    def start(self, epochs: Epochs) -> None:
+        """Start the actors, when it is known how long an epoch is."""
+        if self._experiment.resolved_servers is not None:
+            resolved = self._experiment.resolved_servers.timed(epochs, self._experiment.replicas)
+            for of, suffix in self._suffixes.items():
+                make = partial(self._make, resolved, suffix)
+                self._servers[of] = ServerActors(resolved, self._experiment, make)
+
+    def open(self, groups: Sequence[Group]) -> None:
+        """Let all servers serve agents whose groups are these."""
+        for servers in self._servers.values():
+            servers.open(groups)
+
+    def directory(self, rank: int) -> Directory | None:
+        """The present places of an agent's servers."""
+        servers, _ = self._of(rank)
+        return None if servers is None else servers.directory
+
+    @property
+    def watching(self) -> dict[Any, Which]:
+        """References that fail when an actor dies, with which one it is."""
+        return {
+            reference: (of, number)
+            for of, servers in self._servers.items()
+            for reference, number in servers.watching.items()
+        }
+
+    def name(self, which: Which) -> str:
+        """The name of a server."""
+        of, number = which
+        return self._servers[of].name(number) + self._suffixes[of]
+
+    def keep(self) -> None:
+        """Take the states that servers are restored from, where they are; see `ServerActors.keep`."""
+        for servers in self._servers.values() if self._restorable else ():
+            servers.keep()
+
+    def snapshot(self) -> None:
+        """Ask for the states when it is time, where servers are restored."""
+        for servers in self._servers.values() if self._restorable else ():
+            servers.snapshot()
+
+    def restore(self, which: Which) -> tuple[int, Address, list[int]]:
+        """Start a server anew with its last state; gives its shard, where it is, and the agents it serves."""
+        of, number = which
+        servers, resolved, agents = self._servers[of], self._experiment.resolved_servers, self._agents
+        assert resolved is not None
+        group, shard = servers.shard(number)
+        served = [rank for rank in range(agents) if resolved.group_of(rank, agents) == group]
+        return shard, servers.restore(number), served
+
+    def leave(self, rank: int) -> None:
+        """See `ServerActors.leave`; rank: among all agents."""
+        servers, replica = self._of(rank)
+        if servers is not None:
+            servers.leave(replica)
+
+    def enter(self, rank: int, *, again: bool = False) -> None:
+        """Let an agent enter at the servers of its stage and part; see `ServerActors.enter`."""
+        servers, replica = self._of(rank)
+        if servers is not None:
+            servers.enter(replica, again=again)
+
+    def pause(self, rank: int) -> None:
+        """Take notice that an agent has done its steps: its pushes are waited for no more.
+
+        (A straggler whose pushes came too late for rounds with backups, one that was started again, or one
+        whose push died with a server that had answered this one's.)
+        """
+        self.leave(rank)
+        self._paused.add(rank)
+
+    def resume(self, present: Collection[int]) -> None:
+        """Let those of the paused agents that are there take part again."""
+        for rank in sorted(self._paused.intersection(present)):
+            self.enter(rank, again=True)
+        self._paused.clear()
+
+    def loads(self) -> dict[str, dict[str, float]]:
+        """The load of each server so far, by name."""
+        return {
+            name + self._suffixes[of]: load
+            for of, servers in self._servers.items()
+            for name, load in servers.loads().items()
+        }
+
+    def refresh(self) -> None:
+        """Bring every group what others have made; see `ServerActors.refresh`."""
+        for servers in self._servers.values():
+            servers.refresh()
+
+    @property
+    def _agents(self) -> int:
+        return self._experiment.agents or 1
+
+    def _of(self, rank: int) -> tuple[ServerActors | None, int]:
+        """The servers of an agent, and its replica, by which they know it."""
+        mesh = self._experiment.mesh
+        seat = Seat(rank, 0, 0) if mesh is None else mesh.seat(rank)
+        return self._servers.get((seat.stage, seat.part)), seat.replica
