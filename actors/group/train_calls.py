@@ -1,5 +1,6 @@
 """The agents' calls of `train` up to one step: which are under way, and how the others ended"""
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, final
@@ -14,6 +15,7 @@ from d5ray.agent.outcome import Outcome
 from d5ray.errors import AgentError, first_line
 
 LOSS_SECONDS: Final = 30.0  # in which all have noticed that another agent of their group is gone
+DEATH_SECONDS: Final = 10.0  # for Ray to tell of a death that others have noticed
 STOP_SECONDS: Final = 2.0  # for an agent to end its step after it was told to
 
 
@@ -28,8 +30,11 @@ class TrainCalls:
     def __init__(self, plan: RunPlan, members: Membership, last: int) -> None:
         self._members, self.last = members, last
         self._lingers = plan.experiment.distributed_optimizer.lingers
+        self._forms_again = not plan.experiment.distributed_optimizer.one_sided
+        self._death_by = 0.0  # when Ray has told of a death that was noticed
         self._after_death = ""  # for who reads of it
         if plan.experiment.on_failure == "stop":
+            self._forms_again = False
             self._after_death = (
                 ", so the others were stopped; what was measured until then is kept: "
                 f"d5ray show {plan.run_id}"
@@ -40,8 +45,15 @@ class TrainCalls:
 
     @property
     def failed(self) -> bool:
-        """True if an agent did not complete its training, so that nobody is to go on."""
-        return any(not outcome.completed for outcome in self.outcomes.values())
+        """True if an agent did not complete its training, so that nobody is to go on.
+
+        Where a group is formed again, one that lost a peer did not fail as long as Ray may tell of a death.
+        """
+        waits = self.pending and time.monotonic() < self._death_by
+        return any(
+            not outcome.completed and not (waits and outcome.status == "peer_lost")
+            for outcome in self.outcomes.values()
+        )
 
     def go_on(self, rank: int, step: int) -> None:
         """Let an agent go on from this step."""
@@ -58,6 +70,8 @@ class TrainCalls:
     def keep(self, rank: int, outcome: Outcome) -> None:
         """Keep how an agent ended; where it completed its steps, the others do not wait for it."""
         self.outcomes[rank] = outcome
+        if outcome.status == "peer_lost" and self._forms_again:
+            self._death_by = self._death_by or time.monotonic() + DEATH_SECONDS
         if outcome.completed:
             self._members.steps[rank] = outcome.step
             self._members.servers.pause(rank)
@@ -98,6 +112,7 @@ class TrainCalls:
             )
         found = self.outcomes | dict(back)
         self.outcomes.clear()
+        self._death_by = 0.0
         return found
 
     def _back(self, seconds: float) -> list[Any]:

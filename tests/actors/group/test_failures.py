@@ -382,3 +382,35 @@ def test_survivors_of_a_kill_have_one_model_and_say_so(communicator: str, on_fai
     without = [each for each in forged if not (each["name"] == "agreed" and each["agent"] == "driver")]
     told = broken(pa.Table.from_pylist(without, schema=tables["events"].schema))
     assert told and all("is not recorded" in each for each in told)
+
+
+class LeavesBeforeItDies(d5.DistributedOptimizer):
+    """Synchronous SGD; agent 1 breaks its connections in its fifth step, and dies a second later."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.calls = 0
+
+    def step(self, batch: d5.Batch) -> None:
+        gradient = self.gradient(batch)
+        self.calls += 1
+        if self.communication.rank == 1 and self.calls == 5 and not any(Path(self.folder).iterdir()):
+            self.communication.close()
+            time.sleep(1.0)
+            die_once(self.folder)
+        self.communication.allreduce(gradient, "mean")
+        self.apply(gradient)
+
+
+@pytest.mark.full
+def test_agents_that_lose_a_peer_before_its_death_is_known_go_on(tmp_path: Path) -> None:
+    """The others say that they lost it, and Ray says that it died only after them."""
+    wanted = experiment(
+        Case(LeavesBeforeItDies(str(tmp_path)), d5.optimizers.SGD(0.1)), "continue", communicator="gloo",
+        evaluate=False,
+    )  # fmt: skip
+    with d5.launch(wanted, quiet=True) as group:
+        outcome = group.train(20, progress=False)
+        tables = group.tables()
+    assert outcome.completed and outcome.step == 20
+    assert driver_events(tables) == [("agent_died", 1), ("group_formed_again", 1), ("agreed", -1)]
