@@ -43,7 +43,7 @@ class RunActors:
         self._bundles = reserve(self._experiment.agents or 1, self._experiment.cpus_per_agent)
         given = str(self._plan.root), self._plan.run_id, self.exporter(AGGREGATOR)
         self.aggregator = self._actor(
-            MetricsAggregator, given, ACTOR_NAME, self._on(self.node), groups={QUESTIONS: 1, CONTROL: 1}
+            MetricsAggregator, given, ACTOR_NAME, self._on(self.node), **{QUESTIONS: 1, CONTROL: 1}
         )
         return self.aggregator
 
@@ -59,7 +59,7 @@ class RunActors:
             f"TrainingAgent(rank={rank})" + (f" again {attempt}" if attempt else ""),
             strategy(self._bundles, rank),
             cpus=plan.experiment.cpus_per_agent,
-            groups={"control": 1},
+            control=1,
         )  # fmt: skip
 
     def server(self, resolved: ResolvedServers, suffix: str, server: ParameterServer, number: int) -> Any:
@@ -70,7 +70,7 @@ class RunActors:
             (server.shard, resolved, self._experiment.replicas, server.group, exporter),
             f"{server!r}{suffix}",
             strategy(self._bundles, number % (self._experiment.agents or 1)),
-            groups={"watch": 1},
+            watch=1,
         )
 
     def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
@@ -97,21 +97,11 @@ class RunActors:
             remove_placement_group(self._bundles)
             self._bundles = None
 
-    def _actor(
-        self,
-        kind: type,
-        given: Sequence[Any],
-        name: str,
-        where: Any,
-        *,
-        cpus: float = 0.0,
-        groups: Mapping[str, int] | None = None,
-    ) -> Any:
+    def _actor(self, kind: type, given: Any, name: str, where: Any, cpus: float = 0.0, **groups: int) -> Any:
         named = None if name in self._names else name
         self._names.add(name)
-        made = _actor(kind, given, named, self._plan.run_id, where, cpus, groups)
-        self._made.append(made)
-        return made
+        self._made.append(_actor(kind, given, named, self._plan.run_id, where, cpus, **groups))
+        return self._made[-1]
 
     @staticmethod
     def _on(node: str) -> NodeAffinitySchedulingStrategy:
@@ -140,15 +130,9 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
 
 
 def _actor(
-    kind: type,
-    given: Sequence[Any],
-    name: str | None,
-    namespace: str,
-    where: Any,
-    cpus: float,
-    groups: Mapping[str, int] | None = None,
+    kind: type, given: Any, name: str | None, namespace: str, where: Any, cpus: float, **groups: int
 ) -> Any:
     """An actor of a plain class; groups: its concurrency groups, with their threads."""
-    remote: Callable[[type], Any] = ray.remote(concurrency_groups=dict(groups)) if groups else ray.remote
+    remote: Callable[[type], Any] = ray.remote(concurrency_groups=groups) if groups else ray.remote
     options = remote(kind).options(name=name, namespace=namespace, num_cpus=cpus, scheduling_strategy=where)
     return options.remote(*given)
