@@ -31,6 +31,7 @@ NOT_CALLED = {
     },
     "starts Ray's processes, or needs a Ray that runs": {"running", "spread"},
     "has no parameters": {"shutdown"},
+    "has members, of which one takes one": {"ExchangeVia"},
     "imports TensorFlow, which takes longer and more memory than an input may": {"KerasOptimizer"},
 }  # fmt: skip
 
