@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grimp
 import networkx
+import onnx.defs
 import pytest
 from ray._private.runtime_env import packaging
 
@@ -239,6 +240,33 @@ def test_an_import_of_every_kind_would_close_a_circle(
     closed.add_edge(other, file)
     (found,) = circles(closed)
     assert imports.has_edge(file, other) and {file, other} <= set(found)
+
+
+# -- one name, one class ---------------------------------------------------------------------------------
+
+TWICE = {  # the classes of one name that may stand several times, and why
+    "Cell": "a recurrent cell, under each framework",
+    "Reduction": "a reducing operator under each framework, and the exchange that is public by this name",
+    "Windows": "the windows of a pooling: their geometry, and its use by PyTorch",
+}
+LEFT = {  # that have still to be told apart: none may be added
+    "Bar", "ChannelsLast", "Comparison", "Cost", "Curve", "Deviation", "Difference", "Draws", "Exchange",
+    "Layout", "Look", "Loss", "Outcome", "Part", "PeakMemory", "Place", "Plan", "Point", "Problem",
+    "Recipe", "Recorder", "Report", "Rows", "Samples", "Series", "Source", "Step", "StopAtNaN",
+    "Synchronous", "Table", "Training", "Uniform", "World",
+}  # fmt: skip
+
+
+def test_no_two_classes_have_one_public_name() -> None:
+    """But for operators of ONNX, which have their names there: a layer or a compressor may have the same."""
+    found = Counter(
+        node.name
+        for name, tree in sources("d5ray", *LINKED).items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if not (name.startswith("ops/") and onnx.defs.has(node.name))
+    )
+    assert {name for name, count in found.items() if count > 1} - LEFT <= set(TWICE)
 
 
 # -- who says ray ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.distributed.buffers import Untrained
+from d5ray.distributed.buffers import BufferPolicy
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction
 from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
@@ -67,7 +67,7 @@ from d5ray.training.transformations import Sampled, Transformation
 KINDS: Final = (
     Experiment, Optimizer, DistributedOptimizer, Topology, Mixing, Mesh, Servers, ServerRule, Consistency,
     Late, StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples,
-    CPUDevice, GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, Untrained, PipelineSchedule,
+    CPUDevice, GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, BufferPolicy, PipelineSchedule,
     Cutting, ByColumns, ByRows, ByOutputChannels, ByInputChannels, ByHeads, BySamples, FullyConnectedSplit,
     TransformerSplit, Links, ComputeTime, Failure,
 )  # fmt: skip

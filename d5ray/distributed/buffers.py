@@ -8,8 +8,8 @@ from typing import Any, final
 from d5ray.distributed.communicators.communicator import Communicator
 
 
-class Untrained(ABC):
-    """A policy; an agent's own samples made its statistics, and another agent's may differ."""
+class BufferPolicy(ABC):
+    """A policy: an agent's own samples made its statistics, and another agent's may differ."""
 
     @abstractmethod
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
@@ -22,8 +22,8 @@ class Untrained(ABC):
 
 @final
 @dataclass(frozen=True)
-class Kept(Untrained):
-    """Every agent keeps its own: right where the agents' models differ, and nothing is exchanged."""
+class LocalBuffers(BufferPolicy):
+    """Every agent keeps its own buffers: right where the agents' models differ, and nothing is exchanged."""
 
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
         pass
@@ -31,8 +31,8 @@ class Kept(Untrained):
 
 @final
 @dataclass(frozen=True)
-class Averaged(Untrained):
-    """Synchronized buffers: the mean of all agents' statistics; counters are rank 0's, which has every batch.
+class SynchronizedBuffers(BufferPolicy):
+    """The mean of all agents' statistics for everyone; counters are rank 0's, which has every batch.
 
     A mean of running means is the running mean of all samples where the agents' batches are of one size. A
     mean of running variances lacks the variance of the agents' means about their common one.
@@ -47,7 +47,7 @@ class Averaged(Untrained):
 
 @final
 @dataclass(frozen=True)
-class FromRankZero(Untrained):
+class FromRankZero(BufferPolicy):
     """Buffers of rank 0 for everyone, as `DistributedDataParallel` does it."""
 
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:

@@ -5,8 +5,11 @@ from types import MappingProxyType
 
 RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
     {
+        "Averaged": "SynchronizedBuffers",
         "FillDrain": "GPipe",
+        "Kept": "LocalBuffers",
         "OneForwardOneBackward": "OneFOneB",
         "SequentialStages": "NaiveModelParallelism",
+        "Untrained": "BufferPolicy",
     }
 )

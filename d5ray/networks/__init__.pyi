@@ -1,7 +1,7 @@
-from d5ray.distributed.buffers import Averaged as Averaged
+from d5ray.distributed.buffers import BufferPolicy as BufferPolicy
 from d5ray.distributed.buffers import FromRankZero as FromRankZero
-from d5ray.distributed.buffers import Kept as Kept
-from d5ray.distributed.buffers import Untrained as Untrained
+from d5ray.distributed.buffers import LocalBuffers as LocalBuffers
+from d5ray.distributed.buffers import SynchronizedBuffers as SynchronizedBuffers
 from d5ray.networks.difference import compare_values as compare_values
 from d5ray.networks.difference import structural_difference as structural_difference
 from d5ray.networks.microbatch.executor import MicroBatched as MicroBatched

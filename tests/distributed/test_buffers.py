@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from d5ray.distributed.buffers import Averaged, FromRankZero, Kept, Untrained
+from d5ray.distributed.buffers import BufferPolicy, FromRankZero, LocalBuffers, SynchronizedBuffers
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.dpsgd import DPSGD
 from d5ray.distributed.topologies.topology import Complete, Ring
@@ -16,16 +16,16 @@ AGENTS = 3
 STATISTICS = np.array([[1.0, 10.0], [2.0, -4.0], [6.0, 3.0]])  # (agents, m)
 COUNTS = np.array([[7, 1], [6, 0], [6, 1]])  # a counter and a boolean
 MEANS = np.array([[3.0, 3.0]] * AGENTS)
-EXPECTED: list[tuple[Untrained, Array, Array]] = [
-    (Kept(), STATISTICS, COUNTS),
-    (Averaged(), MEANS, COUNTS[[0, 0, 0]]),
+EXPECTED: list[tuple[BufferPolicy, Array, Array]] = [
+    (LocalBuffers(), STATISTICS, COUNTS),
+    (SynchronizedBuffers(), MEANS, COUNTS[[0, 0, 0]]),
     (FromRankZero(), STATISTICS[[0, 0, 0]], COUNTS[[0, 0, 0]]),
 ]
 
 
 @pytest.mark.parametrize("array", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
 @pytest.mark.parametrize(("policy", "statistics", "counts"), EXPECTED, ids=[repr(p) for p, _, _ in EXPECTED])
-def test_settling(policy: Untrained, statistics: Array, counts: Array, array: Framework) -> None:
+def test_settling(policy: BufferPolicy, statistics: Array, counts: Array, array: Framework) -> None:
     """The flat statistics and each counter, in place, on every agent; without statistics, the counters."""
     group = form(Complete(AGENTS))
 
@@ -40,8 +40,8 @@ def test_settling(policy: Untrained, statistics: Array, counts: Array, array: Fr
     np.testing.assert_array_equal([count for _, count in settled], counts)
 
 
-@pytest.mark.parametrize("policy", [Kept(), Averaged(), FromRankZero()], ids=repr)
-def test_a_model_without_such_state_exchanges_nothing(policy: Untrained) -> None:
+@pytest.mark.parametrize("policy", [LocalBuffers(), SynchronizedBuffers(), FromRankZero()], ids=repr)
+def test_a_model_without_such_state_exchanges_nothing(policy: BufferPolicy) -> None:
     """Not even a message of length zero."""
     group = form(Complete(2))
     together(lambda rank: policy.settle(group[rank], np.zeros(0), ()), 2)

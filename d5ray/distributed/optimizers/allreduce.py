@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batches.batch import Batch
 
@@ -13,11 +13,11 @@ class AllreduceSGD(DistributedOptimizer):
 
     U is the base optimizer's update, g_j agent j's gradient. Equal to one process on the union of the
     agents' samples (Ben-Nun and Hoefler, arXiv:1802.09941, section 7.2: consistent, decentralized). The base
-    optimizer's state is equal on all agents. Untrained state is averaged: there is one model, and every
+    optimizer's state is equal on all agents. Buffers are averaged: there is one model, and every
     agent saw a part of its samples.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

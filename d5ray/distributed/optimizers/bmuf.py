@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.arrays import copy_of, zeros_like
 from d5ray.training.batches.batch import Batch
@@ -17,11 +17,11 @@ class BMUF(DistributedOptimizer):
     `block_momentum`, ζ is `block_learning_rate` (Chen and Huo, doi 10.1109/ICASSP.2016.7472805, with
     classical block momentum). Decentralized; inconsistent within a period, when every agent evaluates its
     own x_i. The base optimizer's state is each agent's own, goes over from block to block and is never
-    averaged; D is equal on all agents. All agents start from equal x_i. Untrained state is averaged, like
+    averaged; D is equal on all agents. All agents start from equal x_i. Buffers are averaged, like
     the models. (μ, ζ) = (0, 1) is local SGD.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
     shared_state = ("common", "change")
 
     def __init__(self, period: int, block_momentum: float = 0.9, block_learning_rate: float = 1.0) -> None:

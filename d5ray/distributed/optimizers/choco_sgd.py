@@ -5,7 +5,7 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import is_number, shown
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
@@ -23,12 +23,12 @@ class ChocoSGD(DistributedOptimizer):
     are the topology's mixing weights, symmetric, doubly stochastic and always the same (Koloskova, Stich and
     Jaggi, arXiv:1902.00340). Mixing keeps the mean of x, whatever C drops. With C = I, γ = 1 it is
     `AdaptThenCombine`. Decentralized, inconsistent: the agents' models differ. The step by −η g is the base
-    optimizer's own update, with local state. Every agent evaluates its own x_i, so untrained state, which
-    belongs to that model, is kept. x lies in host memory.
+    optimizer's own update, with local state. Every agent evaluates its own x_i, so buffers, which
+    belong to that model, are local. x lies in host memory.
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def __init__(self, compressor: Compressor, gamma: float) -> None:

@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.feedback import LARGE
 from d5ray.distributed.compression.reductions import RandomSources, Reduction, reduction_of
@@ -22,7 +22,7 @@ class CompressedSGD(DistributedOptimizer):
     optimizer's update, η its learning rate; with SGD it is the paper's x ← x − mean q. η stands within C, as
     in the paper, so that what a step left over enters later with the learning rate of that step. Without
     `ErrorFeedback` e is 0. Consistent, decentralized: the mean, and so x and the base optimizer's state, are
-    equal on all agents to the last bit; e is each agent's own. Untrained state is averaged.
+    equal on all agents to the last bit; e is each agent's own. Buffers are averaged.
     x lies in host memory.
 
     compression: a reduction, which forms the mean, or a compressor: then its messages are all-gathered, or
@@ -35,7 +35,7 @@ class CompressedSGD(DistributedOptimizer):
       CompressedSGD(Allreduce(UnbiasedRandomK(0.1)))
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
     shared_state = ("memory.inner",)
     own_state = ("memory.residual",)
 

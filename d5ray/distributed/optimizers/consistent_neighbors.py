@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, Undirected
 from d5ray.training.batches.batch import Batch
@@ -18,11 +18,11 @@ class ConsistentNeighbors(DistributedOptimizer):
     matrix has negative eigenvalues (−1/3 where n is even), so a difference between agents in that direction
     climbs the gradient and grows without bound, from noise alone. The 3 is that of a ring: two agents scale
     their gradients by 2/3, and a difference between them stays for ever. Decentralized and, against its
-    name, inconsistent. Every agent evaluates its own x_i, so untrained state is kept.
+    name, inconsistent. Every agent evaluates its own x_i, so buffers are local.
     """
 
     needs = (Connected(), Undirected())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def step(self, batch: Batch) -> None:

@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of
@@ -22,10 +22,10 @@ class DiLoCo(DistributedOptimizer):
     (Douillard et al., arXiv:2311.08105; there U is AdamW). Decentralized; inconsistent within a period, when
     every agent evaluates its own x_i. The base optimizer's state is each agent's own, goes over from period
     to period and is never averaged; the outer state is equal on all agents. All agents start from equal x_i.
-    Untrained state is averaged, like the models. outer=SGD(1) is local SGD.
+    Buffers are averaged, like the models. outer=SGD(1) is local SGD.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
     shared_state = ("common", "outer_state")
 
     def __init__(self, period: int, outer: Optimizer = OUTER) -> None:

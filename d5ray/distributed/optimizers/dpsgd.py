@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
 from d5ray.training.batches.batch import Batch
@@ -18,11 +18,11 @@ class DPSGD(DistributedOptimizer):
     Decentralized and inconsistent: the agents' models differ, their mean follows the mean gradient, x̄ ← x̄ −
     η ḡ. With a constant η and agents whose data differ it ends at a distance O(η) of the minimum. The step
     by −η g_i is the base optimizer's own update; its state is kept local. Every agent evaluates its own x_i,
-    so untrained state, which belongs to that model, is kept.
+    so buffers, which belong to that model, are local.
     """
 
     needs = (Connected(), DoublyStochastic())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def step(self, batch: Batch) -> None:
@@ -39,11 +39,11 @@ class AdaptThenCombine(DistributedOptimizer):
     (diffusion by "adapt then combine": Sayed, arXiv:1205.4220). With W = 11ᵀ/n and SGD it equals
     `AllreduceSGD`, which `DPSGD` does not. Decentralized and inconsistent: the agents' models differ, their
     mean follows the mean gradient. The step by −η g_j is the base optimizer's own update; its state is kept
-    local. Every agent evaluates its own x_i, so untrained state, which belongs to that model, is kept.
+    local. Every agent evaluates its own x_i, so buffers, which belong to that model, are local.
     """
 
     needs = (Connected(), DoublyStochastic())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def step(self, batch: Batch) -> None:

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.training.arrays import copy_of
@@ -18,11 +18,11 @@ class ExactDiffusion(DistributedOptimizer):
     arXiv:1702.05122). With full gradients and a constant η it reaches the exact minimum, for the bytes of
     `DPSGD`. Decentralized, inconsistent: the agents' models differ until they have converged. The step by
     −η g is the base optimizer's own update, with local state. Every agent evaluates its own x_i, so
-    untrained state, which belongs to that model, is kept.
+    buffers, which belong to that model, are local.
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def start(self) -> None:

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
 from d5ray.training.arrays import zeros_like
@@ -23,7 +23,7 @@ class GradientTracking(DistributedOptimizer):
     """
 
     needs = (Connected(), DoublyStochastic())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def start(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import final
 
 from d5ray.checks import check_count, check_items
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import zeros_like
@@ -23,10 +23,10 @@ class GrowingBatch(DistributedOptimizer):
     k steps with the memory of one: for batches that an agent cannot hold. Equal to one process on the union
     of the samples, remainders included: consistent, decentralized. The base optimizer U and its state move
     at updates alone, and are equal on all agents. Steps after the last update of a run move nothing.
-    Untrained state is averaged: there is one model.
+    Buffers are averaged: there is one model.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
     shared_state = ("until",)
     own_state = ("sum", "samples")
 

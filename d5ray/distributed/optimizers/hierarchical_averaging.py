@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches.batch import Batch
@@ -18,10 +18,10 @@ class HierarchicalAveraging(DistributedOptimizer):
     arXiv:2010.12998). The mean of all is taken on two levels: the groups' first ranks average the groups'
     means, weighted with the groups' sizes, and hand the result on. Decentralized; inconsistent between two
     means, when every agent evaluates its own x_i. The base optimizer's state is each agent's own, and is
-    never averaged. Untrained state is averaged, like the models.
+    never averaged. Buffers are averaged, like the models.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def __init__(self, group_size: int, period: int, global_period: int) -> None:
         check_count("group_size", group_size, low=1)

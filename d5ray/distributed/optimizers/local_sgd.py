@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batches.batch import Batch
 
@@ -15,10 +15,10 @@ class LocalSGD(DistributedOptimizer):
     H is `period`, U the base optimizer's update (Stich, arXiv:1805.09767). Decentralized; inconsistent
     between two means, when every agent evaluates its own x_i. The base optimizer's state is each agent's
     own, and is never averaged; with H = 1 and a linear U (SGD, momentum) this still equals `AllreduceSGD`.
-    Untrained state is averaged, like the models.
+    Buffers are averaged, like the models.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def __init__(self, period: int) -> None:
         check_count("period", period, low=1)
@@ -37,11 +37,11 @@ class PostLocalSGD(DistributedOptimizer):
     T is `synchronous_steps`, H is `period`, counted from step T on; U is the base optimizer's update (Lin et
     al., arXiv:1808.07217). Decentralized; consistent in the first phase, inconsistent between two means
     afterwards, when every agent evaluates its own x_i. The base optimizer's state is equal on all agents in
-    the first phase, goes over into the second, and is each agent's own there. Untrained state is averaged,
+    the first phase, goes over into the second, and is each agent's own there. Buffers are averaged,
     like the models.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def __init__(self, synchronous_steps: int, period: int) -> None:
         check_count("synchronous_steps", synchronous_steps, low=0)

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batches.batch import Batch
 
@@ -15,11 +15,11 @@ class ModelAveraging(DistributedOptimizer):
     Hall and Mann, NAACL 2010, with a mean after every step; model consolidation in the survey's terms:
     Ben-Nun and Hoefler, arXiv:1802.09941; consistent, decentralized). For a U that is linear in gradient
     and state (SGD, momentum) it equals `AllreduceSGD`; for others, such as Adam, it does not. The base
-    optimizer's state is each agent's own, and is never averaged. Untrained state is averaged: after every
+    optimizer's state is each agent's own, and is never averaged. Buffers are averaged: after every
     step there is one model.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.checks import wrong_kind
-from d5ray.distributed.buffers import Kept, Untrained
+from d5ray.distributed.buffers import BufferPolicy, LocalBuffers
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.optimizers.exchange import ExchangeVia, derive
@@ -58,7 +58,7 @@ class DistributedOptimizer(ABC):
     class with `linger` an agent that has done its steps calls it until all have done theirs.
 
     After an agent's death `start` is called anew on those that go on. With `one_model` they all take the
-    parameters, untrained state, base optimizer's state and `shared_state` of the one that is furthest, and
+    parameters, buffers, base optimizer's state and `shared_state` of the one that is furthest, and
     prove by a hash that they are the same; `one_model = False` says that every agent has a model of its own,
     and keeps it with its base optimizer's state. `shared_state` names attributes that are alike on all
     agents, `own_state` those that each agent has for itself; "memory.residual" is in a dictionary. What else
@@ -66,7 +66,7 @@ class DistributedOptimizer(ABC):
     """
 
     needs: "tuple[Requirement, ...]" = ()
-    untrained: Untrained = Kept()
+    untrained: BufferPolicy = LocalBuffers()
     exchange: ExchangeVia = ExchangeVia.COLLECTIVES
     asynchronous = False
     replayable = True

@@ -3,7 +3,7 @@
 from typing import Any, final
 
 from d5ray.checks import check_count
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.communicators.background import Handle
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batches.batch import Batch
@@ -16,10 +16,10 @@ class OverlappedAllreduceSGD(DistributedOptimizer):
     The rule is `AllreduceSGD`'s, with the same result: consistent, decentralized. The flat gradient is cut
     into buckets of at least `bucket_bytes`, in whole layers; each is exchanged as soon as it is complete (Li
     et al., arXiv:2006.15704, section 3.2.3). U is the base optimizer's update, applied once all buckets have
-    arrived; its state is equal on all agents. Untrained state is averaged: there is one model.
+    arrived; its state is equal on all agents. Buffers are averaged: there is one model.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def __init__(self, bucket_bytes: int = 2**20) -> None:
         check_count("bucket_bytes", bucket_bytes, of="bytes")

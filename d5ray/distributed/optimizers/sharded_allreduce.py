@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.batches.batch import Batch
 
@@ -14,10 +14,10 @@ class ShardedAllreduceSGD(DistributedOptimizer):
     An allreduce is a reduce-scatter and an all-gather; the update stands between the two, so an agent keeps
     a P-th of the base optimizer's state and does a P-th of its work, with as many bytes exchanged
     (Rajbhandari et al., arXiv:1910.02054, stage 1 of ZeRO). The result is that of `AllreduceSGD` for every
-    element-wise U: consistent, decentralized. Untrained state is averaged: there is one model.
+    element-wise U: consistent, decentralized. Buffers are averaged: there is one model.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

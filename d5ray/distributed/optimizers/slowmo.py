@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.buffers import Averaged
+from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.training.arrays import copy_of, zeros_like
 from d5ray.training.batches.batch import Batch
@@ -17,11 +17,11 @@ class SlowMo(DistributedOptimizer):
     is `period`, β `slow_momentum`, α `slow_learning_rate` (Wang et al., arXiv:1910.00643, over local SGD).
     Decentralized; inconsistent within a period, when every agent evaluates its own x_i. The base
     optimizer's state is each agent's own and goes over from period to period (the paper's "maintain"); u is
-    equal on all agents. All agents start from equal x_i. Untrained state is averaged, like the models.
+    equal on all agents. All agents start from equal x_i. Buffers are averaged, like the models.
     (β, α) = (0, 1) is local SGD.
     """
 
-    untrained = Averaged()
+    untrained = SynchronizedBuffers()
     shared_state = ("common", "u")
 
     def __init__(self, period: int, slow_momentum: float = 0.7, slow_learning_rate: float = 1.0) -> None:

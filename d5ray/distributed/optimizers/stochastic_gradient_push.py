@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
 from d5ray.training.arrays import copy_of, zeros_like
@@ -19,11 +19,11 @@ class StochasticGradientPush(DistributedOptimizer):
     x). self.x is z: the gradient is taken there, and it is what is evaluated; the numerator u is a buffer.
     With a doubly stochastic P, w stays 1 and this is `AdaptThenCombine`. Decentralized, inconsistent: the
     agents' z differ. The step by −η g is the base optimizer's own update of u, with local state. Every
-    agent evaluates its own z_i, so untrained state, which belongs to that model, is kept.
+    agent evaluates its own z_i, so buffers, which belong to that model, are local.
     """
 
     needs = (Connected(), ColumnStochasticWeights())
-    untrained = Kept()
+    untrained = LocalBuffers()
     one_model = False
 
     def start(self) -> None:

@@ -98,7 +98,7 @@ def survive(backend: str, seed: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(8))
 def test_survivors_of_a_death_in_an_allreduce_over_gloo_are_equal(seed: int) -> None:
-    """Parameters, momentum or Adam's moments, untrained state and step, to the last bit."""
+    """Parameters, momentum or Adam's moments, buffers and step, to the last bit."""
     survive("gloo", seed)
 
 

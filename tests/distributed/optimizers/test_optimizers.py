@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from d5ray.distributed.buffers import Averaged, Kept
+from d5ray.distributed.buffers import LocalBuffers, SynchronizedBuffers
 from d5ray.distributed.compression.precision import Identity
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.distributed.compression.top_k import TopK
@@ -127,7 +127,7 @@ def test_the_docstring_says_what_the_rule_is(make: Callable[[], Rule]) -> None:
 def test_statistics_are_averaged_where_there_is_one_model_or_an_average(make: Callable[[], Rule]) -> None:
     """And kept where the models differ for good."""
     rule = make()
-    assert rule.untrained == (Kept() if rule.needs else Averaged())
+    assert rule.untrained == (LocalBuffers() if rule.needs else SynchronizedBuffers())
 
 
 ALONE: list[Rule] = [
