@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 class HoldsPiece:
     """Holds a stage, and a part of it where operators are divided, and computes with those that hold others.
 
-    All of them are asked the same at the same time; `d5ray.actors.executors.spread` does.
+    All of them are asked the same at the same time; `d5ray.actors.executors.deployed_network` does.
     """
 
     _mesh: Mesh

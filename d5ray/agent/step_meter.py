@@ -4,7 +4,7 @@ from typing import final
 
 from d5ray.agent.connections import Connections
 from d5ray.agent.records import AgentRecords
-from d5ray.distributed.buffers import Kept
+from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.mesh.mesh import Seat
 from d5ray.training.batches.batch import Batch
 
@@ -28,7 +28,7 @@ class StepMeter:
         self._rule, self._traffic = rule, communication.traffic
         self._one_sided = connections.server is not None or connections.peers is not None
         self._counts = seat == Seat(seat.replica, 0, 0)  # of a replica's agents the one that counts samples
-        differ = rule.asynchronous or rule.untrained == Kept()
+        differ = rule.asynchronous or rule.untrained == LocalBuffers()
         self._probes = self._counts and communication.size > 1 and differ
         self._links_at = now + LINKS_NS
         self._within = (0, 0)

@@ -1,5 +1,5 @@
-from d5ray.actors.executors.spread import SpreadNetwork as SpreadNetwork
-from d5ray.actors.executors.spread import spread as spread
+from d5ray.actors.executors.deployed_network import SpreadNetwork as SpreadNetwork
+from d5ray.actors.executors.deployed_network import spread as spread
 from d5ray.distributed.pipeline.actions import Backward as Backward
 from d5ray.distributed.pipeline.actions import Forward as Forward
 from d5ray.distributed.pipeline.executor import PipelineExecutor as PipelineExecutor

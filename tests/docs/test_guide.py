@@ -21,7 +21,7 @@ from tests.docs.page import DOCS, REPOSITORY
 from tests.metrics.statistics.test_estimates import steps_of, tables
 
 Names = Mapping[str, Any]
-LONG = ("actors", "meshes", "microbatches", "recipes", "reports", "spread")  # Ray, measurements, pictures
+LONG = ("actors", "deploying", "meshes", "microbatches", "recipes", "reports")  # Ray, measurements, pictures
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)(?P<path>[^)#]+)")
 RUNNABLE = ("python", "sh", RUNS)
@@ -124,7 +124,7 @@ def _meshes(names: Names) -> None:
     }  # fmt: skip
 
 
-def _spread(names: Names) -> None:
+def _deploying(names: Names) -> None:
     """The loss of the parameters that were fed is a smaller one, by PyTorch's own scores and loss."""
     scores, labels = torch.from_numpy(names["scores"]), torch.from_numpy(names["labels"])
     assert F.cross_entropy(scores, labels).item() < names["loss"]
@@ -203,7 +203,7 @@ CHECKS: dict[str, Callable[[Names], None]] = {
     "queries": _queries,
     "reports": _reports,
     "splitting": _splitting,
-    "spread": _spread,
+    "deploying": _deploying,
     "stages": _stages,
     "workloads": _workloads,
 }
