@@ -1,4 +1,4 @@
-"""Spreads a network over operator executors: processes of their own, each with one of its stages or parts"""
+"""Deploys a network on operator executors: processes of their own, each with one of its stages or parts"""
 
 import math
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 LEAVE_SECONDS = 5.0  # for the executors to let go of one another
 
 
-def spread(
+def deploy(
     network: Network | LabelledNetwork,
     mesh: Mesh,
     *,
@@ -53,7 +53,7 @@ def spread(
     pass_seconds: float = 600.0,
     address: str | None = None,
     quiet: bool = False,
-) -> "SpreadNetwork":
+) -> "DeployedNetwork":
     """Compute a network by stages × parts `OperatorExecutor` actors. Use it as a context manager.
 
     Every executor holds its piece of the network and nothing else of it. What one makes and another reads
@@ -90,14 +90,14 @@ def spread(
         )
     if mesh.replicas != 1:
         raise ConfigurationError(
-            f"the mesh has {mesh.replicas} replicas, and a network is spread once: set replicas=1, or train "
-            "several with an Experiment(mesh=...)"
+            f"the mesh has {mesh.replicas} replicas, and a network is deployed once: set replicas=1, or "
+            "train several with an Experiment(mesh=...)"
         )
     loss = loss or SoftmaxCrossEntropyLoss()
     whole = network if isinstance(network, LabelledNetwork) else labelled(network, loss, _sample(network))
     shares = Shares(mesh, whole)
     ship((mesh, loss), "the mesh or the loss")
-    name = f"spread {whole.network.name}"
+    name = f"deploy {whole.network.name}"
     cpus = math.ceil(mesh.agents * cpus_per_executor)
     session.connect(address, cpus=cpus, metadata={"task": name}, quiet=quiet)
     run_id = new_run_id(name)
@@ -117,16 +117,16 @@ def spread(
         coordinator = Coordinator(run_id, timeout_seconds, here, encrypted=encryption)
         stack.callback(coordinator.close)
         groups = coordinator.issue(places)
-        meeting = [
+        joining = [
             actor.meet.remote(group, communicator) for actor, group in zip(actors, groups, strict=True)
         ]
-        get(meeting, timeout_seconds + CALL_SECONDS, "meet the others")
-        return SpreadNetwork(whole, shares, actors, places, pass_seconds, stack.pop_all())
+        get(joining, timeout_seconds + CALL_SECONDS, "meet the others")
+        return DeployedNetwork(whole, shares, actors, places, pass_seconds, stack.pop_all())
 
 
 @final
-class SpreadNetwork:
-    """A network whose stages and parts lie in as many `OperatorExecutor` actors; `spread` makes it.
+class DeployedNetwork:
+    """A network whose stages and parts lie in as many `OperatorExecutor` actors; `deploy` makes it.
 
     A call that an executor fails in, or does not survive, raises `AgentError` with its stage and part, and
     all executors end.
@@ -153,7 +153,7 @@ class SpreadNetwork:
         self._ended = ""  # why
 
     def __repr__(self) -> str:
-        return f"SpreadNetwork({self.mesh.stages} stages × {self.mesh.parts} parts)"
+        return f"DeployedNetwork({self.mesh.stages} stages × {self.mesh.parts} parts)"
 
     def inference(self, inputs: Array) -> Array:
         """Scores (batch, ...) of inputs (batch, ...), without gradients, in evaluation mode."""
@@ -234,7 +234,7 @@ class SpreadNetwork:
 
     def _all(self, question: str, given: list[tuple[Any, ...]]) -> list[Any]:
         if self._ended:
-            raise AgentError(f"the executors of this network have ended, since {self._ended}: spread it anew")
+            raise AgentError(f"the executors of this network have ended, since {self._ended}: deploy it anew")
         calls = [
             getattr(actor, question).remote(*own) for actor, own in zip(self._actors, given, strict=True)
         ]
@@ -265,7 +265,7 @@ class SpreadNetwork:
             who = self._place(calls.index(late[0]))
             raise AgentError(
                 f"the executor of {who} did not do its part of {question} within {self._seconds:g} s: give "
-                "spread a larger pass_seconds, or look at the executors' logs in the Ray dashboard"
+                "deploy a larger pass_seconds, or look at the executors' logs in the Ray dashboard"
             )
         return answers
 

@@ -10,6 +10,8 @@ RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
         "Kept": "LocalBuffers",
         "OneForwardOneBackward": "OneFOneB",
         "SequentialStages": "NaiveModelParallelism",
+        "SpreadNetwork": "DeployedNetwork",
         "Untrained": "BufferPolicy",
+        "spread": "deploy",
     }
 )

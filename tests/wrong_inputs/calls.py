@@ -21,7 +21,7 @@ from tests.metrics.small_runs import finished
 NOT_CALLED = {
     "made by d5ray alone, which hands it to the user": {
         "Batch", "Collectives", "LabelBias", "Letter", "Moment", "PipelineExecutor", "Sampled",
-        "SpreadNetwork", "Kernel", "LayerKernels", "Estimate",
+        "DeployedNetwork", "Kernel", "LayerKernels", "Estimate",
     },
     "abstract, and so are its subclasses to users": {"Communicator", "Peers", "Policy", "Server"},
     "an exception": {"D5Error", "OperatorError", "PeerLost", "ValidationError"},
@@ -29,7 +29,7 @@ NOT_CALLED = {
         "bfloat16", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint16", "uint32",
         "uint64", "uint8",
     },
-    "starts Ray's processes, or needs a Ray that runs": {"running", "spread"},
+    "starts Ray's processes, or needs a Ray that runs": {"running", "deploy"},
     "has no parameters": {"shutdown"},
     "has members, of which one takes one": {"ExchangeVia"},
     "imports TensorFlow, which takes longer and more memory than an input may": {"KerasOptimizer"},

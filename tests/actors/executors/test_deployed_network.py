@@ -54,7 +54,7 @@ class LastInFirstOut(d5.pipelines.PipelineSchedule):
 
 
 @pytest.fixture(scope="module", params=["three stages, encrypted", "two stages of two parts"])
-def spread(request: pytest.FixtureRequest) -> Iterator[d5.pipelines.SpreadNetwork]:
+def deployed(request: pytest.FixtureRequest) -> Iterator[d5.pipelines.DeployedNetwork]:
     """The network over as many executors; the claims change its parameters and statistics."""
     whole = network()
     products = [node.name for node in whole.nodes if node.type in ("Gemm", "MatMul")]
@@ -65,7 +65,7 @@ def spread(request: pytest.FixtureRequest) -> Iterator[d5.pipelines.SpreadNetwor
     hidden: dict[str, Any] = (
         {"encryption": True, "communicator": "gloo"} if "encrypted" in request.param else {}
     )
-    with d5.pipelines.spread(
+    with d5.pipelines.deploy(
         whole, mesh, framework="numpy", cpus_per_executor=0.25, quiet=True, **hidden
     ) as made:
         yield made
@@ -77,7 +77,7 @@ def close_to(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.full
-def test_it_computes_and_learns_as_pytorch_does(spread: d5.pipelines.SpreadNetwork) -> None:
+def test_it_computes_and_learns_as_pytorch_does(deployed: d5.pipelines.DeployedNetwork) -> None:
     """Loss, gradients, running statistics, scores, of three steps of gradient descent: to 1e-10."""
     expected = module()
     variance = torch.ones(16, dtype=torch.float64)  # ONNX's is the batch's own, PyTorch's n / (n - 1) of it
@@ -90,25 +90,25 @@ def test_it_computes_and_learns_as_pytorch_does(spread: d5.pipelines.SpreadNetwo
             scores: torch.Tensor = expected(torch.from_numpy(x))
             total = total + nn.functional.cross_entropy(scores, torch.from_numpy(y), reduction="sum") / BATCH
         total.backward()  # type: ignore[no-untyped-call]
-        assert spread.inference_and_backprop(X, Y) == pytest.approx(total.item(), rel=1e-10)
-        found = spread.gradients()
+        assert deployed.inference_and_backprop(X, Y) == pytest.approx(total.item(), rel=1e-10)
+        found = deployed.gradients()
         own = dict(expected.named_parameters())
         assert found.keys() == own.keys()
         assert all(close_to(found[name], value.grad) for name, value in own.items())
-        values = spread.parameters()
+        values = deployed.parameters()
         assert all(close_to(values[name], value) for name, value in own.items())
-        spread.feed({name: value - 0.3 * found[name] for name, value in values.items()})
+        deployed.feed({name: value - 0.3 * found[name] for name, value in values.items()})
         torch.optim.SGD(expected.parameters(), lr=0.3).step()
     expected[1].running_var = variance
-    state = spread.state()
+    state = deployed.state()
     assert state.keys() == {"1.running_mean", "1.running_var"}
     assert all(close_to(state[name], expected.state_dict()[name]) for name in state)
     scores = expected.eval()(torch.from_numpy(X))
-    assert close_to(spread.inference(X), scores)
-    for each in (spread.inference(X), *spread.parameters().values(), *spread.state().values()):
+    assert close_to(deployed.inference(X), scores)
+    for each in (deployed.inference(X), *deployed.parameters().values(), *deployed.state().values()):
         each += 1.0  # the caller's own
-    assert close_to(spread.inference(X), scores)
-    told = spread.evaluate(X, Y)
+    assert close_to(deployed.inference(X), scores)
+    told = deployed.evaluate(X, Y)
     assert told.accuracy == (scores.argmax(1).numpy() == Y).mean()
     assert told.loss == pytest.approx(
         nn.functional.cross_entropy(scores, torch.from_numpy(Y)).item(), rel=1e-10
@@ -116,16 +116,16 @@ def test_it_computes_and_learns_as_pytorch_does(spread: d5.pipelines.SpreadNetwo
 
 
 @pytest.mark.full
-def test_a_pass_says_what_it_took(spread: d5.pipelines.SpreadNetwork) -> None:
+def test_a_pass_says_what_it_took(deployed: d5.pipelines.DeployedNetwork) -> None:
     """Of every stage, and how large the bubble was."""
-    spread.inference_and_backprop(X, Y)
-    assert spread.last_pass is not None
-    assert len(spread.last_pass.stages) == spread.mesh.stages
-    assert 0.0 < spread.last_pass.bubble < 1.0
+    deployed.inference_and_backprop(X, Y)
+    assert deployed.last_pass is not None
+    assert len(deployed.last_pass.stages) == deployed.mesh.stages
+    assert 0.0 < deployed.last_pass.bubble < 1.0
 
 
 @pytest.mark.full
-def test_wrong_input_is_refused_and_nothing_ends(spread: d5.pipelines.SpreadNetwork) -> None:
+def test_wrong_input_is_refused_and_nothing_ends(deployed: d5.pipelines.DeployedNetwork) -> None:
     """Found, expected, what to do."""
     for inputs, labels, words in (
         (X.astype(np.float32), Y, "convert it with .astype"),
@@ -135,21 +135,21 @@ def test_wrong_input_is_refused_and_nothing_ends(spread: d5.pipelines.SpreadNetw
         (X.tolist(), Y, "convert it with numpy.asarray"),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            spread.inference_and_backprop(inputs, labels)
+            deployed.inference_and_backprop(inputs, labels)
     for values, words in (
         ({"3.wieght": np.zeros((12, 16))}, "did you mean '3.weight'"),
         ({"3.bias": np.zeros(11)}, r"must be \(12,\)"),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            spread.feed(values)
-    assert np.isfinite(spread.inference_and_backprop(X, Y))
+            deployed.feed(values)
+    assert np.isfinite(deployed.inference_and_backprop(X, Y))
 
 
 @pytest.mark.full
 def test_a_stage_that_dies_is_an_error_on_the_driver() -> None:
     """It says which one; the others have ended, and what is asked afterwards says so."""
     mesh = d5.Mesh(stages=3)
-    with d5.pipelines.spread(network(), mesh, framework="numpy", cpus_per_executor=0.25, quiet=True) as made:
+    with d5.pipelines.deploy(network(), mesh, framework="numpy", cpus_per_executor=0.25, quiet=True) as made:
         pids = [place.pid for place in made.places]
         assert len(set(pids)) == 3
         made.inference_and_backprop(X, Y)
@@ -178,10 +178,10 @@ def test_what_does_not_fit_is_refused_before_anything_starts() -> None:
     )
     for mesh, options, words in wrong:
         with pytest.raises(ConfigurationError, match=words):
-            d5.pipelines.spread(whole, mesh, **options)
+            d5.pipelines.deploy(whole, mesh, **options)
     with pytest.raises(ConfigurationError, match=r"network is a Sequential.*Network.from_model"):
-        d5.pipelines.spread(module(), d5.Mesh(stages=2))  # type: ignore[arg-type]
+        d5.pipelines.deploy(module(), d5.Mesh(stages=2))  # type: ignore[arg-type]
     with_loss = whole.copy()
     with_loss.add_loss()
     with pytest.raises(ConfigurationError, match="the network has 2 inputs"):
-        d5.pipelines.spread(with_loss, d5.Mesh(stages=2))
+        d5.pipelines.deploy(with_loss, d5.Mesh(stages=2))
