@@ -16,7 +16,7 @@ END, RECEIPT = 1, 2  # tags
 
 @final
 class Handshake:
-    """A header each way, a small payload behind it or a large one beside it; then the steps in this order.
+    """A header each way, a small payload after it or a large one beside it; then the steps in this order.
 
     Two things in gloo shape this. A message longer than what its receiver waits for ends the receiver's
     process; so a large payload has a tag that only the same call with as many bytes has, and counts only
