@@ -117,7 +117,7 @@ class SimulatedCommunicator(Communicator):
         rounds = _log2(size)
         doubling = rounds * (self._alpha + self._beta * payload)
         halving = 2 * rounds * self._alpha + 2 * self._beta * _share(payload, size)
-        self._meet(flat, call, min(doubling, halving), lambda arrays: _reduce_all(arrays, operation))
+        self._synchronize(flat, call, min(doubling, halving), lambda arrays: _reduce_all(arrays, operation))
         if doubling <= halving:
             self._moved(sent=rounds * payload, received=rounds * payload, messages=rounds, rounds=rounds)
         else:
@@ -149,7 +149,7 @@ class SimulatedCommunicator(Communicator):
                 array[...] = everyone[:, rank].reshape(-1)
 
         moved = _share(flat.nbytes, self.size)
-        self._meet(flat, call, (self.size - 1) * self._alpha + self._beta * moved, transpose)
+        self._synchronize(flat, call, (self.size - 1) * self._alpha + self._beta * moved, transpose)
         self._moved(sent=round(moved), received=round(moved), messages=self.size - 1, rounds=self.size - 1)
 
     def _broadcast(self, flat: Array, root: int, call: Signature) -> None:
@@ -159,22 +159,22 @@ class SimulatedCommunicator(Communicator):
                     array[...] = arrays[root]
 
         rounds = _log2(self.size)
-        self._meet(flat, call, rounds * (self._alpha + self._beta * flat.nbytes), spread)
+        self._synchronize(flat, call, rounds * (self._alpha + self._beta * flat.nbytes), spread)
         root_sends = (self.size - 1) * flat.nbytes if self.rank == root else 0
         received = 0 if self.rank == root else flat.nbytes
         self._moved(sent=root_sends, received=received, messages=int(self.rank == root), rounds=rounds)
 
     def _barrier(self, call: Signature) -> None:
         rounds = _log2(self.size)
-        self._meet(np.empty(0), call, rounds * self._alpha, lambda arrays: None)
+        self._synchronize(np.empty(0), call, rounds * self._alpha, lambda arrays: None)
         self._moved(sent=0, received=0, messages=rounds, rounds=rounds)
 
     def _halve(self, flat: Array, call: Signature, combine: Callable[[Sequence[Array]], None]) -> None:
         rounds, moved = _log2(self.size), _share(flat.nbytes, self.size)
-        self._meet(flat, call, rounds * self._alpha + self._beta * moved, combine)
+        self._synchronize(flat, call, rounds * self._alpha + self._beta * moved, combine)
         self._moved(sent=round(moved), received=round(moved), messages=rounds, rounds=rounds)
 
-    def _meet(
+    def _synchronize(
         self, flat: Array, call: Signature, seconds: float, combine: Callable[[Sequence[Array]], None]
     ) -> None:
         """Return when all have come and the operation has taken its time; the last one combines."""
