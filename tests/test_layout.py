@@ -250,10 +250,10 @@ TWICE = {  # the classes of one name that may stand several times, and why
     "Windows": "the windows of a pooling: their geometry, and its use by PyTorch",
 }
 LEFT = {  # that have still to be told apart: none may be added
-    "Bar", "ChannelsLast", "Comparison", "Cost", "Curve", "Deviation", "Difference", "Draws", "Exchange",
-    "Layout", "Look", "Loss", "Outcome", "Part", "PeakMemory", "Place", "Plan", "Point", "Problem",
-    "Recipe", "Recorder", "Report", "Rows", "Samples", "Series", "Source", "Step", "StopAtNaN",
-    "Synchronous", "Table", "Training", "Uniform", "World",
+    "Bar", "Comparison", "Curve", "Deviation", "Difference", "Draws", "Exchange",
+    "Look", "Loss", "Outcome", "Part", "PeakMemory", "Place", "Plan", "Point", "Problem",
+    "Recorder", "Report", "Rows", "Samples", "Series", "Source", "Step",
+    "Synchronous", "Table", "Training", "World",
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def _generator(xp: Any, site: Site) -> Any:
 
 
 @final
-class Uniform(Random):
+class UniformNumbers(Random):
     """Uniform numbers from low up to high."""
 
     def drawn(self, xp: Any, site: Site, generator: Any, shape: Sequence[int]) -> Array:
@@ -68,6 +68,6 @@ class Normal(Random):
 OPERATORS: Mapping[str, ArrayOperator] = {
     "RandomNormal": Normal(),
     "RandomNormalLike": Normal(),
-    "RandomUniform": Uniform(),
-    "RandomUniformLike": Uniform(),
+    "RandomUniform": UniformNumbers(),
+    "RandomUniformLike": UniformNumbers(),
 }

@@ -13,7 +13,7 @@ from d5ray.ops.counting.flops import backward_flops, forward_flops
 
 @final
 @dataclass(frozen=True)
-class Cost:
+class NodeCost:
     """Operations (a multiplication and an addition are two), and bytes that are read and written once."""
 
     flops: int
@@ -25,7 +25,7 @@ class Cost:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def forward_cost(site: Site) -> Cost:
+def forward_cost(site: Site) -> NodeCost:
     """The cost of the node, from its descriptors: every input is read, every output written once.
 
     Raises `ConfigurationError` where a descriptor is unknown or its sizes are open, or for a type that the
@@ -38,10 +38,10 @@ def forward_cost(site: Site) -> Cost:
     """
     counted = _counted(site)
     moved = sum(each.bytes for each in (*_given(counted.inputs), *_given(counted.outputs)))
-    return Cost(forward_flops(counted), moved)
+    return NodeCost(forward_flops(counted), moved)
 
 
-def backward_cost(site: Site) -> Cost | None:
+def backward_cost(site: Site) -> NodeCost | None:
     """The cost of the gradients of all floating-point inputs together; None for a type that has no gradient.
 
     Read are the inputs and the gradients of the outputs, written are the gradients of the inputs.
@@ -51,7 +51,7 @@ def backward_cost(site: Site) -> Cost | None:
     if flops is None:
         return None
     read = sum(each.bytes for each in (*_given(counted.inputs), *_floating(counted.outputs)))
-    return Cost(flops, read + sum(each.bytes for each in _floating(counted.inputs)))
+    return NodeCost(flops, read + sum(each.bytes for each in _floating(counted.inputs)))
 
 
 def _counted(site: Site) -> Counted:

@@ -6,7 +6,7 @@ from functools import cache, partial
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.kernel_factory import Builder, Built
 from d5ray.operators.nodes.node_context import Site
-from d5ray.ops.tensorflow.layout import Layout, current_layout, filters_of
+from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, filters_of
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
 from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded, positive, window
@@ -42,7 +42,7 @@ def _check(site: Site, x: Tensor, weights: Tensor, channels: int | None, groups:
 
 
 def _two_dimensional(
-    layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads
+    layout: ImageLayout, images: Tensor, weights: Tensor, own: Window, pads: Pads
 ) -> tuple[Tensor, Tensor, Window, Pads]:
     """Signals with one axis of space as images of height 1: TensorFlow has no kernel for them either."""
     if weights.shape.rank != 3:
@@ -52,7 +52,7 @@ def _two_dimensional(
     return images, tf.expand_dims(weights, 2), lifted, [(0, 0), *pads]
 
 
-def _finished(layout: Layout, y: Tensor, bias: Tensor | None, rank: int) -> Tensor:
+def _finished(layout: ImageLayout, y: Tensor, bias: Tensor | None, rank: int) -> Tensor:
     """The convolution with the bias, which Grappler fuses into it, in ONNX's layout and number of axes."""
     if bias is not None:
         y = tf.nn.bias_add(y, bias, data_format="NC..." if layout.first else "N...C")
@@ -62,7 +62,7 @@ def _finished(layout: Layout, y: Tensor, bias: Tensor | None, rank: int) -> Tens
 
 
 def _convolved(
-    layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads, groups: int
+    layout: ImageLayout, images: Tensor, weights: Tensor, own: Window, pads: Pads, groups: int
 ) -> Tensor:
     """Weights (out, in/groups, *kernel)."""
     channels = images.shape[1 if layout.first else -1]
@@ -75,7 +75,7 @@ def _convolved(
     return tf.concat([_convolution(layout, part, filters, own, pads) for part, filters in parts], axis)
 
 
-def _convolution(layout: Layout, images: Tensor, filters: Tensor, own: Window, pads: Pads) -> Tensor:
+def _convolution(layout: ImageLayout, images: Tensor, filters: Tensor, own: Window, pads: Pads) -> Tensor:
     """Filters (*kernel, in, out)."""
     count = len(own.kernel)
     name, strides = layout.name(count), layout.spread(own.strides, 1)
@@ -87,7 +87,7 @@ def _convolution(layout: Layout, images: Tensor, filters: Tensor, own: Window, p
     return (tf.nn.conv3d if count == 3 else tf.nn.conv2d)(images, filters, strides, padding, name, dilations)
 
 
-def _with_padding(layout: Layout, images: Tensor, own: Window, pads: Pads) -> tuple[Tensor, str]:
+def _with_padding(layout: ImageLayout, images: Tensor, own: Window, pads: Pads) -> tuple[Tensor, str]:
     """The images and the padding that is left to the kernel, SAME or VALID.
 
     The kernels take numbers too, but their gradients then take half as long again.
@@ -96,7 +96,7 @@ def _with_padding(layout: Layout, images: Tensor, own: Window, pads: Pads) -> tu
     return (padded(images, layout.spread(pads, (0, 0))), "VALID") if name is None else (images, name)
 
 
-def _depthwise(layout: Layout, images: Tensor, weights: Tensor, own: Window, pads: Pads) -> Tensor:
+def _depthwise(layout: ImageLayout, images: Tensor, weights: Tensor, own: Window, pads: Pads) -> Tensor:
     """Every channel has filters of its own: weights (channels · multiplier, 1, height, width)."""
     parts, filters = _in_parts(layout, own), filters_of(weights)
     filters = filters if parts else _with_gaps(filters, own)
@@ -109,7 +109,7 @@ def _depthwise(layout: Layout, images: Tensor, weights: Tensor, own: Window, pad
     return tf.nn.depthwise_conv2d(images, filters, strides, padding, name)
 
 
-def _in_parts(layout: Layout, own: Window) -> bool:
+def _in_parts(layout: ImageLayout, own: Window) -> bool:
     """True if TensorFlow takes the image apart for a dilated kernel (space to batch), as for stride 1.
 
     Its kernels for CPUs have no gradient with dilations, and those for three dimensions no dilations.
@@ -118,7 +118,7 @@ def _in_parts(layout: Layout, own: Window) -> bool:
     return own.dilated and not kernel_does_it and all(stride == 1 for stride in own.strides)
 
 
-def _dilation(layout: Layout, filters: Tensor, own: Window) -> tuple[Tensor, list[int]]:
+def _dilation(layout: ImageLayout, filters: Tensor, own: Window) -> tuple[Tensor, list[int]]:
     """The filters and the dilations for the kernel: where it has none, the gaps are zeros in the filters."""
     if own.dilated and not (layout.first and len(own.kernel) < 3):
         return _with_gaps(filters, own), layout.spread([1] * len(own.kernel), 1)
@@ -176,7 +176,7 @@ def _cropping(site: Site, own: Window, space: list[Size]) -> Pads:
 
 
 def _transposed(
-    layout: Layout, images: Tensor, filters: Tensor, own: Window, pads: Pads, groups: int
+    layout: ImageLayout, images: Tensor, filters: Tensor, own: Window, pads: Pads, groups: int
 ) -> Tensor:
     """Filters (*kernel, out/groups, in)."""
     axis = 1 if layout.first else -1
@@ -201,7 +201,7 @@ def _transposed(
 
 
 def _transposed_group(
-    layout: Layout, images: Tensor, filters: Tensor, own: Window, shape: list[Size], padding: str
+    layout: ImageLayout, images: Tensor, filters: Tensor, own: Window, shape: list[Size], padding: str
 ) -> Tensor:
     count, batch, channels = len(own.kernel), sizes(images)[0], filters.shape[-2]
     result = [batch, channels, *shape] if layout.first else [batch, *shape, channels]

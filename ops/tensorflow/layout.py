@@ -12,7 +12,7 @@ _TWIN = "_d5ray_channels_last"
 _FILTERS = "_d5ray_filters"
 
 
-class Layout(ABC):
+class ImageLayout(ABC):
     """ONNX's images are (batch, channels, *space); `enter` brings them to the kernels' layout."""
 
     first: bool  # whether the channels come before the space
@@ -39,7 +39,7 @@ class Layout(ABC):
 
 
 @final
-class ChannelsFirst(Layout):
+class ChannelsFirstImages(ImageLayout):
     """ONNX's own layout, which the kernels of GPUs know."""
 
     first = True
@@ -58,7 +58,7 @@ class ChannelsFirst(Layout):
 
 
 @final
-class ChannelsLast(Layout):
+class ChannelsLastImages(ImageLayout):
     """The only layout that TensorFlow's kernels know on CPUs.
 
     A transpose before a kernel and one after it cost two passes over the image each time. In a graph most of
@@ -90,11 +90,11 @@ class ChannelsLast(Layout):
         return [other, *space, other]
 
 
-CHANNELS_LAST = ChannelsLast()
-CHANNELS_FIRST = ChannelsFirst()
+CHANNELS_LAST = ChannelsLastImages()
+CHANNELS_FIRST = ChannelsFirstImages()
 
 
-def current_layout() -> Layout:
+def current_layout() -> ImageLayout:
     """The layout for the device on which tensors are made where this is called (`with tf.device(...)`)."""
     device = tf.zeros(()).device or (tf.config.list_logical_devices("GPU") and "GPU")
     return CHANNELS_FIRST if "GPU" in (device or "") else CHANNELS_LAST

@@ -5,7 +5,7 @@ from typing import Any
 
 from d5ray.operators.nodes.kernel_factory import Builder, Built
 from d5ray.operators.nodes.node_context import Site
-from d5ray.ops.tensorflow.layout import Layout, current_layout
+from d5ray.ops.tensorflow.layout import ImageLayout, current_layout
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, axis_of, outputs, rank, root, sizes, type_of
 
@@ -49,7 +49,13 @@ def _fits_kernel(x: Tensor, *statistics: Tensor) -> bool:
 
 
 def _evaluated(
-    layout: Layout, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float
+    layout: ImageLayout,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    epsilon: float,
 ) -> Tensor:
     if _fits_kernel(x, scale, bias, mean, variance):
         y = tf.raw_ops.FusedBatchNormV3(
@@ -72,7 +78,7 @@ def _evaluated(
 
 
 def _trained(
-    layout: Layout, x: Tensor, scale: Tensor, bias: Tensor, epsilon: float
+    layout: ImageLayout, x: Tensor, scale: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalized, with the batch's mean and its variance without Bessel's correction."""
     if _fits_kernel(x, scale, bias):

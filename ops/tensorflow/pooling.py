@@ -6,7 +6,7 @@ from functools import reduce
 
 from d5ray.operators.nodes.kernel_factory import Builder, Built
 from d5ray.operators.nodes.node_context import Site
-from d5ray.ops.tensorflow.layout import Layout, current_layout, over_space
+from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, over_space
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, root, sizes
 from d5ray.ops.tensorflow.windows import Pads, Window, is_zero, padded, window
@@ -30,7 +30,7 @@ def _max_pool(site: Site) -> Built:
 
 
 def _pooled(
-    layout: Layout,
+    layout: ImageLayout,
     two: Callable[..., Tensor],
     three: Callable[..., Tensor],
     x: Tensor,
@@ -114,7 +114,7 @@ def _raveled(where: list[Tensor], space: list[Size]) -> Tensor:
     return number
 
 
-def _mean(layout: Layout, x: Tensor, own: Window, pads: Pads) -> Tensor:
+def _mean(layout: ImageLayout, x: Tensor, own: Window, pads: Pads) -> Tensor:
     """The mean over all places of the kernel, with zeros around the image."""
     if own.dilated or _lacks_kernel(x):
         under = taps(x, own, pads, 0)

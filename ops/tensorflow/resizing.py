@@ -10,7 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.kernel_factory import Builder, Built
 from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.tensorflow.interpolation import COORDINATES, ROUNDINGS, Axis, Numbers, nearest_places, plan
-from d5ray.ops.tensorflow.layout import Layout, current_layout
+from d5ray.ops.tensorflow.layout import ImageLayout, current_layout
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, from_front, known
 
@@ -163,7 +163,7 @@ def _multiplied(x: Tensor, axis: int, weights: Any) -> Tensor:
     return y if axis == last else tf.transpose(y, [*range(axis), last, *range(axis, last)])
 
 
-def _by_kernel(site: Site, layout: Layout, x: Tensor, axes: list[Axis]) -> Tensor | None:
+def _by_kernel(site: Site, layout: ImageLayout, x: Tensor, axes: list[Axis]) -> Tensor | None:
     """The result by TensorFlow's own kernel for images, None where it has none that does the same."""
     if x.shape.rank != 4 or layout.first or [axis.number for axis in axes] != [2, 3]:
         return None

@@ -10,7 +10,14 @@ from torch import Tensor
 from d5ray.operators.nodes.kernel_factory import Builder, Built
 from d5ray.operators.nodes.node_context import Site
 from d5ray.ops.torch.builders import asked
-from d5ray.ops.torch.recurrent_steps import GRU_STEP, LSTM_STEP, RNN_STEP, Step, activations, step_by_step
+from d5ray.ops.torch.recurrent_steps import (
+    GRU_STEP,
+    LSTM_STEP,
+    RNN_STEP,
+    RecurrentStep,
+    activations,
+    step_by_step,
+)
 from d5ray.ops.torch.types import known_sizes
 
 Kernel = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool], tuple[Tensor, ...]]
@@ -21,7 +28,7 @@ Kernel = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool], 
 class Recurrence:
     """One type of operator: how its steps are computed, and where PyTorch's gates are among ONNX's."""
 
-    step: Step
+    step: RecurrentStep
     order: tuple[int, ...]
     kernels: Mapping[tuple[str, ...], Kernel]  # by the activations of one direction
 

@@ -38,7 +38,7 @@ class Compute(Protocol):
 
 @final
 @dataclass(frozen=True)
-class Step:
+class RecurrentStep:
     """One step of a type: its computation, the number of its states, its activations if none are named."""
 
     compute: Compute
@@ -77,9 +77,9 @@ def _lstm(site: Site, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> 
     return o * out(_clipped(site, c)), c
 
 
-RNN_STEP = Step(_rnn, 1, ("tanh",))
-GRU_STEP = Step(_gru, 1, ("sigmoid", "tanh"))
-LSTM_STEP = Step(_lstm, 2, ("sigmoid", "tanh", "tanh"))
+RNN_STEP = RecurrentStep(_rnn, 1, ("tanh",))
+GRU_STEP = RecurrentStep(_gru, 1, ("sigmoid", "tanh"))
+LSTM_STEP = RecurrentStep(_lstm, 2, ("sigmoid", "tanh", "tanh"))
 
 
 def _clipped(site: Site, x: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def _clipped(site: Site, x: Tensor) -> Tensor:
     return x.clamp(-limit, limit) if limit else x
 
 
-def step_by_step(site: Site, step: Step) -> Built:
+def step_by_step(site: Site, step: RecurrentStep) -> Built:
     """A recurrent operator step by step; beyond its length, a sequence's output is 0, its state stays."""
     batch_first = bool(site.attribute("layout", 0))
     direction = site.attribute("direction", "forward")
@@ -171,7 +171,7 @@ _ACTIVATIONS: dict[str, tuple[tuple[float | None, float | None], Callable[..., T
 }
 
 
-def activations(site: Site, step: Step, directions: int) -> tuple[str, ...]:
+def activations(site: Site, step: RecurrentStep, directions: int) -> tuple[str, ...]:
     """The names of all activations, direction by direction. Raises `ConfigurationError` for unknown ones."""
     needed = len(step.activations) * directions
     names = tuple(name.lower() for name in site.attribute("activations") or step.activations * directions)

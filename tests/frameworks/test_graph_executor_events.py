@@ -15,7 +15,7 @@ from d5ray.metrics.record.recorder import Recorder
 from d5ray.networks.events.allocated_bytes import allocated_bytes
 from d5ray.networks.events.collect_values import CollectValues
 from d5ray.networks.events.event import BACKWARD, FORWARD, GraphEvent, NetworkMoment, OperatorMoment
-from d5ray.networks.events.not_a_number import StopAtNaN
+from d5ray.networks.events.not_a_number import RaiseAtNaN
 from d5ray.networks.events.operator_memory import OperatorMemory
 from d5ray.networks.events.operator_times import OperatorTimes
 from d5ray.networks.network import Network
@@ -277,7 +277,7 @@ def test_stop_at_nan_names_the_first_node_that_makes_one(framework: str) -> None
         parameters={"w": np.ones((), np.float32)},
         outputs=("loss",),
     )
-    under_test = executor(framework, network, events=StopAtNaN())
+    under_test = executor(framework, network, events=RaiseAtNaN())
     under_test.inference_and_backprop({"x": np.array([1, 2, 3], np.float32)})
     with pytest.raises(ValidationError, match=r"logarithm \(Log\), node 1 .*'z'") as caught:
         under_test.inference({"x": np.array([1, -2, 3], np.float32)})
@@ -297,7 +297,7 @@ def test_stop_at_nan_names_the_node_whose_gradient_is_none(framework: str) -> No
         parameters={"w": np.ones((), np.float32)},
         outputs=("loss",),
     )
-    under_test = executor(framework, network, events=StopAtNaN())
+    under_test = executor(framework, network, events=RaiseAtNaN())
     with pytest.raises(ValidationError) as caught:
         under_test.inference_and_backprop({"x": np.array([0, 1], np.float32)})
     for words in ("scale (Mul), node 0", "in its backward pass", "the gradient of its input 'w'"):

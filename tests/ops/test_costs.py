@@ -14,7 +14,7 @@ from d5ray.operators.nodes.node_context import Site
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import GROUPS, TYPES
 from d5ray.ops.counting.flops import _BACKWARD, _FORWARD
-from d5ray.ops.counting.node_costs import Cost, backward_cost, forward_cost
+from d5ray.ops.counting.node_costs import NodeCost, backward_cost, forward_cost
 from tests.ops.shared_rows import WITHOUT_GRADIENT
 
 Shape = tuple[int, ...]
@@ -46,7 +46,7 @@ def test_a_product_is_deepbenchs(m: int, n: int, k: int, a: bool, b: bool) -> No
     """DeepBench's gemm_bench: 2·m·n·k operations, transposed or not; three matrices are moved."""
     shapes = ((k, m) if a else (m, k), (n, k) if b else (k, n))
     site = place("Gemm", shapes, [(m, n)], {"transA": int(a), "transB": int(b)})
-    assert forward_cost(site) == Cost(2 * m * n * k, 4 * (m * k + k * n + m * n))
+    assert forward_cost(site) == NodeCost(2 * m * n * k, 4 * (m * k + k * n + m * n))
     backward = backward_cost(site)
     assert backward is not None and backward.flops == 4 * m * n * k
     assert backward.bytes == 4 * (2 * m * k + 2 * k * n + m * n)
@@ -70,7 +70,7 @@ def test_a_convolution_is_deepbenchs(row: tuple[int, ...]) -> None:
     site = place("Conv", ((n, c, h, w), (k, c, r, s)), [(n, k, out_h, out_w)])
     flops = 2 * n * k * c * s * r * out_w * out_h
     moved = 4 * (n * c * h * w + k * c * r * s + n * k * out_h * out_w)
-    assert forward_cost(site) == Cost(flops, moved)
+    assert forward_cost(site) == NodeCost(flops, moved)
     backward = backward_cost(site)
     assert backward is not None and backward.flops == 2 * flops
     as_many = place("ConvTranspose", ((n, k, out_h, out_w), (k, c, r, s)), [(n, c, h, w)])
@@ -136,7 +136,7 @@ BY_HAND: list[tuple[Site, int]] = [
 def test_operations_counted_by_hand(site: Site, flops: int) -> None:
     """The conventions that `d5ray.ops.counting.flops` states; the bytes are those of all tensors."""
     tensors = [each for each in (*site.inputs, *site.outputs) if each is not None]
-    assert forward_cost(site) == Cost(flops, sum(4 * math.prod(each.sizes) for each in tensors))
+    assert forward_cost(site) == NodeCost(flops, sum(4 * math.prod(each.sizes) for each in tensors))
 
 
 def test_bytes_follow_the_type() -> None:

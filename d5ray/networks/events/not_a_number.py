@@ -1,4 +1,4 @@
-"""StopAtNaN: ends a pass at the first operator that makes a NaN, and names it"""
+"""RaiseAtNaN: ends a pass at the first operator that makes a NaN, and names it"""
 
 from typing import Any, final
 
@@ -9,7 +9,7 @@ from d5ray.networks.events.event import FORWARD, GraphEvent, NetworkMoment, Oper
 
 
 @final
-class StopAtNaN(GraphEvent):
+class RaiseAtNaN(GraphEvent):
     """Raises `ValidationError` with the input, or the node and its tensor, that has the first NaN.
 
     infinities: whether an infinity counts too; forward alone, masks being made of them.

@@ -15,7 +15,7 @@ from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node_context import Site
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from d5ray.ops.counting.node_costs import Cost, backward_cost, forward_cost
+from d5ray.ops.counting.node_costs import NodeCost, backward_cost, forward_cost
 
 FEWEST, MOST = 5, 200  # passes that are timed
 FLOPS, BANDWIDTH = 2e10, 1e10  # of the processor core that counted costs suppose, in one second
@@ -103,7 +103,7 @@ def counted_costs(network: Network, batch: int = 1) -> NetworkCosts:
     return NetworkCosts(seconds, flops, kept, sizes, measured=False)
 
 
-def _counted(site: Site) -> Cost:
+def _counted(site: Site) -> NodeCost:
     """Forwards and backwards together, as far as that is known."""
     flops = 0
     for counted in (forward_cost, backward_cost):
@@ -113,7 +113,7 @@ def _counted(site: Site) -> Cost:
             continue
         flops += 0 if found is None else found.flops
     moved = sum(each.bytes for each in (*site.inputs, *site.outputs) if each is not None)
-    return Cost(flops, 3 * moved)  # forwards once, backwards with the gradients
+    return NodeCost(flops, 3 * moved)  # forwards once, backwards with the gradients
 
 
 def _closed(descriptor: TensorDescriptor, batch: int) -> TensorDescriptor | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.operators.validation.finite_differences import rounding, slope, step_of
 from d5ray.operators.validation.gradient_check import KINK, TINY, Deviation, Method
-from d5ray.operators.validation.linearization import Point
+from d5ray.operators.validation.linearization import LinearizationPoint
 
 Numbers = np.ndarray[Any, Any]
 SMALLER: Final = (1.0, 1e-2)  # times the step: many elements have a kink near one of them
@@ -27,11 +27,11 @@ class Directions(Method):
     count: int
     seed: int
 
-    def told(self, point: Point) -> str:
+    def told(self, point: LinearizationPoint) -> str:
         sizes = f"{point.input_size:,} input and {point.output_size:,} output elements"
         return f"{self.count} random directions of {sizes}"
 
-    def deviations(self, point: Point, tolerance: float) -> tuple[Deviation, ...]:
+    def deviations(self, point: LinearizationPoint, tolerance: float) -> tuple[Deviation, ...]:
         random = np.random.default_rng(self.seed)
         made: list[Deviation] = []
         for number in range(self.count):
@@ -50,7 +50,7 @@ class Directions(Method):
 
     def _compared(
         self,
-        point: Point,
+        point: LinearizationPoint,
         what: str,
         tolerance: float,
         weights: Numbers,
@@ -83,7 +83,7 @@ class Directions(Method):
 
     def _narrowed(
         self,
-        point: Point,
+        point: LinearizationPoint,
         tolerance: float,
         weights: Numbers,
         gradient: Sequence[Numbers],

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from d5ray.operators.validation.finite_differences import Slope, rounding, slope, step_of
-from d5ray.operators.validation.linearization import Point
+from d5ray.operators.validation.linearization import LinearizationPoint
 
 Numbers = np.ndarray[Any, Any]
 
@@ -52,11 +52,11 @@ class Method(ABC):
     """A way to compare a gradient with differences."""
 
     @abstractmethod
-    def deviations(self, point: Point, tolerance: float) -> tuple[Deviation, ...]:
+    def deviations(self, point: LinearizationPoint, tolerance: float) -> tuple[Deviation, ...]:
         """The deviations of everything that was compared; the worst of each."""
 
     @abstractmethod
-    def told(self, point: Point) -> str:
+    def told(self, point: LinearizationPoint) -> str:
         """The way, for a report."""
 
 
@@ -69,10 +69,10 @@ class Elements(Method):
     input, and what rounding of that output can do.
     """
 
-    def told(self, point: Point) -> str:
+    def told(self, point: LinearizationPoint) -> str:
         return f"the whole Jacobian, {point.output_size} × {point.input_size} elements"
 
-    def deviations(self, point: Point, tolerance: float) -> tuple[Deviation, ...]:
+    def deviations(self, point: LinearizationPoint, tolerance: float) -> tuple[Deviation, ...]:
         found = self._found(point)
         slopes = self._slopes(point)  # each (outputs, inputs)
         undefined = self._undefined(point, slopes)
@@ -83,7 +83,7 @@ class Elements(Method):
         nearest = np.clip(found, sides.min(axis=0), sides.max(axis=0))  # one of them where it is nan
         return tuple(self._worst(point, at, found, nearest, allowed, kinks) for at in range(len(point.free)))
 
-    def _undefined(self, point: Point, slopes: Slope) -> Numbers:
+    def _undefined(self, point: LinearizationPoint, slopes: Slope) -> Numbers:
         """The places with nothing to compare: at a jump, and at the edge of the function's domain."""
         parts = (slopes.value, slopes.near, slopes.left, slopes.right)
         finite = np.logical_and.reduce([np.isfinite(part) for part in parts])
@@ -94,7 +94,7 @@ class Elements(Method):
             found: Numbers = ~finite | edge | (slopes.jump & steep)
         return found
 
-    def _allowed(self, point: Point, tolerance: float, slopes: Slope) -> Numbers:
+    def _allowed(self, point: LinearizationPoint, tolerance: float, slopes: Slope) -> Numbers:
         """The tolerance of each element.
 
         What rounding does to an output is as large as the output, or as the largest of its tensor where it
@@ -118,11 +118,11 @@ class Elements(Method):
         allowed: Numbers = tolerance * own + rounding(centre, point.epsilon, steps) + noise + TINY
         return allowed
 
-    def _edges(self, point: Point) -> Numbers:
+    def _edges(self, point: LinearizationPoint) -> Numbers:
         """The begins of the columns of each input but the first."""
         return np.cumsum([scale.size for scale in point.scales()])[:-1]
 
-    def _found(self, point: Point) -> Numbers:
+    def _found(self, point: LinearizationPoint) -> Numbers:
         rows = np.zeros((point.output_size, point.input_size))
         for row in range(point.output_size):
             weights = np.zeros(point.output_size)
@@ -130,7 +130,7 @@ class Elements(Method):
             rows[row] = np.concatenate([each.ravel() for each in point.gradient(weights)])
         return rows
 
-    def _slopes(self, point: Point) -> Slope:
+    def _slopes(self, point: LinearizationPoint) -> Slope:
         step, columns = step_of(point.epsilon), []
         scales, centre = point.scales(), point.vector(point.outputs)
         for number, scale in enumerate(scales):
@@ -145,7 +145,13 @@ class Elements(Method):
         return Slope(*(np.stack([getattr(column, part) for column in columns], axis=1) for part in parts))
 
     def _worst(
-        self, point: Point, number: int, found: Numbers, expected: Numbers, allowed: Numbers, kinks: Numbers
+        self,
+        point: LinearizationPoint,
+        number: int,
+        found: Numbers,
+        expected: Numbers,
+        allowed: Numbers,
+        kinks: Numbers,
     ) -> Deviation:
         """The worst deviation of the columns that belong to one input."""
         begin = int([0, *self._edges(point)][number])

@@ -15,7 +15,7 @@ Place = tuple[int, tuple[int, ...]]  # the number of an input or output, and the
 
 @final
 @dataclass(frozen=True)
-class Point:
+class LinearizationPoint:
     """An operator at its inputs: `at` gives its outputs at others, floating-point ones alone in one vector.
 
     values: the inputs; free: those of floating-point type; pullback: the gradient at `values`.

@@ -15,7 +15,7 @@ from d5ray.operators.validation.directional_derivatives import Directions
 from d5ray.operators.validation.error_norms import error_norms, inexact
 from d5ray.operators.validation.finite_differences import step_of
 from d5ray.operators.validation.gradient_check import Elements, Method
-from d5ray.operators.validation.linearization import Point
+from d5ray.operators.validation.linearization import LinearizationPoint
 from d5ray.operators.validation.reports import ForwardReport, GradientReport, RepeatabilityReport, variation
 
 MOST_CALLS: Final = 4000  # of the operator and its gradient, for a whole Jacobian
@@ -139,7 +139,7 @@ def check_gradient(
 
 def _point(
     operator: Any, inputs: Inputs, dtype: "np.dtype[Any]", chosen: Sequence[int] | None
-) -> tuple[Point, tuple[int, ...]]:
+) -> tuple[LinearizationPoint, tuple[int, ...]]:
     """The point at which the gradient is compared, and the inputs that have none."""
     inputs = _given(operator, inputs)
     framework, name = framework_of(inputs), _name(operator)
@@ -178,7 +178,7 @@ def _point(
             )
     kinds = [dtype, *(each.dtype for each in outputs if each.dtype.kind == "f")]
     epsilon = max(float(np.finfo(kind).eps) for kind in kinds)
-    return Point(tuple(values), free, outputs_at, outputs, pullback, epsilon), skipped
+    return LinearizationPoint(tuple(values), free, outputs_at, outputs, pullback, epsilon), skipped
 
 
 # -- run against run -----------------------------------------------------------------------------------------

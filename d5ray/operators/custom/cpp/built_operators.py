@@ -25,7 +25,7 @@ _KEPT, _BUILDING = "built.json", "building-"
 
 @final
 @dataclass(frozen=True)
-class Recipe:
+class BuildRecipe:
     """Everything that the compiled code depends on, but the files that the user's code includes."""
 
     interface: Interface

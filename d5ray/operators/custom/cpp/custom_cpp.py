@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError, OperatorError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.custom.cpp import on_device
 from d5ray.operators.custom.cpp.arguments import Arguments, kinds, with_sizes
-from d5ray.operators.custom.cpp.built_operators import Recipe
+from d5ray.operators.custom.cpp.built_operators import BuildRecipe
 from d5ray.operators.custom.cpp.compilers import find
 from d5ray.operators.custom.cpp.library import Argument, Instance, Library
 from d5ray.operators.custom.cpp.source import source_of
@@ -61,7 +61,7 @@ class CustomCppOp(CustomOp):
         self._kinds = kinds(name, self._constructed_with(with_sizes(self.input_descriptors)))
         interface = Interface(name, self.input_descriptors, self.output_descriptors, self._kinds)
         origin = source_of(name, source)
-        recipe = Recipe(interface, origin, dict(definitions), flags, find(compiler, cuda=origin.is_cuda))
+        recipe = BuildRecipe(interface, origin, dict(definitions), flags, find(compiler, cuda=origin.is_cuda))
         self.library = _loaded(recipe, interface)
         self._instances: dict[tuple[Shape, ...], Instance] = {}
 
@@ -201,7 +201,7 @@ class CustomCppOp(CustomOp):
         return f"CustomCppOp({self.operator_name}: {self.input_descriptors} -> {self.output_descriptors})"
 
 
-def _loaded(recipe: Recipe, interface: Interface) -> Library:
+def _loaded(recipe: BuildRecipe, interface: Interface) -> Library:
     try:
         return Library(recipe.library(), interface)
     except OSError as error:
