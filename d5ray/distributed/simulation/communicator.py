@@ -19,7 +19,7 @@ from d5ray.errors import D5Error, PeerLost
 
 Array = np.ndarray[Any, Any]
 _Message = tuple[VirtualEvent, Signature, Array]  # set when it has arrived
-FOLD: Mapping[str, Callable[..., Any]] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+UFUNCS: Mapping[str, Callable[..., Any]] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 class _Collective:
@@ -275,7 +275,7 @@ def _total(arrays: Sequence[Array], operation: str) -> Array:
     """((x₀ + x₁) + x₂) + …"""
     total = arrays[0].copy()
     for array in arrays[1:]:
-        FOLD[operation](total, array, out=total)
+        UFUNCS[operation](total, array, out=total)
     return total
 
 

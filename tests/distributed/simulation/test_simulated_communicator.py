@@ -495,7 +495,7 @@ def test_a_collective_that_all_joined_is_complete_though_one_leaves_right_after_
 
 
 def test_different_calls_end_for_all_with_both_named(form: Form) -> None:
-    """A letter of another length than the receiver's array: both ends raise, the sender at its next call."""
+    """A message of another length than the receiver's array: both ends raise, the sender at its next call."""
 
     def work(member: Communicator) -> str:
         with pytest.raises(ConfigurationError) as raised:

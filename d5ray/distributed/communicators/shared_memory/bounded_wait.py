@@ -1,4 +1,4 @@
-"""The end of waits that can have no good one: a member is gone, the group failed, or it takes too long"""
+"""Bounds of waits: a member that is gone, a group that failed, and the time-out end them"""
 
 import time
 from collections.abc import Sequence
