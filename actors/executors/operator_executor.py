@@ -44,7 +44,7 @@ PEAK_VALUES: Final = 5
 
 @final
 @dataclass(frozen=True)
-class Outcome:
+class ProblemTiming:
     """The measurement of a problem: the median time of a call, or why there is none; the rows, as batches.
 
     call_seconds: what a call took that was not warm, also of a problem that takes too long.
@@ -104,7 +104,7 @@ class OperatorExecutor(HoldsPiece):
             f"{self._name}_operator_threads": str(self._framework.threads),
         }
 
-    def peaks(self, dtype: str) -> Outcome:
+    def peaks(self, dtype: str) -> ProblemTiming:
         """Rows of the peak rates: of a product of square matrices, and of copying an array.
 
         A framework that cannot multiply in this type has no peak of its own, and none is recorded.
@@ -120,15 +120,15 @@ class OperatorExecutor(HoldsPiece):
             source = self._array(TensorDescriptor("float32", (COPIED_BYTES[self._device] // 4,)))
             copies = self._timed(self._framework.copying(source), WARMUPS + PEAK_VALUES, lambda _: False)
         except Exception as error:  # whatever a framework raises
-            return Outcome(self._sent(), reason=first_line(error))
+            return ProblemTiming(self._sent(), reason=first_line(error))
         for step, seconds in enumerate(products):
             self._row(PEAK_FLOP_RATE, problem.flops / seconds, step, self._name)
         for step, seconds in enumerate(copies):
             rate, phase = 2 * COPIED_BYTES[self._device] / seconds, "warmup" if step < WARMUPS else "run"
             self._row(PEAK_BYTE_RATE, rate, step, self._name, phase)
-        return Outcome(self._sent(), seconds=float(np.median(products)))
+        return ProblemTiming(self._sent(), seconds=float(np.median(products)))
 
-    def measure(self, problem: Problem, seconds: float, most_seconds: float) -> Outcome:
+    def measure(self, problem: Problem, seconds: float, most_seconds: float) -> ProblemTiming:
         """Time a problem for about `seconds`, at least five calls, and at most about `most_seconds`.
 
         The first calls are recorded as warm-up. What cannot be done gives a row without a value and a reason.
@@ -148,7 +148,7 @@ class OperatorExecutor(HoldsPiece):
                     f"{FEWEST} calls of {expected:.2g} s take longer than the {most_seconds:.2g} s for each"
                 )
                 self.skip(scope, f"time: {reason}")
-                return Outcome(self._sent(), call_seconds=expected, reason=f"time: {reason}")
+                return ProblemTiming(self._sent(), call_seconds=expected, reason=f"time: {reason}")
             loops = 1 if expected >= SHORT_SECONDS else max(1, round(SAMPLE_SECONDS / expected))
             begin = perf_counter()
 
@@ -160,12 +160,12 @@ class OperatorExecutor(HoldsPiece):
         except Exception as error:  # whatever a framework raises: too little memory, a type that it has not
             reason = f"{type(error).__name__}: {first_line(error)}"
             self.skip(scope, reason)
-            return Outcome(self._sent(), call_seconds=perf_counter() - began, reason=reason)
+            return ProblemTiming(self._sent(), call_seconds=perf_counter() - began, reason=reason)
         for step, value in enumerate(values):
             self._row(OPERATOR_TIME, value, step, scope, loops=loops)
             self._row(FLOP_RATE, problem.flops / value, step, scope, loops=loops)
             self._row(BYTE_RATE, problem.moved_bytes / value, step, scope, loops=loops)
-        return Outcome(self._sent(), float(np.median(values)), expected)
+        return ProblemTiming(self._sent(), float(np.median(values)), expected)
 
     def skip(self, scope: str, reason: str) -> None:
         """A row without a value that says why."""

@@ -36,6 +36,7 @@ from d5ray.networks.layers.layers import (
     Flatten,
     Gelu,
     GlobalAveragePool,
+    ImageRows,
     Last,
     Layer,
     LayerNorm,
@@ -45,7 +46,6 @@ from d5ray.networks.layers.layers import (
     Positions,
     Relu,
     Residual,
-    Rows,
     Shape,
 )
 from d5ray.networks.loading import as_network, is_path
@@ -137,7 +137,7 @@ def _module(layer: Layer, shape: Shape) -> nn.Module:
             return Joined(chain(body, shape))
         case ChannelsLast():
             return Permuted((0, 2, 3, 1))
-        case Rows():
+        case ImageRows():
             return nn.Identity() if len(shape) == 2 else RowByRow()
         case Lstm(features):
             return Memory(shape[1], features)

@@ -18,6 +18,7 @@ from d5ray.networks.layers.layers import (
     Flatten,
     Gelu,
     GlobalAveragePool,
+    ImageRows,
     Last,
     Layer,
     LayerNorm,
@@ -28,7 +29,6 @@ from d5ray.networks.layers.layers import (
     Positions,
     Relu,
     Residual,
-    Rows,
     Shape,
 )
 from d5ray.networks.network import Network
@@ -139,7 +139,7 @@ class _Translation:
                 return self.node("Concat", path, x, behind, axis=1)
             case ChannelsLast():
                 return self.node("Transpose", path, x, perm=(0, 2, 3, 1))
-            case Rows():
+            case ImageRows():
                 return self._rows(x, path, shape)
             case Lstm(features):
                 return self._memory(x, path, shape, features)

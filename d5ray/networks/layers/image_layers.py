@@ -127,7 +127,7 @@ class ChannelsLast:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ImageRows:
     """An image as the sequence of its rows, (height, channels × width); a sequence stays what it is."""
 
     def output_shape(self, shape: Shape) -> Shape:

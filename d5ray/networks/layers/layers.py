@@ -9,8 +9,8 @@ from d5ray.networks.layers.image_layers import ChannelsLast as ChannelsLast
 from d5ray.networks.layers.image_layers import Conv as Conv
 from d5ray.networks.layers.image_layers import ConvTranspose as ConvTranspose
 from d5ray.networks.layers.image_layers import GlobalAveragePool as GlobalAveragePool
+from d5ray.networks.layers.image_layers import ImageRows as ImageRows
 from d5ray.networks.layers.image_layers import MaxPool as MaxPool
-from d5ray.networks.layers.image_layers import Rows as Rows
 from d5ray.networks.layers.layer_shapes import Shape as Shape
 from d5ray.networks.layers.sequence_layers import CausalSelfAttention as CausalSelfAttention
 from d5ray.networks.layers.sequence_layers import Embedding as Embedding
@@ -114,7 +114,7 @@ class Beside:
 
 
 Layer = (
-    Conv | ConvTranspose | BatchNorm | MaxPool | GlobalAveragePool | ChannelsLast | Rows
+    Conv | ConvTranspose | BatchNorm | MaxPool | GlobalAveragePool | ChannelsLast | ImageRows
     | Embedding | Positions | LayerNorm | CausalSelfAttention | Lstm | Last
     | Relu | Gelu | Dropout | Flatten | Linear | Residual | Beside
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Long short-term memory over sequences: a classifier of texts, and of images row by row"""
 
 from d5ray.checks import check_count
-from d5ray.networks.layers.layers import Embedding, Last, Layers, Linear, Lstm, Rows
+from d5ray.networks.layers.layers import Embedding, ImageRows, Last, Layers, Linear, Lstm
 
 
 def lstm(
@@ -13,5 +13,5 @@ def lstm(
     sequences of that many different tokens (length,), each of which becomes a vector of `width`.
     """
     check_count("depth", depth)
-    first: Layers = (Rows(),) if tokens is None else (Embedding(tokens, width),)
+    first: Layers = (ImageRows(),) if tokens is None else (Embedding(tokens, width),)
     return (*first, *(depth * (Lstm(features),)), Last(), Linear(classes))

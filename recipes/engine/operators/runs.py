@@ -13,10 +13,14 @@ import psutil
 import pyarrow as pa
 
 from d5ray.actors.calls import get
-from d5ray.actors.executors.operator_executor import OperatorExecutor, Outcome
+from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
+from d5ray.actors.launch import SETUP_SECONDS, spawned
 from d5ray.actors.metrics.exporter import MetricsExporter
+from d5ray.actors.metrics_exporter import MetricsExporter
+from d5ray.actors.operator_executor import OperatorExecutor, ProblemTiming
 from d5ray.actors.remote import SETUP_SECONDS, spawned
+from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.actors.session import session
 from d5ray.dashboards.pictures import roofline_picture
 from d5ray.dashboards.terminal import operator_tables, run_tables
@@ -251,18 +255,18 @@ class Measuring:
                 elif now.number == 0:
                     plan.skipped[known] = found.reason
 
-    def _asked(self, executors: dict[str, Any], name: str, method: str, *arguments: Any) -> Outcome:
+    def _asked(self, executors: dict[str, Any], name: str, method: str, *arguments: Any) -> ProblemTiming:
         """The answer of an executor; one whose process died is asked no more in this round."""
         call = getattr(executors[name], method).remote(*arguments)
         try:
             (found,) = get([call], GRACE_SECONDS + self._bench.budget_seconds, "measure an operator")
         except AgentError as error:
             executors.pop(name)
-            return Outcome((), reason=f"failed: {first_line(error)}")
-        assert isinstance(found, Outcome)
+            return ProblemTiming((), reason=f"failed: {first_line(error)}")
+        assert isinstance(found, ProblemTiming)
         return found
 
-    def _kept(self, outcome: Outcome) -> None:
+    def _kept(self, outcome: ProblemTiming) -> None:
         for batch in outcome.rows:
             self._writer.append(batch)
 

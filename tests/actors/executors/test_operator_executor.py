@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from d5ray.actors.calls import get
-from d5ray.actors.executors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, Outcome
+from d5ray.actors.executors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor
+from d5ray.actors.launch import spawned
+from d5ray.actors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, ProblemTiming
 from d5ray.actors.remote import spawned
 from d5ray.actors.session import session
 from d5ray.errors import ConfigurationError
@@ -37,7 +39,7 @@ def executor(framework: str, **changes: Any) -> OperatorExecutor:
     return made
 
 
-def rows(outcome: Outcome) -> list[dict[str, Any]]:
+def rows(outcome: ProblemTiming) -> list[dict[str, Any]]:
     if not outcome.rows:
         return []
     found: list[dict[str, Any]] = pa.Table.from_batches(outcome.rows, SAMPLES).to_pylist()

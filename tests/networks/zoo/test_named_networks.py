@@ -14,11 +14,11 @@ from d5ray.networks.layers.layers import (
     Beside,
     Conv,
     ConvTranspose,
+    ImageRows,
     Last,
     Layer,
     Lstm,
     MaxPool,
-    Rows,
     Shape,
     chain_shape,
 )
@@ -154,7 +154,7 @@ def test_lstm_is_its_formula() -> None:
 
 def test_rows_of_an_image_are_a_sequence() -> None:
     image = RNG.standard_normal((1, 2, 3, 4))
-    found = built(Rows(), shape=(2, 3, 4))(torch.from_numpy(image)).numpy()
+    found = built(ImageRows(), shape=(2, 3, 4))(torch.from_numpy(image)).numpy()
     assert found.shape == (1, 3, 8)
     np.testing.assert_array_equal(found[0, 1], [*image[0, 0, 1], *image[0, 1, 1]])
 
