@@ -18,8 +18,8 @@ class GradientTracking(DistributedOptimizer):
     Nedić, Olshevsky and Shi, arXiv:1607.03218, for time-varying graphs too). With full gradients and a
     constant η it reaches the exact minimum, where `DPSGD` keeps a bias. Twice the bytes of `DPSGD`.
     Decentralized, inconsistent: the agents' models differ until they have converged. The step by −η y is
-    the base optimizer's own update of x, with local state. Every agent evaluates its own x_i, so untrained
-    state, which belongs to that model, is kept.
+    the base optimizer's own update of x, with local state. Every agent evaluates its own x_i, so buffers,
+    which belong to that model, are local.
     """
 
     needs = (Connected(), DoublyStochastic())
