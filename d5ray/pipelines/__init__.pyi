@@ -1,7 +1,5 @@
-from d5ray.actors.deployed_network import DeployedNetwork as DeployedNetwork
-from d5ray.actors.deployed_network import deploy as deploy
-from d5ray.actors.executors.deployed_network import SpreadNetwork as SpreadNetwork
-from d5ray.actors.executors.deployed_network import spread as spread
+from d5ray.actors.executors.deployed_network import DeployedNetwork as DeployedNetwork
+from d5ray.actors.executors.deployed_network import deploy as deploy
 from d5ray.distributed.pipeline.actions import Backward as Backward
 from d5ray.distributed.pipeline.actions import Forward as Forward
 from d5ray.distributed.pipeline.executor import PipelineExecutor as PipelineExecutor

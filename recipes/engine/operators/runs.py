@@ -13,14 +13,10 @@ import psutil
 import pyarrow as pa
 
 from d5ray.actors.calls import get
-from d5ray.actors.executors.operator_executor import OperatorExecutor
+from d5ray.actors.executors.operator_executor import OperatorExecutor, ProblemTiming
 from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
-from d5ray.actors.launch import SETUP_SECONDS, spawned
 from d5ray.actors.metrics.exporter import MetricsExporter
-from d5ray.actors.metrics_exporter import MetricsExporter
-from d5ray.actors.operator_executor import OperatorExecutor, ProblemTiming
 from d5ray.actors.remote import SETUP_SECONDS, spawned
-from d5ray.actors.run_row import RunOrigin, new_run_id, run_row
 from d5ray.actors.session import session
 from d5ray.dashboards.pictures import roofline_picture
 from d5ray.dashboards.terminal import operator_tables, run_tables

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from d5ray.actors.calls import get
-from d5ray.actors.executors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor
-from d5ray.actors.launch import spawned
-from d5ray.actors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, ProblemTiming
+from d5ray.actors.executors.operator_executor import FEWEST, MOST, WARMUPS, OperatorExecutor, ProblemTiming
 from d5ray.actors.remote import spawned
 from d5ray.actors.session import session
 from d5ray.errors import ConfigurationError
