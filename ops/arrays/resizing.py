@@ -38,7 +38,7 @@ class Resize(WideOperator):
         x, result = inputs[0], gradients[0]
         assert x is not None
         for plan in reversed(_plans(site, inputs)):
-            matrix = xp.asarray(plan.matrix(x.shape[plan.axis]), dtype=x.dtype)
+            matrix = xp.asarray(plan.matrix, dtype=x.dtype)
             result = xp.moveaxis(xp.tensordot(result, matrix, axes=(plan.axis, 0)), -1, plan.axis)
         return (result, None, None, None)[: len(inputs)]
 
@@ -61,7 +61,7 @@ def _resized(xp: Any, x: Array, plan: AxisPlan, extrapolation: float) -> Array:
         for neighbour in range(indices.shape[1]):
             part = xp.take(x, indices[:, neighbour], axis=plan.axis)
             result = result + part * weights[:, neighbour].reshape(-1, *trailing)
-    if plan.outside is None or not plan.outside.any():
+    if plan.outside is None:
         return result
     return xp.where(xp.asarray(plan.outside).reshape(-1, *trailing), extrapolation, result).astype(
         result.dtype, copy=False

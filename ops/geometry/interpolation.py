@@ -19,10 +19,14 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 class AxisPlan:
     """The resizing of one axis: output[o] = Σ_n weights[o, n] · input[indices[o, n]].
 
-    outside: the elements that get the extrapolation value instead.
+    size and outputs: the axis's elements before and after. outside: the elements that get the extrapolation
+    value instead, None where there are none.
     """
 
     axis: int
+    size: int
+    outputs: int
+    scale: float
     indices: Integers  # (outputs, neighbours), inside the input
     weights: Floats  # (outputs, neighbours)
     outside: np.ndarray[Any, np.dtype[np.bool_]] | None
@@ -32,12 +36,49 @@ class AxisPlan:
         """True if every output is one element of the input."""
         return bool(self.indices.shape[1] == 1)
 
-    def matrix(self, size: int) -> Floats:
+    @property
+    def matrix(self) -> Floats:
         """The weights as a matrix (outputs, size), with zero rows for what lies outside."""
-        result = np.zeros((len(self.indices), size))
+        result = np.zeros((self.outputs, self.size))
         weights = self.weights if self.outside is None else np.where(self.outside[:, None], 0, self.weights)
-        np.add.at(result, (np.arange(len(self.indices))[:, None], self.indices), weights)
+        np.add.at(result, (np.arange(self.outputs)[:, None], self.indices), weights)
         return result
+
+
+# The values of a Resize's attributes, the default first.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": ("nearest", "linear", "cubic"),
+    "coordinate_transformation_mode": (
+        "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+        "tf_crop_and_resize",
+    ),
+    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+}  # fmt: skip
+
+
+def choice(site: Site, name: str) -> str:
+    """The value of one of these attributes. Raises `ConfigurationError` for one that ONNX does not have."""
+    found = str(site.attribute(name, CHOICES[name][0]))
+    if found not in CHOICES[name]:
+        *most, last = CHOICES[name]
+        hint = nearest(found, CHOICES[name])
+        raise ConfigurationError(
+            f"the node {site.node} has {name}={found!r}: "
+            + (hint if hint.startswith("did") else f"give one of {', '.join(most)} or {last}")
+        )
+    return found
+
+
+def check_attributes(site: Site) -> None:
+    """Raise `ConfigurationError` where an attribute of a Resize has a value that ONNX does not have."""
+    for name in CHOICES:
+        choice(site, name)
+
+
+def resized_axes(site: Site, rank: int) -> list[int]:
+    """The axes that scales and sizes are given for: those that the node names, or all."""
+    return [int(axis) % rank for axis in site.attribute("axes") or range(rank)]
 
 
 def axis_plans(
@@ -51,8 +92,8 @@ def axis_plans(
 
     regions (starts, then ends), scales and sizes are the inputs 1 to 3, along the attribute `axes` or all.
     """
-    rank = len(shape)
-    axes = [int(axis) % rank for axis in site.attribute("axes") or range(rank)]
+    check_attributes(site)
+    axes = resized_axes(site, len(shape))
     outputs, factors = _sizes(site, [shape[axis] for axis in axes], scales, sizes)
     plans = []
     for place, axis in enumerate(axes):
@@ -60,7 +101,7 @@ def axis_plans(
         if site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
             if regions is None or len(regions) != 2 * len(axes):
                 raise ConfigurationError(
-                    f"{site.node} crops: its input roi must hold {2 * len(axes)} numbers"
+                    f"the node {site.node} crops: its input roi must hold {2 * len(axes)} numbers"
                 )
             region = float(regions[place]), float(regions[len(axes) + place])
         if outputs[place] == shape[axis] and factors[place] == 1 and region in (None, (0.0, 1.0)):
@@ -74,7 +115,9 @@ def _sizes(
 ) -> tuple[list[int], list[float]]:
     """The outputs' sizes and the scales, along the axes that are resized."""
     if (scales is None) == (sizes is None):
-        raise ConfigurationError(f"{site.node} needs one of its inputs scales and sizes, and not both")
+        raise ConfigurationError(
+            f"the node {site.node} needs one of its inputs scales and sizes, and not both"
+        )
     if sizes is None:
         assert scales is not None
         _check_length(site, "scales", scales, given)
@@ -83,14 +126,9 @@ def _sizes(
         ]
     _check_length(site, "sizes", sizes, given)
     factors = [int(new) / old for new, old in zip(sizes, given, strict=True)]
-    policy = site.attribute("keep_aspect_ratio_policy", "stretch")
+    policy = choice(site, "keep_aspect_ratio_policy")
     if policy == "stretch":
         return [*map(int, sizes)], factors
-    if policy not in ("not_larger", "not_smaller"):
-        raise ConfigurationError(
-            f"{site.node} has keep_aspect_ratio_policy {policy!r}: it must be stretch, not_larger or "
-            "not_smaller"
-        )
     factor = min(factors) if policy == "not_larger" else max(factors)
     return [math.floor(factor * size + 0.5) for size in given], [factor] * len(given)
 
@@ -98,24 +136,25 @@ def _sizes(
 def _check_length(site: Site, name: str, found: Sequence[Any], axes: Sequence[int]) -> None:
     if len(found) != len(axes):
         raise ConfigurationError(
-            f"{site.node} has {len(found)} {name} for {len(axes)} axes: give one for each"
+            f"the node {site.node} has {len(found)} {name} for {len(axes)} axes: give one for each"
         )
 
 
 def _plan(
     site: Site, axis: int, size: int, outputs: int, scale: float, region: tuple[float, float] | None
 ) -> AxisPlan:
-    where = _coordinates(site, size, outputs, scale, region)  # in the input, 0 at its first element
-    outside = None if region is None else (where < 0) | (where > size - 1)
-    mode = site.attribute("mode", "nearest")
+    transformation = _TRANSFORMATIONS[choice(site, "coordinate_transformation_mode")]
+    # The position of each output in the input, 0 at its first element.
+    where = transformation(np.arange(outputs, dtype=np.float64), size, outputs, scale, region)
+    beyond = np.zeros(outputs, bool) if region is None else (where < 0) | (where > size - 1)
+    outside = beyond if beyond.any() else None
+    mode = choice(site, "mode")
     if mode == "nearest":
-        index = _rounded(site, where)[:, None]
-        return AxisPlan(axis, np.clip(index, 0, size - 1), np.ones(index.shape), outside)
+        index = _ROUNDINGS[choice(site, "nearest_mode")](where).astype(np.int64)[:, None]
+        ones = np.ones(index.shape)
+        return AxisPlan(axis, size, outputs, scale, np.clip(index, 0, size - 1), ones, outside)
     stretch = min(scale, 1.0) if site.attribute("antialias", 0) else 1.0
-    radius = {"linear": 1, "cubic": 2}.get(mode)
-    if radius is None:
-        raise ConfigurationError(f"{site.node} has the mode {mode!r}: it must be nearest, linear or cubic")
-    reach = math.ceil(radius / stretch)
+    reach = math.ceil((1 if mode == "linear" else 2) / stretch)
     indices = np.floor(where).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
     kernel = _triangle if mode == "linear" else _cubic(site.attribute("cubic_coeff_a", -0.75))
     weights = kernel((indices - where[:, None]) * stretch)
@@ -124,19 +163,7 @@ def _plan(
     if site.attribute("exclude_outside", 0) or stretch != 1:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
-    return AxisPlan(axis, np.clip(indices, 0, size - 1), weights, outside)
-
-
-def _coordinates(
-    site: Site, size: int, outputs: int, scale: float, region: tuple[float, float] | None
-) -> Floats:
-    """The position of each output among the input's elements (ONNX: coordinate_transformation_mode)."""
-    mode = site.attribute("coordinate_transformation_mode", "half_pixel")
-    if mode not in _TRANSFORMATIONS:
-        raise ConfigurationError(
-            f"{site.node} has coordinate_transformation_mode {mode!r}; {nearest(mode, _TRANSFORMATIONS)}"
-        )
-    return _TRANSFORMATIONS[mode](np.arange(outputs, dtype=np.float64), size, outputs, scale, region)
+    return AxisPlan(axis, size, outputs, scale, np.clip(indices, 0, size - 1), weights, outside)
 
 
 def _half_pixel(x: Floats, size: int, outputs: int, scale: float, region: Any) -> Floats:
@@ -178,19 +205,12 @@ _TRANSFORMATIONS: dict[str, Callable[..., Floats]] = {
 }
 
 
-def _rounded(site: Site, where: Floats) -> Integers:
-    """The nearest element, as nearest_mode has it."""
-    modes: dict[str, Callable[[Floats], Floats]] = {
-        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }
-    mode = site.attribute("nearest_mode", "round_prefer_floor")
-    if mode not in modes:
-        raise ConfigurationError(f"{site.node} has nearest_mode {mode!r}; {nearest(mode, modes)}")
-    found: Integers = modes[mode](where).astype(np.int64)
-    return found
+_ROUNDINGS: dict[str, Callable[[Floats], Floats]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
 
 
 def _triangle(distance: Floats) -> Floats:

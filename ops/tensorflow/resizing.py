@@ -6,27 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.kernel_factory import Builder, Built
 from d5ray.operators.nodes.node_context import Site
-from d5ray.ops.tensorflow.interpolation import COORDINATES, ROUNDINGS, Axis, Numbers, nearest_places, plan
+from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans, check_attributes, choice, resized_axes
+from d5ray.ops.tensorflow.interpolation import Numbers
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout
 from d5ray.ops.tensorflow.library import tf
-from d5ray.ops.tensorflow.tensors import Tensor, from_front, known
+from d5ray.ops.tensorflow.tensors import Tensor, known
+
+Numbers = np.ndarray[Any, Any]
 
 
 def _resize(site: Site) -> Built:
-    mode, layout = site.attribute("mode", "nearest"), current_layout()
-    way = site.attribute("coordinate_transformation_mode", "half_pixel")
-    for name, value, allowed in (
-        ("mode", mode, ("nearest", "linear", "cubic")),
-        ("coordinate_transformation_mode", way, tuple(COORDINATES)),
-        ("nearest_mode", site.attribute("nearest_mode", "round_prefer_floor"), tuple(ROUNDINGS)),
-    ):
-        if value not in allowed:
-            raise ConfigurationError(
-                f"the node {site.node} has {name}={value!r}: give one of {', '.join(allowed)}"
-            )
+    check_attributes(site)
+    layout = current_layout()
 
     def call(
         x: Tensor, region: Tensor | None = None, scales: Tensor | None = None, wanted: Tensor | None = None
@@ -35,21 +28,24 @@ def _resize(site: Site) -> Built:
         shape, known_numbers = _needed_shape(site, x, given[1]), [each for each in given if each is not None]
         if shape is None or len(known_numbers) < len(given):
             return _when_it_runs(site, x, region, scales, wanted)
-        axes = [axis for axis in _axes(site, shape, *known_numbers) if axis.changes]
-        quick = _by_kernel(site, layout, x, axes)
+        plans = _plans(site, shape, *known_numbers)
+        quick = _by_kernel(site, layout, x, plans)
         if quick is not None:
             return quick
-        y = x if mode == "nearest" or x.dtype.is_floating else tf.cast(x, tf.float64)
-        for axis in axes:
+        y, value = _computable(site, x)
+        for plan in plans:
             y = _resized(
-                y,
-                axis.number,
-                plan(site, axis),
-                tf.cast(site.attribute("extrapolation_value", 0.0), y.dtype),
+                y, plan.axis, plan.indices[:, 0] if plan.selects else plan.matrix, plan.outside, value
             )
         return _as_given(y, x.dtype)
 
     return call
+
+
+def _computable(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
+    """x in a type that weights can be multiplied with, and the extrapolation value in this type."""
+    y = x if choice(site, "mode") == "nearest" or x.dtype.is_floating else tf.cast(x, tf.float64)
+    return y, tf.cast(site.attribute("extrapolation_value", 0.0), y.dtype)
 
 
 def _as_given(y: Tensor, dtype: Any) -> Tensor:
@@ -69,7 +65,7 @@ def _needed_shape(site: Site, x: Tensor, scales: Numbers | None) -> list[int] | 
     """The shape, in which 1 stands for an open size that is scaled by 1; None where another size is open."""
     shape: list[int | None] = x.shape.as_list()
     cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
-    for place, axis in enumerate(_chosen(site, len(shape))):
+    for place, axis in enumerate(resized_axes(site, len(shape))):
         if shape[axis] is None:
             if cropped or scales is None or place >= len(scales) or scales[place] != 1.0:
                 return None
@@ -77,46 +73,10 @@ def _needed_shape(site: Site, x: Tensor, scales: Numbers | None) -> list[int] | 
     return [1 if size is None else size for size in shape]
 
 
-def _chosen(site: Site, count: int) -> list[int]:
-    return from_front(tuple(site.attribute("axes") or range(count)), count)
-
-
-def _axes(site: Site, shape: Sequence[int], region: Numbers, scales: Numbers, wanted: Numbers) -> list[Axis]:
-    """The axes that the node names, with all that is needed to resize them."""
-    chosen = _chosen(site, len(shape))
-    if (len(scales) == 0) == (len(wanted) == 0):
-        raise ConfigurationError(f"the node {site.node} needs either scales or sizes")
-    if max(len(scales), len(wanted)) != len(chosen):
-        raise ConfigurationError(
-            f"the node {site.node} has {max(len(scales), len(wanted))} scales or sizes for {len(chosen)} axes"
-        )
-    before = [int(shape[axis]) for axis in chosen]
-    if len(wanted):
-        ratios, after = _kept_aspect(site, before, wanted)
-    else:
-        ratios = [float(ratio) for ratio in scales]
-        after = [int(np.floor(size * ratio)) for size, ratio in zip(before, ratios, strict=True)]
-    cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize" and len(region)
-    return [
-        Axis(
-            axis,
-            before[place],
-            after[place],
-            ratios[place],
-            (float(region[place]), float(region[place + len(chosen)])) if cropped else (0.0, 1.0),
-        )
-        for place, axis in enumerate(chosen)
-    ]
-
-
-def _kept_aspect(site: Site, before: Sequence[int], wanted: Numbers) -> tuple[list[float], list[int]]:
-    """The ratios and the sizes, all by one ratio where the aspect is to be kept."""
-    ratios = [float(length) / size for length, size in zip(wanted, before, strict=True)]
-    policy = site.attribute("keep_aspect_ratio_policy", "stretch")
-    if policy == "stretch":
-        return ratios, [int(length) for length in wanted]
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return [ratio] * len(before), [int(ratio * size + 0.5) for size in before]
+def _plans(site: Site, shape: Sequence[int], *numbers: Numbers) -> list[AxisPlan]:
+    """The axes that change. numbers: of the region, the scales and the sizes; none where it is left out."""
+    region, scales, wanted = ([*map(float, each)] or None for each in numbers)
+    return axis_plans(site, shape, region, scales, wanted and [*map(int, wanted)])
 
 
 def _when_it_runs(
@@ -125,30 +85,30 @@ def _when_it_runs(
     """Resizing by sizes or scales out of the graph: NumPy makes the matrices when it runs."""
     nothing = tf.zeros([0], tf.float64)
     given = [nothing if each is None else tf.cast(each, tf.float64) for each in (region, scales, wanted)]
-    nearest = site.attribute("mode", "nearest") == "nearest"
-    y = x if nearest or x.dtype.is_floating else tf.cast(x, tf.float64)
-    value = tf.cast(site.attribute("extrapolation_value", 0.0), y.dtype)
-    for place, number in enumerate(_chosen(site, x.shape.rank)):
+    selects, (y, value) = choice(site, "mode") == "nearest", _computable(site, x)
+    kinds = (tf.int64 if selects else tf.float64, tf.bool, tf.bool)
+    for axis in resized_axes(site, x.shape.rank):
 
-        def planned(shape: Numbers, *numbers: Numbers, place: int = place) -> tuple[Any, Numbers, bool]:
-            axis = _axes(site, [int(size) for size in shape], *numbers)[place]
-            return *plan(site, axis), axis.changes
+        def planned(shape: Numbers, *numbers: Numbers, axis: int = axis) -> tuple[Numbers, Numbers, bool]:
+            for plan in _plans(site, [int(size) for size in shape], *numbers):
+                if plan.axis == axis:
+                    beyond = np.zeros(plan.outputs, bool) if plan.outside is None else plan.outside
+                    return plan.indices[:, 0] if selects else plan.matrix, beyond, True
+            return np.zeros(0, np.int64) if selects else np.zeros((0, shape[axis])), np.zeros(0, bool), False
 
-        kinds = (tf.int32 if nearest else tf.float64, tf.bool, tf.bool)
         taken, outside, changes = tf.numpy_function(planned, [tf.shape(x), *given], kinds, stateful=False)
-        taken.set_shape([None] if nearest else [None, x.shape[number]])
+        taken.set_shape([None] if selects else [None, x.shape[axis]])
         outside.set_shape([None])
-        y = tf.cond(changes, partial(_resized, y, number, (taken, outside), value), partial(tf.identity, y))
+        y = tf.cond(changes, partial(_resized, y, axis, taken, outside, value), partial(tf.identity, y))
     return _as_given(y, x.dtype)
 
 
-def _resized(y: Tensor, number: int, plan: tuple[Any, Any], value: Tensor) -> Tensor:
-    """One axis of y, with `value` where a cropped region reaches beyond the original."""
-    taken, outside = plan
-    y = tf.gather(y, taken, axis=number) if len(taken.shape) == 1 else _multiplied(y, number, taken)
-    if isinstance(outside, np.ndarray) and not outside.any():
+def _resized(y: Tensor, axis: int, taken: Any, outside: Any, value: Tensor) -> Tensor:
+    """One axis of y: elements, or weights by them, and `value` where a region reaches beyond the original."""
+    y = tf.gather(y, taken, axis=axis) if len(taken.shape) == 1 else _multiplied(y, axis, taken)
+    if outside is None:
         return y
-    shape = [-1 if each == number else 1 for each in range(y.shape.rank)]
+    shape = [-1 if each == axis else 1 for each in range(y.shape.rank)]
     return tf.where(tf.reshape(outside, shape), value, y)
 
 
@@ -163,17 +123,14 @@ def _multiplied(x: Tensor, axis: int, weights: Any) -> Tensor:
     return y if axis == last else tf.transpose(y, [*range(axis), last, *range(axis, last)])
 
 
-def _by_kernel(site: Site, layout: ImageLayout, x: Tensor, axes: list[Axis]) -> Tensor | None:
+def _by_kernel(site: Site, layout: ImageLayout, x: Tensor, plans: list[AxisPlan]) -> Tensor | None:
     """The result by TensorFlow's own kernel for images, None where it has none that does the same."""
-    if x.shape.rank != 4 or layout.first or [axis.number for axis in axes] != [2, 3]:
+    if x.shape.rank != 4 or layout.first or [plan.axis for plan in plans] != [2, 3]:
         return None
-    if any(axis.after != axis.scale * axis.before for axis in axes):
+    if any(plan.outputs != plan.scale * plan.size for plan in plans):
         return None
-    way, mode = (
-        site.attribute("coordinate_transformation_mode", "half_pixel"),
-        site.attribute("mode", "nearest"),
-    )
-    size = [axis.after for axis in axes]
+    way, mode = choice(site, "coordinate_transformation_mode"), choice(site, "mode")
+    size = [plan.outputs for plan in plans]
     if mode == "linear" and x.dtype == tf.float32 and not site.attribute("antialias", 0):
         if way not in ("half_pixel", "align_corners", "asymmetric") or site.attribute("exclude_outside", 0):
             return None
@@ -186,7 +143,7 @@ def _by_kernel(site: Site, layout: ImageLayout, x: Tensor, axes: list[Axis]) -> 
         return layout.leave(images)
     if mode == "nearest" and x.dtype in (tf.float16, tf.float32, tf.float64):
         for half in (True, False):
-            if way != "tf_crop_and_resize" and all(_same_nearest(site, axis, half) for axis in axes):
+            if way != "tf_crop_and_resize" and all(_same_nearest(plan, half) for plan in plans):
                 images = tf.raw_ops.ResizeNearestNeighbor(
                     images=layout.enter(x), size=size, half_pixel_centers=half
                 )
@@ -194,11 +151,11 @@ def _by_kernel(site: Site, layout: ImageLayout, x: Tensor, axes: list[Axis]) -> 
     return None
 
 
-def _same_nearest(site: Site, axis: Axis, half: bool) -> bool:
+def _same_nearest(plan: AxisPlan, half: bool) -> bool:
     """True if TensorFlow's kernel takes the elements that ONNX asks for, with half pixels or without."""
-    ratio = np.float32(axis.before) / np.float32(axis.after)  # as the kernel computes it
-    own = np.floor((np.arange(axis.after, dtype=np.float32) + np.float32(0.5 if half else 0.0)) * ratio)
-    return bool(np.array_equal(np.clip(own, 0, axis.before - 1), nearest_places(site, axis)))
+    ratio = np.float32(plan.size) / np.float32(plan.outputs)  # as the kernel computes it
+    own = np.floor((np.arange(plan.outputs, dtype=np.float32) + np.float32(0.5 if half else 0.0)) * ratio)
+    return bool(np.array_equal(np.clip(own, 0, plan.size - 1), plan.indices[:, 0]))
 
 
 BUILDERS: Mapping[str, Builder] = {"Resize": _resize}

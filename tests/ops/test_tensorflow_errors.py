@@ -60,8 +60,8 @@ def floats(*shape: int) -> Any:
         ),
         ("MeanSquaredError", {"reduction": "max"}, (floats(2), floats(2)), "reduction='max'"),
         ("Resize", {"mode": "quartic"}, (IMAGE, None, floats(4)), "mode='quartic': give one of nearest"),
-        ("Resize", {}, (IMAGE,), "needs either scales or sizes"),
-        ("Resize", {}, (IMAGE, None, floats(3)), "3 scales or sizes for 4 axes"),
+        ("Resize", {}, (IMAGE,), "needs one of its inputs scales and sizes"),
+        ("Resize", {}, (IMAGE, None, floats(3)), "3 scales for 4 axes"),
         ("Constant", {}, (), "holds no value that TensorFlow knows"),
     ],
 )

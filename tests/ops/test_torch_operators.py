@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as arrays
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.node_context import Site
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.ops.geometry.interpolation import axis_plans
 from d5ray.ops.torch import BUILDERS
-from d5ray.ops.torch.interpolation import Along, Interpolation
 from d5ray.ops.torch.resizing import _by_interpolate, _by_matrices
 from d5ray.ops.torch.types import ONNX_TYPES, array_of, tensor_of
 from tests.ops.torch_case import Array, call, known, node, one_thread, result  # noqa: F401 - one thread
@@ -263,14 +263,14 @@ def test_pytorchs_interpolation_is_used_where_it_is_the_same(
 ) -> None:
     """It and the matrices, two ways of computing, agree for many sizes of images."""
     one = node("Resize", (), mode=mode, coordinate_transformation_mode=coordinates, nearest_mode=rounding)
-    how, used = Interpolation.of(Site(one)), 0
+    site, used = Site(one), 0
     for size, target in ((3, 6), (4, 12), (5, 3), (7, 4), (2, 8), (4, 1), (1, 4), (6, 9), (5, 40)):
         x = torch.randn(2, 3, size, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(size))
-        axes = (Along(2, size, target, target / size),)
-        built = _by_interpolate(how, axes, tuple(x.shape))
+        plans = axis_plans(site, x.shape, None, None, [2, 3, target, 4])
+        built = _by_interpolate(site, plans, tuple(x.shape))
         if built is not None:
             used += 1
-            torch.testing.assert_close(built(x), _by_matrices(how, axes)(x), rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(built(x), _by_matrices(site, plans)(x), rtol=1e-9, atol=1e-9)
     assert used or mode == "nearest" or coordinates == "asymmetric"
 
 
@@ -319,7 +319,7 @@ def test_arrays_and_tensors_become_each_other(kind: str) -> None:
             {"mode": "mirror"},
             "pads by 'mirror': it must be one of",
         ),
-        ("Resize", (FLOATS[0], None, None, np.array([4, 6])), {"mode": "best"}, "resizes by 'best'"),
+        ("Resize", (FLOATS[0], None, None, np.array([4, 6])), {"mode": "best"}, "mode='best': give one of"),
         ("Constant", (), {"value_string": "a"}, "holds value_string: PyTorch takes dense numbers"),
         ("Constant", (), {}, "holds nothing"),
     ],
