@@ -1,10 +1,11 @@
 """Whereabouts of the samples in a network's tensors, and which operators mix them"""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.networks.microbatch import rules_layers, rules_shapes, rules_values
+from d5ray.networks.axes.axis_map import CannotDivide
+from d5ray.networks.microbatch.rules import RULES, after_reduction, collective
 from d5ray.networks.microbatch.samples import (
     AVERAGE,
     SHARED,
@@ -21,53 +22,6 @@ from d5ray.operators import collectives
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import Site
 from d5ray.operators.tensors.tensor_descriptor import Dimension
-from d5ray.ops.catalogue import GROUPS
-
-Rule = Callable[[Site, Kinds], Kind | Kinds]
-
-POINTWISE = (
-    *GROUPS["arithmetic"], *GROUPS["comparison"], *GROUPS["activations"], *GROUPS["dropout"], "Cast",
-    "Identity", "RandomNormalLike", "RandomUniformLike",
-)  # fmt: skip
-RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(POINTWISE, rules_values.pointwise),
-    **dict.fromkeys((*GROUPS["softmaxes"], "LpNormalization", "TopK"), rules_values.along_last),
-    **dict.fromkeys((each for each in GROUPS["reductions"] if "Reduce" in each), rules_values.reduced),
-    **dict.fromkeys(("ArgMax", "ArgMin"), rules_values.extreme),
-    **dict.fromkeys(GROUPS["losses"], rules_values.loss),
-    **dict.fromkeys((*GROUPS["convolution"], *GROUPS["pooling"]), rules_layers.by_sample),
-    **dict.fromkeys(
-        ("GroupNormalization", "InstanceNormalization", "LRN", "DepthToSpace", "SpaceToDepth"),
-        rules_layers.by_sample,
-    ),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), rules_values.last_axes),
-    **dict.fromkeys(GROUPS["recurrent"], rules_layers.recurrent),
-    **dict.fromkeys(GROUPS["attention"], rules_layers.attention),
-    **dict.fromkeys(("GatherElements", "ScatterElements"), rules_shapes.elements),
-    "BatchNormalization": rules_layers.batch_normalization,
-    "CastLike": rules_shapes.cast_like,
-    "Concat": rules_shapes.concat,
-    "CumSum": rules_values.cumulative,
-    "Einsum": rules_layers.einsum,
-    "Expand": rules_shapes.expand,
-    "Flatten": rules_shapes.flatten,
-    "Gather": rules_shapes.gather,
-    "Gemm": rules_layers.gemm,
-    "MatMul": rules_layers.matrix_product,
-    "MaxPool": rules_layers.max_pool,
-    "MeanVarianceNormalization": rules_values.mean_variance,
-    "OneHot": rules_shapes.one_hot,
-    "Pad": rules_shapes.pad,
-    "Reshape": rules_shapes.reshape,
-    "Resize": rules_shapes.resize,
-    "Slice": rules_shapes.slices,
-    "Split": rules_shapes.split,
-    "Squeeze": rules_shapes.squeeze,
-    "Tile": rules_shapes.tile,
-    "Transpose": rules_shapes.transpose,
-    "Trilu": rules_shapes.triangle,
-    "Unsqueeze": rules_shapes.unsqueeze,
-}  # fmt: skip
 
 
 @final
@@ -89,9 +43,9 @@ def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> W
         held = tuple(kinds.get(name, SHARED) for name in node.inputs)
         try:
             made = _held_by(site, held, open_sizes)
-        except MixesSamples as error:
+        except CannotDivide as error:
             mixing[node.name] = str(error)
-            made = error.kind
+            made = error.kind if isinstance(error, MixesSamples) else UNKNOWN
         for place, name in enumerate(node.outputs):
             if name:
                 kinds[name] = made[place] if isinstance(made, tuple) else made
@@ -116,11 +70,11 @@ def _held_by(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kind
     if node.type in ("Shape", "Size") and not node.domain and isinstance(held[0], Samples):
         return SIZES
     if node.domain == collectives.DOMAIN:
-        return rules_layers.collective(site, held)
+        return collective(site, held)
     if all(kind in (SHARED, SIZES) for kind in held):
         return _without_samples(site, held, open_sizes)
     if AVERAGE in held or SUM in held:
-        return rules_values.after_reduction(site, held)
+        return after_reduction(site, held)
     if node.type not in RULES or node.domain not in ("", "ai.onnx", "d5ray"):
         raise MixesSamples("nothing is known about whether it mixes samples")
     return RULES[node.type](site, held)

@@ -41,10 +41,6 @@ WHOLE, SHARED, SUMMAND, OPEN = Held.WHOLE, Held.SHARED, Held.SUMMAND, Held.OPEN
 Layout = Divided | Held
 
 
-class NeedsWhole(Exception):
-    """An operator that cannot be computed of parts as they lie there; says why."""
-
-
 def part_of(value: Array, layout: Layout, index: int, parts: int) -> Array:
     """The part of a value that one executor holds; a copy where that is less than the whole.
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, final
 
+from d5ray.networks.axes.axis_map import CannotDivide, shape_of
 from d5ray.networks.splitting.draft import Draft
-from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided, Layout, NeedsWhole
-from d5ray.networks.splitting.rearranging import shape_of
+from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided, Layout
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import Dimension
 
@@ -53,19 +53,14 @@ class Place:
         return self.draft.is_flexible(self.node.inputs[slot])
 
     def first(self) -> Divided:
-        """The layout of input 0, the only one that is divided. Raises `NeedsWhole`."""
+        """The layout of input 0, the only one that is divided. Raises `CannotDivide`."""
         held = self.layouts[0]
         if not isinstance(held, Divided):
-            raise NeedsWhole(f"its input 0, {self.node.inputs[0]!r}, is not divided, and another is")
+            raise CannotDivide(f"its input 0, {self.node.inputs[0]!r}, is not divided, and another is")
         for slot in self.divided:
             if slot and not self.is_flexible(slot):
-                raise NeedsWhole(f"its input {slot}, {self.node.inputs[slot]!r}, is divided too")
+                raise CannotDivide(f"its input {slot}, {self.node.inputs[slot]!r}, is divided too")
         return held
-
-    def check_apart(self, held: Divided, axes: Sequence[int], does: str) -> None:
-        """Raise `NeedsWhole` where the operator works along the divided axis."""
-        if held.axis in axes:
-            raise NeedsWhole(f"it {does} axis {held.axis}, which is divided")
 
     def read(self, slot: int, layout: Layout) -> str:
         """The name of an input in this layout; "" for one that is not there."""
@@ -102,11 +97,6 @@ class Place:
         return Node(
             type or node.type, tuple(inputs), node.outputs, attributes, node.name, domain or node.domain
         )
-
-    def along_first(self, changed: Mapping[str, Any] | None = None) -> None:
-        """Write the node as it is on a part of input 0; its outputs are divided alike."""
-        held = self.first()
-        self.write([self.read(0, held), *self.shared()], held, changed=changed)
 
     def whole(self) -> None:
         """Every part computes the whole."""

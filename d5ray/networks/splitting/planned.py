@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.axes.axis_map import COLUMNS, HEADS, INNER, INPUTS, OUTPUTS, CannotDivide, output_shape
+from d5ray.networks.axes.operators import POINTWISE
 from d5ray.networks.network import Network
-from d5ray.networks.splitting import rules_layers, rules_products, rules_shapes
+from d5ray.networks.splitting import rules_products, rules_shapes
+from d5ray.networks.splitting.carrying import carried
 from d5ray.networks.splitting.divisions import (
     DIVISIONS,
     ByColumns,
@@ -17,10 +20,9 @@ from d5ray.networks.splitting.divisions import (
     Division,
 )
 from d5ray.networks.splitting.draft import Draft
-from d5ray.networks.splitting.layouts import Divided, NeedsWhole
+from d5ray.networks.splitting.layouts import Divided
 from d5ray.networks.splitting.place import Place
-from d5ray.networks.splitting.rearranging import output_shape
-from d5ray.networks.splitting.rules import POINTWISE, RULES
+from d5ray.networks.splitting.rules import RULES
 from d5ray.operators.nodes.node import Node
 
 MOST_NAMES = 8  # of divisors in an error
@@ -36,7 +38,7 @@ def divide(draft: Draft, node: Node, division: Division) -> None:
         )
     try:
         rule(draft, node, division)
-    except NeedsWhole as error:
+    except CannotDivide as error:
         raise ConfigurationError(f"the node {node} cannot be divided by {division!r}: {error}") from error
 
 
@@ -67,20 +69,20 @@ def _columns(draft: Draft, node: Node, division: ByColumns) -> None:
     size = _sizes(place)[1]
     blocks = division.blocks or _blocks_behind(draft.network, node)
     _check(place, "columns", size, blocks)
-    rules_products.product(place, rules_products.COLUMNS, blocks)
+    rules_products.product(place, COLUMNS, blocks)
 
 
 def _rows(draft: Draft, node: Node, division: ByRows) -> None:
     place = Place(draft, node)
     _check(place, "rows", _sizes(place)[0])
-    rules_products.product(place, rules_products.INNER)
+    rules_products.product(place, INNER)
 
 
 def _sizes(place: Place) -> Sequence[Any]:
     """The sizes of a product's second matrix: rows and columns."""
     shape = place.shape(1)
     if len(shape) < 2:
-        raise NeedsWhole("it multiplies vectors")
+        raise CannotDivide("it multiplies vectors")
     rows, columns = shape[-2:]
     return (columns, rows) if place.site.attribute("transB", 0) else (rows, columns)
 
@@ -105,14 +107,14 @@ def _output_channels(draft: Draft, node: Node, division: ByOutputChannels) -> No
         _check(place, "groups", groups)
     else:
         _check(place, "output channels", place.shape(1)[0 if node.type == "Conv" else 1])
-    rules_products.convolution(place, rules_products.OUTPUTS)
+    rules_products.convolution(place, OUTPUTS)
 
 
 def _input_channels(draft: Draft, node: Node, division: ByInputChannels) -> None:
     place = Place(draft, node)
     if int(place.site.attribute("group", 1)) == 1:
         _check(place, "input channels", place.shape(1)[1 if node.type == "Conv" else 0])
-    rules_products.convolution(place, rules_products.INPUTS)
+    rules_products.convolution(place, INPUTS)
 
 
 def _heads(draft: Draft, node: Node, division: ByHeads) -> None:
@@ -120,7 +122,7 @@ def _heads(draft: Draft, node: Node, division: ByHeads) -> None:
     flat = place.rank(0) == 3
     for name, slot, what in (("q_num_heads", 0, "heads"), ("kv_num_heads", 1, "heads of keys and values")):
         _check(place, what, int(place.site.required(name)) if flat else place.shape(slot)[1])
-    rules_layers.attention(place, planned=True)
+    carried(place, HEADS)
 
 
 def _samples(draft: Draft, node: Node, division: BySamples) -> None:
@@ -147,7 +149,7 @@ _RULES: Mapping[type, Mapping[str, Planned]] = {
 def _check(place: Place, what: str, size: object, blocks: int = 1) -> None:
     """Raise `ConfigurationError` where the parts do not divide that many, and name those numbers that do."""
     if not isinstance(size, int):
-        raise NeedsWhole(f"how many {what} it has is not known before it runs")
+        raise CannotDivide(f"how many {what} it has is not known before it runs")
     if size % (place.parts * blocks) == 0:
         return
     within = f" in {blocks} blocks" if blocks > 1 else ""
@@ -187,7 +189,7 @@ def _equal_pieces(network: Network, split: Node) -> int | None:
     site = network.site(split)
     try:
         shapes = [output_shape(site, place) for place in range(len(split.outputs))]
-    except NeedsWhole:
+    except CannotDivide:
         return None
     axis = int(site.attribute("axis", 0)) % len(shapes[0])
     alike = len({shape[axis] for shape in shapes}) == 1

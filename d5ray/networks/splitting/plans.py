@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.axes.operators import POINTWISE
 from d5ray.networks.network import Network
 from d5ray.networks.splitting.divisions import ByColumns, ByHeads, ByRows, BySamples, Division
-from d5ray.networks.splitting.rules import POINTWISE
 from d5ray.operators.nodes.node import Node
 
 ALONG = (*POINTWISE, "Dropout")

@@ -2,18 +2,11 @@
 
 import numpy as np
 
-from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided, NeedsWhole
+from d5ray.networks.axes.axis_map import CannotDivide, integers, output_shape
+from d5ray.networks.splitting.carrying import carried
+from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided
 from d5ray.networks.splitting.place import Place
-from d5ray.networks.splitting.rearranging import (
-    check_not_cut,
-    constant,
-    kept_axes,
-    numbers,
-    order_of,
-    output_shape,
-    reshaped,
-    squeezed,
-)
+from d5ray.networks.splitting.rearranging import reshaped
 
 
 def flatten(place: Place) -> None:
@@ -26,7 +19,7 @@ def reshape(place: Place) -> None:
     """Reshape: where its constant names the divided axis's size, a part gets a constant with its own."""
     held, old, new = place.first(), place.shape(0), output_shape(place.site)
     made = reshaped(old, new, held, place.parts)
-    wanted = numbers(place.site, 1) or ()
+    wanted = integers(place.site, 1) or ()
     own = list(wanted)
     for axis, size in enumerate(wanted):
         if size == 0 and not place.site.attribute("allowzero", 0):
@@ -40,45 +33,17 @@ def reshape(place: Place) -> None:
     place.write(inputs, made)
 
 
-def transpose(place: Place) -> None:
-    """Transpose: the divided axis goes to its new position."""
-    held = place.first()
-    place.write([place.read(0, held)], Divided(order_of(place.site).index(held.axis), held.blocks))
-
-
-def squeeze(place: Place) -> None:
-    """Squeeze: the divided axis moves forward. Raises NeedsWhole where it is the one taken out."""
-    held, kept = place.first(), kept_axes(place.rank(0), squeezed(place.site))
-    if held.axis not in kept:
-        raise NeedsWhole(f"it takes out axis {held.axis}, which is divided")
-    place.write([place.read(0, held), *place.shared()], Divided(kept.index(held.axis), held.blocks))
-
-
-def unsqueeze(place: Place) -> None:
-    """Unsqueeze: the divided axis moves back by the axes put in before it."""
-    held = place.first()
-    rank = place.rank(0) + len(numbers(place.site, 1) or ())
-    kept = kept_axes(rank, constant(place.site, 1, rank))
-    place.write([place.read(0, held), *place.shared()], Divided(kept[held.axis], held.blocks))
-
-
 def concat(place: Place) -> None:
     """Concat: tensors of equal blocks, joined along the divided axis, are further blocks."""
     axis = place.axis("axis", 0, place.rank(0))
-    if place.sums:
-        raise NeedsWhole("it computes with sums over all parts")
-    held = next(iter(place.divided.values()))
-    if axis != held.axis:
-        for slot in place.slots:
-            if place.layouts[slot] != held and not place.is_flexible(slot):
-                raise NeedsWhole("its inputs are divided in different ways")
-        place.write([place.read(slot, held) for slot in place.slots], held)
+    if place.sums or all(held.axis != axis for held in place.divided.values()):
+        carried(place)
         return
     if any(each.axis != axis for each in place.divided.values()) or len(place.divided) < len(place.slots):
-        raise NeedsWhole("its inputs are divided in different ways")
+        raise CannotDivide("its inputs are divided in different ways")
     sizes = {_number(place.shape(slot)[axis]) / each.blocks for slot, each in place.divided.items()}
     if len(sizes) != 1:
-        raise NeedsWhole(f"it puts parts of different lengths behind each other along axis {axis}")
+        raise CannotDivide(f"it puts parts of different lengths behind each other along axis {axis}")
     inputs = [place.read(slot, each) for slot, each in place.divided.items()]
     place.write(inputs, Divided(axis, sum(each.blocks for each in place.divided.values())))
 
@@ -88,12 +53,12 @@ def split(place: Place) -> None:
     held, rank = place.first(), place.rank(0)
     axis = place.axis("axis", 0, rank)
     if axis != held.axis:
-        place.along_first()
+        carried(place)
         return
     block = _number(place.shape(0)[axis]) // held.blocks
     sizes = [_number(output_shape(place.site, each)[axis]) for each in range(len(place.node.outputs))]
     if any(size % block for size in sizes):
-        raise NeedsWhole(f"it takes axis {axis} apart otherwise than it is divided")
+        raise CannotDivide(f"it takes axis {axis} apart otherwise than it is divided")
     inputs = [place.read(0, held)]
     if place.site.has_input(1):
         own = np.asarray([size // place.parts for size in sizes], np.int64)
@@ -101,25 +66,9 @@ def split(place: Place) -> None:
     place.write(inputs, *(Divided(axis, size // block) for size in sizes))
 
 
-def slices(place: Place) -> None:
-    """Slice: the divided axis stays. Raises NeedsWhole where the node cuts along it."""
-    check_not_cut(place.site, place.first().axis)
-    place.along_first()
-
-
-def pad(place: Place) -> None:
-    """Pad: the divided axis stays. Raises NeedsWhole where the node adds to it."""
-    held, rank = place.first(), place.rank(0)
-    widths = numbers(place.site, 1) or ()
-    axes = constant(place.site, 3, rank) or tuple(range(rank))
-    padded = [at for at, *pair in zip(axes, widths, widths[len(axes) :], strict=False) if any(pair)]
-    place.check_apart(held, padded, "adds to")
-    place.along_first()
-
-
 def expand(place: Place) -> None:
     """Expand: where its constant names the divided axis's size, a part gets a constant with its own."""
-    held, wanted = place.first(), list(numbers(place.site, 1) or ())
+    held, wanted = place.first(), list(integers(place.site, 1) or ())
     at = held.axis - place.rank(0) + len(wanted)
     made = Divided(held.axis + max(0, len(wanted) - place.rank(0)), held.blocks)
     inputs = [place.read(0, held), place.read(1, SHARED)]
@@ -127,14 +76,6 @@ def expand(place: Place) -> None:
         wanted[at] //= place.parts
         inputs[1] = place.draft.constant(np.asarray(wanted, np.int64), f"{place.node.name}.shape_of_part")
     place.write(inputs, made)
-
-
-def tile(place: Place) -> None:
-    """Tile: the divided axis stays. Raises NeedsWhole where the node repeats along it."""
-    held = place.first()
-    if (numbers(place.site, 1) or ())[held.axis] != 1:
-        raise NeedsWhole(f"it repeats along axis {held.axis}, which is divided")
-    place.along_first()
 
 
 def sizes(place: Place) -> None:
@@ -157,28 +98,12 @@ def sizes(place: Place) -> None:
     place.draft.write(type(node)("Mul", (own, factor), node.outputs, name=node.name), [WHOLE])
 
 
-def gather(place: Place) -> None:
-    """Gather: along an axis that is not divided, or from what all parts have by divided indices."""
-    rank = place.rank(0)
-    at = place.axis("axis", 0, rank)
-    data, indices = place.layouts[0], place.layouts[1]
-    if isinstance(data, Divided) and not isinstance(indices, Divided):
-        place.check_apart(data, [at], "chooses from")
-        axis = data.axis if data.axis < at else data.axis + place.rank(1) - 1
-        place.write([place.read(0, data), place.read(1, SHARED)], Divided(axis, data.blocks))
-    elif isinstance(indices, Divided) and not isinstance(data, Divided):
-        made = Divided(at + indices.axis, indices.blocks)
-        place.write([place.read(0, SHARED), place.read(1, indices)], made)
-    else:
-        raise NeedsWhole("it chooses from parts by parts")
-
-
 def gather_columns(place: Place, blocks: int | None) -> None:
     """A table (…, columns): every part has its columns of all rows."""
     rank = place.rank(0)
     at = place.axis("axis", 0, rank)
     if at == rank - 1:
-        raise NeedsWhole("it chooses from the last axis, and has no columns beside it")
+        raise CannotDivide("it chooses from the last axis, and has no columns beside it")
     held = Divided(rank - 1, blocks or 1)
     made = Divided(rank - 2 + place.rank(1), held.blocks)
     place.write([place.read(0, held), place.read(1, SHARED)], made)
@@ -223,5 +148,5 @@ def gather_rows(place: Place) -> None:
 
 def _number(size: object) -> int:
     if not isinstance(size, int):
-        raise NeedsWhole("the size of an axis is open")
+        raise CannotDivide("the size of an axis is open")
     return size

@@ -7,6 +7,7 @@ from typing import Protocol, final, overload
 
 from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.networks.axes.axis_map import CannotDivide
 from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.network import Network
 from d5ray.networks.splitting import planned
@@ -19,7 +20,6 @@ from d5ray.networks.splitting.layouts import (
     Array,
     Divided,
     Layout,
-    NeedsWhole,
     part_of,
     whole_of,
 )
@@ -184,7 +184,7 @@ def _go_through(draft: Draft, node: Node) -> None:
         try:
             rule(place)
             return
-        except NeedsWhole:
+        except CannotDivide:
             draft.back_to(mark)
     place.whole()
 

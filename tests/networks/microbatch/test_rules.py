@@ -9,7 +9,8 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.microbatch.executor import MicroBatched
-from d5ray.networks.microbatch.sample_axes import RULES, whereabouts
+from d5ray.networks.microbatch.rules import RULES
+from d5ray.networks.microbatch.sample_axes import whereabouts
 from d5ray.networks.microbatch.samples import AVERAGE, SUM, Samples
 from d5ray.networks.microbatch.transform import DRAWING
 from d5ray.networks.network import Network

@@ -143,7 +143,7 @@ REFUSED = {
     ),
     "it multiplies them": (
         one(Node("Gemm", ("x", "z"), ("y",), {"transB": 1}), ("n", 3), ("n", 3)),
-        "not alone there",
+        "its inputs hold samples along different axes",
     ),
     "it draws": (one(Node("Dropout", ("x",), ("y",)), ("n", 3)), "draws at random"),
     "it has no samples": (
