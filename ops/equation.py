@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 
 @final
@@ -22,14 +22,14 @@ class Equation:
         return f"{','.join(self.terms)}->{self.output}"
 
     @staticmethod
-    def parsed(site: Site, shapes: Sequence[Sequence[int]]) -> "Equation":
+    def parsed(context: NodeContext, shapes: Sequence[Sequence[int]]) -> "Equation":
         """The node's equation for inputs of these shapes: an ellipsis becomes letters, aligned at its end."""
-        text = str(site.required("equation")).replace(" ", "")
+        text = str(context.required("equation")).replace(" ", "")
         left, arrow, right = text.partition("->")
         written = left.split(",")
         if len(written) != len(shapes):
             raise ConfigurationError(
-                f"{site.node} has the equation {text!r} with {len(written)} terms for {len(shapes)} inputs"
+                f"{context.node} has the equation {text!r} with {len(written)} terms for {len(shapes)} inputs"
             )
         axes = [
             len(shape) - len(term.replace("...", "")) for term, shape in zip(written, shapes, strict=True)
@@ -37,8 +37,8 @@ class Equation:
         for term, shape, more in zip(written, shapes, axes, strict=True):
             if more < 0 or (more > 0 and "..." not in term):
                 raise ConfigurationError(
-                    f"{site.node} has the term {term!r} for an input of shape {tuple(shape)}: a letter for "
-                    "every axis is needed, or '...' for those that are not named"
+                    f"{context.node} has the term {term!r} for an input of shape {tuple(shape)}: a letter "
+                    "for every axis is needed, or '...' for those that are not named"
                 )
         fresh = "".join(each for each in string.ascii_letters if each not in text)[: max(axes, default=0)]
         terms = tuple(
@@ -47,7 +47,8 @@ class Equation:
         output = right.replace("...", fresh) if arrow else fresh + _once(written)
         if unknown := set(output) - set("".join(terms)):
             raise ConfigurationError(
-                f"{site.node} has the equation {text!r}, in which no input has {''.join(sorted(unknown))!r}"
+                f"{context.node} has the equation {text!r}, in which no input has "
+                f"{''.join(sorted(unknown))!r}"
             )
         return Equation(terms, output)
 

@@ -8,7 +8,7 @@ from typing import Any
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.custom.registry import registered
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops import collective, custom
 from d5ray.ops.catalogue import DOMAIN
 
@@ -16,22 +16,22 @@ OWN_DOMAINS = ("", "ai.onnx", DOMAIN)  # whose types stand in the catalogue
 FRAMEWORKS = ("numpy", "cupy", "torch", "tensorflow")
 
 
-def implementation(framework: str, site: Site) -> Any:
-    """An `ArrayOperator` for numpy and cupy, what is `Built` of the site for torch and tensorflow.
+def implementation(framework: str, context: NodeContext) -> Any:
+    """An `ArrayOperator` for numpy and cupy, what is `Kernel` of the node for torch and tensorflow.
 
     Raises `ConfigurationError` where the catalogue has no such type and none is registered.
     """
-    node = site.node
+    node = context.node
     check_supported(framework, [node])
     if collective.is_known(node):
-        return collective.implementation(framework, site)
+        return collective.implementation(framework, context)
     if not _in_catalogue(framework, node):
-        return custom.implementation(framework, site)
+        return custom.implementation(framework, context)
     found = _table(framework)[node.type]
     if framework in ("numpy", "cupy"):
         return found
     try:
-        return found(site)
+        return found(context)
     except ConfigurationError as error:
         if str(node) in str(error):
             raise
@@ -73,4 +73,4 @@ def _table(framework: str) -> Any:
     """The catalogue of a framework by type of operator; imports the framework."""
     if framework in ("numpy", "cupy"):
         return import_module("d5ray.ops.arrays").OPERATORS
-    return import_module(f"d5ray.ops.{framework}").BUILDERS
+    return import_module(f"d5ray.ops.{framework}").FACTORIES

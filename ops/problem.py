@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 FORWARD, TRAINING = "forward", "training"  # passes: the outputs; and then the gradients of all inputs
@@ -36,9 +36,9 @@ class Problem:
     of: str = FORWARD
 
     @property
-    def site(self) -> Site:
+    def context(self) -> NodeContext:
         """The context of the node: alone, all shapes known."""
-        return Site(self.node, inputs=self.inputs, outputs=(self.output,) + (None,) * self.spare)
+        return NodeContext(self.node, inputs=self.inputs, outputs=(self.output,) + (None,) * self.spare)
 
     @property
     def sample(self) -> tuple[int, ...]:

@@ -176,7 +176,7 @@ class OperatorExecutor(HoldsPiece):
 
     def _call(self, problem: Problem) -> Call:
         framework = self._framework
-        function = framework.built(problem.site)
+        function = framework.built(problem.context)
         inputs = [None if each is None else self._array(each) for each in problem.inputs]
         if problem.of == FORWARD:
             return framework.inference(function, inputs)

@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.ops.problem import Problem
 
 
-def native(framework: str, problem: Problem) -> Built:
+def native(framework: str, problem: Problem) -> Kernel:
     """The framework's own function for a Gemm or a Conv, on the same arrays."""
     known: Any = NATIVES.get((framework, problem.node.type))
     if known is None:
@@ -15,11 +15,11 @@ def native(framework: str, problem: Problem) -> Built:
             f"there is no native {problem.node.type} of {framework} to compare with: take a Gemm or a Conv "
             "of torch or tensorflow"
         )
-    made: Built = known(dict(problem.node.attributes))
+    made: Kernel = known(dict(problem.node.attributes))
     return made
 
 
-def _torch_product(attributes: dict[str, Any]) -> Built:
+def _torch_product(attributes: dict[str, Any]) -> Kernel:
     import torch  # noqa: PLC0415 - the peer
 
     if attributes["transA"]:
@@ -29,21 +29,21 @@ def _torch_product(attributes: dict[str, Any]) -> Built:
     return torch.mm
 
 
-def _torch_convolution(attributes: dict[str, Any]) -> Built:
+def _torch_convolution(attributes: dict[str, Any]) -> Kernel:
     from torch.nn.functional import conv2d  # noqa: PLC0415 - the peer
 
     stride, padding = attributes["strides"][0], attributes["pads"][0]
     return lambda x, w: conv2d(x, w, stride=stride, padding=padding)
 
 
-def _tensorflow_product(attributes: dict[str, Any]) -> Built:
+def _tensorflow_product(attributes: dict[str, Any]) -> Kernel:
     import tensorflow as tf  # noqa: PLC0415 - the peer
 
     first, second = bool(attributes["transA"]), bool(attributes["transB"])
     return lambda a, b: tf.matmul(a, b, transpose_a=first, transpose_b=second)
 
 
-def _tensorflow_convolution(attributes: dict[str, Any]) -> Built:
+def _tensorflow_convolution(attributes: dict[str, Any]) -> Kernel:
     """On a CPU TensorFlow has channels last alone: whoever has them first transposes, as both sides do."""
     import tensorflow as tf  # noqa: PLC0415 - the peer
 

@@ -50,7 +50,7 @@ class OperatorTimes:
             for each in problem.inputs
             if each is not None
         ]
-        functions = {OURS: framework.built(problem.site), NATIVE: native(self.framework, problem)}
+        functions = {OURS: framework.built(problem.context), NATIVE: native(self.framework, problem)}
         outputs = {side: self._output(framework, function, inputs) for side, function in functions.items()}
         norms = error_norms(problem.name, outputs[OURS], outputs[NATIVE])
         if not norms.passed:

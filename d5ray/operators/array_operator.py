@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 Array = Any  # of the array module
 Arrays = tuple[Array, ...]
@@ -19,7 +19,7 @@ class ArrayOperator(ABC):
     """
 
     @abstractmethod
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         """The outputs, in the node's order; None among the inputs stands for one that is left out.
 
         What is given beyond the node's outputs, such as the mask of a Dropout, is kept for `backward`.
@@ -29,7 +29,7 @@ class ArrayOperator(ABC):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -46,7 +46,7 @@ class WithoutGradient(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],

@@ -5,27 +5,27 @@ from collections.abc import Callable
 from d5ray.errors import ConfigurationError
 from d5ray.operators import collectives as types
 from d5ray.operators.nodes import inference
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import Dimension, TensorDescriptor
 
 Described = tuple[TensorDescriptor | None]
 
 
-def unchanged(site: Site) -> Described:
+def unchanged(context: NodeContext) -> Described:
     """The type and shape of the input."""
-    return (site.inputs[0],)
+    return (context.inputs[0],)
 
 
-def gathered(site: Site) -> Described:
+def gathered(context: NodeContext) -> Described:
     """The axis is `parts` times as long."""
-    parts = int(site.required("parts"))
-    return _along_axis(site, lambda size: whole_size(size, parts))
+    parts = int(context.required("parts"))
+    return _along_axis(context, lambda size: whole_size(size, parts))
 
 
-def divided(site: Site) -> Described:
+def divided(context: NodeContext) -> Described:
     """The axis is a `parts`-th as long."""
-    parts, blocks = int(site.required("parts")), int(site.attribute("blocks", 1))
-    return _along_axis(site, lambda size: part_size(size, parts, blocks))
+    parts, blocks = int(context.required("parts")), int(context.attribute("blocks", 1))
+    return _along_axis(context, lambda size: part_size(size, parts, blocks))
 
 
 def part_size(size: Dimension, parts: int, blocks: int = 1) -> Dimension:
@@ -53,11 +53,11 @@ def whole_size(size: Dimension, parts: int) -> Dimension:
     return None if size is None else size * parts
 
 
-def _along_axis(site: Site, changed: Callable[[Dimension], Dimension]) -> Described:
-    given = site.inputs[0]
+def _along_axis(context: NodeContext, changed: Callable[[Dimension], Dimension]) -> Described:
+    given = context.inputs[0]
     if given is None or given.shape is None:
         return (given,)
-    axis = int(site.required("axis"))
+    axis = int(context.required("axis"))
     if not 0 <= axis < len(given.shape):
         raise ConfigurationError(f"it has no axis {axis}")
     shape = list(given.shape)

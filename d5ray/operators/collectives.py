@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 DOMAIN = "d5ray.collective"  # of the nodes that exchange, and of those that compute one part of something
 # Forwards and backwards, for a tensor that every part holds whole, divided along an axis, or as a summand:
@@ -53,22 +53,22 @@ class Collectives:
         return f"Collectives({'' if group is None else f'part {group.rank} of {group.size}'})"
 
 
-def group_of(site: Site) -> Exchanging:
+def group_of(context: NodeContext) -> Exchanging:
     """The communicator for a node of `DOMAIN`, now.
 
     Raises `ConfigurationError` where the executor was given none, or one of another part.
     """
-    index, parts = int(site.required("index")), int(site.required("parts"))
-    group: Exchanging | None = None if site.collectives is None else site.collectives.communicator
+    index, parts = int(context.required("index")), int(context.required("parts"))
+    group: Exchanging | None = None if context.collectives is None else context.collectives.communicator
     if group is None:
         raise ConfigurationError(
-            f"the node {site.node} exchanges tensors with the other parts of a split network: give the "
+            f"the node {context.node} exchanges tensors with the other parts of a split network: give the "
             "executor collectives=Collectives(communicator) of their group, before its first pass"
         )
     if (group.rank, group.size) != (index, parts):
         raise ConfigurationError(
-            f"the node {site.node} belongs to part {index} of {parts}, and the communicator is that of rank "
-            f"{group.rank} of {group.size}: make the network with split(network, plan, index={group.rank}, "
-            f"parts={group.size})"
+            f"the node {context.node} belongs to part {index} of {parts}, and the communicator is that of "
+            f"rank {group.rank} of {group.size}: make the network with split(network, plan, "
+            f"index={group.rank}, parts={group.size})"
         )
     return group

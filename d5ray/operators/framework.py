@@ -10,8 +10,8 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.custom.custom_operator import CustomOp
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 
 Numbers = np.ndarray[Any, Any]
 Tensor = Any  # of the framework
@@ -100,15 +100,15 @@ class Framework(ABC):
         """
 
     @abstractmethod
-    def built(self, site: Site) -> Built:
+    def built(self, context: NodeContext) -> Kernel:
         """The catalogue's function for this node. Raises `ConfigurationError` where it has none."""
 
     @abstractmethod
-    def inference(self, function: Built, inputs: Sequence[Tensor]) -> Call:
+    def inference(self, function: Kernel, inputs: Sequence[Tensor]) -> Call:
         """A call that computes the outputs, as the framework's users do where nothing is trained."""
 
     @abstractmethod
-    def training(self, function: Built, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
+    def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
         """A call that computes the outputs, and the gradient of all inputs for this one of the output."""
 
     @abstractmethod
@@ -156,6 +156,6 @@ def as_tuple(outputs: Any) -> tuple[Tensor, ...]:
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
-def lacking(name: str, site: Site) -> ConfigurationError:
+def lacking(name: str, context: NodeContext) -> ConfigurationError:
     """The error for a type that a framework's part of the catalogue has not."""
-    return ConfigurationError(f"the catalogue has no {site.node.type} for {name}: see d5ray.ops.catalogue")
+    return ConfigurationError(f"the catalogue has no {context.node.type} for {name}: see d5ray.ops.catalogue")

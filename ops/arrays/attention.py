@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.arrays.attention_bias import attention_bias, of_mask
 from d5ray.ops.arrays.rotary import RotaryEmbedding
@@ -32,38 +32,38 @@ class Attention(WideOperator):
     needs = 3
     types = MappingProxyType({2: 2})
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        query, key, value = _heads(xp, site, inputs)  # (B, H, Hq / H, S, D), (B, H, L, D) twice
-        root = query.dtype.type(np.sqrt(_scale(site, query)))
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        query, key, value = _heads(xp, context, inputs)  # (B, H, Hq / H, S, D), (B, H, L, D) twice
+        root = query.dtype.type(np.sqrt(_scale(context, query)))
         raw = _joined(xp.matmul(query * root, (key * root).swapaxes(-1, -2)[:, :, None]))  # (B, Hq, S, L)
-        cap = site.attribute("softcap", 0.0)
+        cap = context.attribute("softcap", 0.0)
         capped = xp.tanh(raw / cap) * cap if cap > 0 else raw
-        bias = attention_bias(xp, site, inputs, capped.shape, capped.dtype)
+        bias = attention_bias(xp, context, inputs, capped.shape, capped.dtype)
         biased = capped if bias is None else capped + bias
-        probabilities = _softmax(xp, site, biased, bias)
+        probabilities = _softmax(xp, context, biased, bias)
         y = _joined(xp.matmul(_grouped(probabilities, query), value[:, :, None]))
         if _flat(inputs):
             y = _side_by_side(y)
-        mode = int(site.attribute("qk_matmul_output_mode", RAW))
+        mode = int(context.attribute("qk_matmul_output_mode", RAW))
         outputs = (y, key, value, (raw, capped, biased, probabilities)[mode])
-        return outputs_and_kept(site, outputs, probabilities, capped)
+        return outputs_and_kept(context, outputs, probabilities, capped)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        query, key, value = _heads(xp, site, inputs)
-        probabilities, capped = kept(site, outputs)
+        query, key, value = _heads(xp, context, inputs)
+        probabilities, capped = kept(context, outputs)
         asked: list[Array | None] = [None] * 4  # the gradients of the fourth output, by its mode
-        asked[int(site.attribute("qk_matmul_output_mode", RAW))] = gradient_of(gradients, 3)
+        asked[int(context.attribute("qk_matmul_output_mode", RAW))] = gradient_of(gradients, 3)
         of_probabilities, of_value = xp.zeros_like(probabilities), xp.zeros_like(value)
         if (of_y := gradient_of(gradients, 0)) is not None:
             if _flat(inputs):
-                of_y = _split(site, of_y, capped.shape[1])
+                of_y = _split(context, of_y, capped.shape[1])
             of_y = _grouped(of_y, query)
             of_value = xp.matmul(_grouped(probabilities, query).swapaxes(-1, -2), of_y).sum(axis=2)
             of_probabilities = _joined(xp.matmul(of_y, value.swapaxes(-1, -2)[:, :, None]))
@@ -71,9 +71,9 @@ class Attention(WideOperator):
         inner = (of_probabilities * probabilities).sum(axis=-1, keepdims=True)
         of_biased = _plus(probabilities * (of_probabilities - inner), asked[BIASED])
         of_raw = _plus(of_biased, asked[CAPPED])
-        if (cap := site.attribute("softcap", 0.0)) > 0:
+        if (cap := context.attribute("softcap", 0.0)) > 0:
             of_raw = of_raw * (1 - xp.square(capped / cap))
-        of_raw = _plus(of_raw, asked[RAW]) * query.dtype.type(_scale(site, query))
+        of_raw = _plus(of_raw, asked[RAW]) * query.dtype.type(_scale(context, query))
         of_raw = _grouped(of_raw, query)
         of_query = xp.matmul(of_raw, key[:, :, None])
         of_key = xp.matmul(of_raw.swapaxes(-1, -2), query).sum(axis=2)
@@ -82,34 +82,35 @@ class Attention(WideOperator):
         return _of_inputs(inputs, of_query, of_key, of_value, of_biased)
 
 
-def _heads(xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, Array, Array]:
+def _heads(xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> tuple[Array, Array, Array]:
     """The queries of every head of keys (B, H, Hq / H, S, D), the keys and the values with the past."""
     query, key, value = inputs[:3]
     assert query is not None and key is not None and value is not None
     if _flat(inputs):
-        query_heads, heads = int(site.required("q_num_heads")), int(site.required("kv_num_heads"))
+        query_heads, heads = int(context.required("q_num_heads")), int(context.required("kv_num_heads"))
         query, key, value = (
-            _split(site, each, count) for each, count in ((query, query_heads), (key, heads), (value, heads))
+            _split(context, each, count)
+            for each, count in ((query, query_heads), (key, heads), (value, heads))
         )
     past_key, past_value = optional(inputs, PAST_KEY), optional(inputs, PAST_VALUE)
     if (past_key is None) != (past_value is None):
-        raise ConfigurationError(f"{site.node} has one of past_key and past_value: give both or neither")
+        raise ConfigurationError(f"{context.node} has one of past_key and past_value: give both or neither")
     if past_key is not None:
         key, value = xp.concatenate((past_key, key), axis=2), xp.concatenate((past_value, value), axis=2)
     if query.shape[1] % key.shape[1] or key.shape[1] != value.shape[1]:
         raise ConfigurationError(
-            f"{site.node} has {query.shape[1]} heads of queries for {key.shape[1]} of keys and "
+            f"{context.node} has {query.shape[1]} heads of queries for {key.shape[1]} of keys and "
             f"{value.shape[1]} of values: the queries' must be a multiple of the others', which are equal"
         )
     of_each = query.shape[1] // key.shape[1]
     return query.reshape(query.shape[0], key.shape[1], of_each, *query.shape[2:]), key, value
 
 
-def _split(site: Site, array: Array, heads: int) -> Array:
+def _split(context: NodeContext, array: Array, heads: int) -> Array:
     """(B, S, heads·D) -> (B, heads, S, D)."""
     if array.shape[2] % heads:
         raise ConfigurationError(
-            f"{site.node} has {heads} heads for an input of {array.shape}: they must divide it"
+            f"{context.node} has {heads} heads for an input of {array.shape}: they must divide it"
         )
     return array.reshape(*array.shape[:2], heads, array.shape[2] // heads).swapaxes(1, 2)
 
@@ -135,14 +136,14 @@ def _flat(inputs: Sequence[Array | None]) -> bool:
     return inputs[0] is not None and inputs[0].ndim == 3
 
 
-def _scale(site: Site, query: Array) -> float:
-    given = site.attribute("scale")
+def _scale(context: NodeContext, query: Array) -> float:
+    given = context.attribute("scale")
     return float(given) if given is not None else 1 / float(np.sqrt(query.shape[-1]))
 
 
-def _softmax(xp: Any, site: Site, scores: Array, bias: Array | None) -> Array:
+def _softmax(xp: Any, context: NodeContext, scores: Array, bias: Array | None) -> Array:
     """The softmax over the last axis; 0 where the bias leaves nothing to look at."""
-    precision = site.attribute("softmax_precision")
+    precision = context.attribute("softmax_precision")
     wide = scores if precision is None else scores.astype(element_type(SOFTMAX_TYPES[int(precision)]))
     greatest = wide.max(axis=-1, keepdims=True)
     exponentials = xp.exp(wide - xp.where(greatest == -xp.inf, 0, greatest))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from d5ray.operators.array_operator import Array
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.wide import optional
 
@@ -12,7 +12,7 @@ MASK, PAST_KEY, LENGTHS = 3, 4, 6  # optional inputs
 
 
 def attention_bias(
-    xp: Any, site: Site, inputs: Sequence[Array | None], shape: tuple[int, ...], dtype: Any
+    xp: Any, context: NodeContext, inputs: Sequence[Array | None], shape: tuple[int, ...], dtype: Any
 ) -> Array | None:
     """The bias that is added to the scores, broadcast to their shape (B, Hq, S, L); None if there is none.
 
@@ -27,7 +27,7 @@ def attention_bias(
     if mask is not None:
         bias = xp.where(mask, 0, -xp.inf).astype(dtype) if mask.dtype == bool else mask
         bias = _lengthened(xp, bias, keys)
-    allowed = _window(xp, site, queries, keys, past, lengths)
+    allowed = _window(xp, context, queries, keys, past, lengths)
     if lengths is not None:
         real = (xp.arange(keys) < lengths.reshape(-1, 1))[:, None, None, :]
         allowed = real if allowed is None else allowed & real
@@ -43,11 +43,14 @@ def of_mask(of_scores: Array, mask: Array) -> Array:
 
 
 def _window(
-    xp: Any, site: Site, queries: int, keys: int, past: Array | None, lengths: Array | None
+    xp: Any, context: NodeContext, queries: int, keys: int, past: Array | None, lengths: Array | None
 ) -> Array | None:
     """True where the positions allow it (S, L) or (B, 1, S, L); None if they allow everything."""
-    left, right = int(site.attribute("left_window_size", -1)), int(site.attribute("right_window_size", -1))
-    if site.attribute("is_causal", 0):
+    left, right = (
+        int(context.attribute("left_window_size", -1)),
+        int(context.attribute("right_window_size", -1)),
+    )
+    if context.attribute("is_causal", 0):
         right = 0
     if left < 0 and right < 0:
         return None

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.standardization import (
     EPSILON,
     affine_gradients,
@@ -30,18 +30,18 @@ class BatchNormalization(WideOperator):
     needs = 5
     types = MappingProxyType({1: 3, 2: 4})
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, scale, shift, mean, variance = inputs
         assert x is not None and mean is not None and variance is not None
-        epsilon = site.attribute("epsilon", EPSILON)
-        if not _trains(site):
+        epsilon = context.attribute("epsilon", EPSILON)
+        if not _trains(context):
             factor = scale / xp.sqrt(variance + epsilon)
             offset = shift - mean * factor
             y = x * along_channels(factor, x.ndim) + along_channels(offset, x.ndim)
-            return outputs_and_kept(site, (y.astype(x.dtype, copy=False), mean, variance))
+            return outputs_and_kept(context, (y.astype(x.dtype, copy=False), mean, variance))
         normalized, batch_mean, batch_variance, factor = standardized(xp, x, but_channels(x.ndim), epsilon)
         y = normalized * along_channels(scale, x.ndim) + along_channels(shift, x.ndim)
-        momentum = site.attribute("momentum", 0.9)
+        momentum = context.attribute("momentum", 0.9)
         running_mean = mean * momentum + batch_mean.reshape(mean.shape) * (1 - momentum)
         running_variance = variance * momentum + batch_variance.reshape(variance.shape) * (1 - momentum)
         outputs = (
@@ -49,12 +49,12 @@ class BatchNormalization(WideOperator):
             running_mean.astype(mean.dtype, copy=False),
             running_variance.astype(variance.dtype, copy=False),
         )
-        return outputs_and_kept(site, outputs, normalized, factor)
+        return outputs_and_kept(context, outputs, normalized, factor)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -64,13 +64,13 @@ class BatchNormalization(WideOperator):
         if gradient is None:
             return (None,) * 5
         assert x is not None and scale is not None and mean is not None and variance is not None
-        if _trains(site):
-            normalized, factor = kept(site, outputs)
+        if _trains(context):
+            normalized, factor = kept(context, outputs)
             of_scale, of_shift = affine_gradients(gradient, normalized, scale.shape)
             scaled = gradient * along_channels(scale, x.ndim)
             of_x = through_standardized(scaled, normalized, factor, but_channels(x.ndim))
             return of_x, of_scale, of_shift, None, None
-        factor = 1 / xp.sqrt(variance + site.attribute("epsilon", EPSILON))
+        factor = 1 / xp.sqrt(variance + context.attribute("epsilon", EPSILON))
         normalized = (x - along_channels(mean, x.ndim)) * along_channels(factor, x.ndim)
         of_scale, of_shift = affine_gradients(gradient, normalized, scale.shape)
         of_x = gradient * along_channels(scale * factor, x.ndim)
@@ -78,5 +78,5 @@ class BatchNormalization(WideOperator):
         return of_x, of_scale, of_shift, of_mean, of_variance
 
 
-def _trains(site: Site) -> bool:
-    return bool(site.attribute("training_mode", 0)) and not site.evaluating
+def _trains(context: NodeContext) -> bool:
+    return bool(context.attribute("training_mode", 0)) and not context.evaluating

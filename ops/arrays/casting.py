@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.narrow import cast_to
@@ -17,23 +17,23 @@ class Casting(ArrayOperator):
     """The nearest numbers of another type; the fraction is cut off where it has none (see `cast_to`)."""
 
     @abstractmethod
-    def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
+    def type(self, context: NodeContext, inputs: Sequence[Array | None]) -> Any:
         """The type that the node casts to."""
 
     @final
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        saturate, round_mode = bool(site.attribute("saturate", 1)), site.attribute("round_mode", "up")
-        return (cast_to(xp, x, self.type(site, inputs), saturate, round_mode),)
+        saturate, round_mode = bool(context.attribute("saturate", 1)), context.attribute("round_mode", "up")
+        return (cast_to(xp, x, self.type(context, inputs), saturate, round_mode),)
 
     @final
     @silently
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -49,15 +49,15 @@ class Casting(ArrayOperator):
 class Cast(Casting):
     """The input in the type that the node names."""
 
-    def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
-        return onnx_type(site, site.required("to"))
+    def type(self, context: NodeContext, inputs: Sequence[Array | None]) -> Any:
+        return onnx_type(context, context.required("to"))
 
 
 @final
 class CastLike(Casting):
     """The input in the type of the second input."""
 
-    def type(self, site: Site, inputs: Sequence[Array | None]) -> Any:
+    def type(self, context: NodeContext, inputs: Sequence[Array | None]) -> Any:
         return inputs[1].dtype  # type: ignore[union-attr]  # it is required
 
 
@@ -65,12 +65,12 @@ class CastLike(Casting):
 class BitCast(WithoutGradient):
     """The input's bits, as numbers of another type of the same width."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        x, kind = inputs[0], onnx_type(site, site.required("to"))
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        x, kind = inputs[0], onnx_type(context, context.required("to"))
         assert x is not None
         if x.dtype.itemsize != kind.itemsize:
             raise ConfigurationError(
-                f"the node {site.node} takes the bits of {x.dtype} for {kind}: both must be of one width"
+                f"the node {context.node} takes the bits of {x.dtype} for {kind}: both must be of one width"
             )
         return (xp.ascontiguousarray(x).view(kind).reshape(x.shape).copy(),)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
@@ -13,7 +13,7 @@ from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 class Clip(ArrayOperator):
     """y = min(high, max(low, x)). Where x is outside, the gradient goes to the bound that is taken for it."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, low, high = _padded(inputs)
         y = x if low is None else xp.maximum(x, low)
         return (xp.asarray(y if high is None else xp.minimum(y, high)),)
@@ -22,7 +22,7 @@ class Clip(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.formula import Predicate
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
@@ -30,13 +30,13 @@ def is_infinite(xp: Any, x: Array, detect_negative: int, detect_positive: int) -
 class Where(ArrayOperator):
     """z = x where the condition holds, y elsewhere; every element's gradient goes where it came from."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         return (xp.where(*inputs),)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.sliding import gathered, padded, seen, taps
 from d5ray.ops.arrays.wide import WideOperator, optional
 from d5ray.ops.geometry.windows import Windows, convolution, transposed
@@ -25,23 +25,23 @@ class Conv(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, weight, bias = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None and weight is not None
-        windows, groups = _of_convolution(site, x, weight)
+        windows, groups = _of_convolution(context, x, weight)
         return (_with_bias(_correlated(xp, x, weight, windows, groups), bias),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x, weight, gradient = inputs[0], inputs[1], gradients[0]
         assert x is not None and weight is not None
-        windows, groups = _of_convolution(site, x, weight)
+        windows, groups = _of_convolution(context, x, weight)
         found = (
             _spread(xp, gradient, weight, windows, groups),
             _weight_gradient(xp, x, gradient, weight.shape, windows, groups),
@@ -60,23 +60,23 @@ class ConvTranspose(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, weight, bias = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None and weight is not None
-        windows, groups = _of_transposed(site, x, weight)
+        windows, groups = _of_transposed(context, x, weight)
         return (_with_bias(_spread(xp, x, weight, windows, groups), bias),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x, weight, gradient = inputs[0], inputs[1], gradients[0]
         assert x is not None and weight is not None
-        windows, groups = _of_transposed(site, x, weight)
+        windows, groups = _of_transposed(context, x, weight)
         found = (
             _correlated(xp, gradient, weight, windows, groups),
             _weight_gradient(xp, gradient, x, weight.shape, windows, groups),
@@ -146,28 +146,32 @@ def _bias_gradient(gradient: Array) -> Array:
     return gradient.sum(axis=(0, *range(2, gradient.ndim)))
 
 
-def _of_convolution(site: Site, x: Array, weight: Array) -> tuple[Windows, int]:
-    groups = int(site.attribute("group", 1))
+def _of_convolution(context: NodeContext, x: Array, weight: Array) -> tuple[Windows, int]:
+    groups = int(context.attribute("group", 1))
     if x.ndim < 3 or weight.ndim != x.ndim:
-        raise _misfit(site, x, weight, "both need a batch or features, channels, and the same spatial axes")
+        raise _misfit(
+            context, x, weight, "both need a batch or features, channels, and the same spatial axes"
+        )
     if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
-        raise _misfit(site, x, weight, f"with {groups} groups they must be (batch, channels, …) and "
+        raise _misfit(context, x, weight, f"with {groups} groups they must be (batch, channels, …) and "
                                        f"(features, channels / {groups}, …)")  # fmt: skip
-    return convolution(site, x.shape[2:], weight.shape[2:]), groups
+    return convolution(context, x.shape[2:], weight.shape[2:]), groups
 
 
-def _of_transposed(site: Site, x: Array, weight: Array) -> tuple[Windows, int]:
-    groups = int(site.attribute("group", 1))
+def _of_transposed(context: NodeContext, x: Array, weight: Array) -> tuple[Windows, int]:
+    groups = int(context.attribute("group", 1))
     if x.ndim < 3 or weight.ndim != x.ndim:
-        raise _misfit(site, x, weight, "both need a batch or channels, features, and the same spatial axes")
+        raise _misfit(
+            context, x, weight, "both need a batch or channels, features, and the same spatial axes"
+        )
     if x.shape[1] != weight.shape[0] or x.shape[1] % groups:
-        raise _misfit(site, x, weight, f"with {groups} groups they must be (batch, channels, …) and "
+        raise _misfit(context, x, weight, f"with {groups} groups they must be (batch, channels, …) and "
                                        f"(channels, features / {groups}, …)")  # fmt: skip
-    return transposed(site, x.shape[2:], weight.shape[2:]), groups
+    return transposed(context, x.shape[2:], weight.shape[2:]), groups
 
 
-def _misfit(site: Site, x: Array, weight: Array, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"{site.node} has x of {x.shape} and weights of {weight.shape}: {expected}")
+def _misfit(context: NodeContext, x: Array, weight: Array, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"{context.node} has x of {x.shape} and weights of {weight.shape}: {expected}")
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {"Conv": Conv(), "ConvTranspose": ConvTranspose()}

@@ -5,7 +5,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.known import numbers
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, outputs_and_kept
 
@@ -14,32 +14,32 @@ from d5ray.ops.arrays.wide import WideOperator, gradient_of, outputs_and_kept
 class Dropout(WideOperator):
     """y = mask · x / (1 − ratio), the mask 1 with probability 1 − ratio; y = x unless it trains.
 
-    Inputs: x, ratio (0.5 where it is left out), training_mode (false). The mask comes from `site.random`, one
-    uniform number for each element, so that a run's seed decides; the attribute `seed` would give the same
+    Inputs: x, ratio (0.5 where it is left out), training_mode (false). The mask comes from `context.random`,
+    a uniform number for each element, so that a run's seed decides; the attribute `seed` would give the same
     mask at every step.
     """
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        ratio = ratio_of(site, inputs)
+        ratio = ratio_of(context, inputs)
         if ratio == 0:
-            mask = (xp.ones(x.shape, dtype=bool),) if site.has_output(1) else ()
+            mask = (xp.ones(x.shape, dtype=bool),) if context.has_output(1) else ()
             return (x, *mask)
-        mask = site.random.random(x.shape) >= ratio
+        mask = context.random.random(x.shape) >= ratio
         y = x * mask
         if ratio < 1:
             y *= 1 / (1 - ratio)
-        return outputs_and_kept(site, (y, mask), mask)
+        return outputs_and_kept(context, (y, mask), mask)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        ratio, gradient = ratio_of(site, inputs), gradient_of(gradients, 0)
+        ratio, gradient = ratio_of(context, inputs), gradient_of(gradients, 0)
         if gradient is not None and ratio > 0:
             gradient = gradient * outputs[-1]
             if ratio < 1:
@@ -47,13 +47,13 @@ class Dropout(WideOperator):
         return (gradient, None, None)[: len(inputs)]
 
 
-def ratio_of(site: Site, inputs: Sequence[Array | None]) -> float:
+def ratio_of(context: NodeContext, inputs: Sequence[Array | None]) -> float:
     """The share of elements that are dropped, 0 unless it trains."""
-    if site.evaluating or not any(numbers(site, inputs, 2) or ()):
+    if context.evaluating or not any(numbers(context, inputs, 2) or ()):
         return 0.0
-    (ratio,) = numbers(site, inputs, 1) or (0.5,)
+    (ratio,) = numbers(context, inputs, 1) or (0.5,)
     if not 0 <= ratio <= 1:
-        raise ConfigurationError(f"{site.node} has the ratio {ratio}: it must lie between 0 and 1")
+        raise ConfigurationError(f"{context.node} has the ratio {ratio}: it must lie between 0 and 1")
     return float(ratio)
 
 

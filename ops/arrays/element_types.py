@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import element_type
 
 _NAMES = {
@@ -16,14 +16,14 @@ _NAMES = {
 }  # fmt: skip
 
 
-def onnx_type(site: Site, number: int) -> "np.dtype[Any]":
+def onnx_type(context: NodeContext, number: int) -> "np.dtype[Any]":
     """NumPy's dtype for the `onnx.TensorProto.DataType` that the node names.
 
     Raises `ConfigurationError` for one that is not computed with: text, complex.
     """
     if number not in _NAMES:
         raise ConfigurationError(
-            f"the node {site.node} names ONNX's element type {number}, which d5ray does not have: it has "
+            f"the node {context.node} names ONNX's element type {number}, which d5ray does not have: it has "
             + ", ".join(f"{name} ({each})" for each, name in _NAMES.items())
         )
     return element_type(_NAMES[number])

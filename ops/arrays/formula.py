@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.nodes.node import Attribute
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
@@ -32,16 +32,16 @@ class Formula(ArrayOperator):
     attributes: Attributes = field(default_factory=dict)
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         (x,) = inputs
         assert x is not None
-        return (narrowed(xp, self.function(xp, wide(x), **values(site, self.attributes)), x),)
+        return (narrowed(xp, self.function(xp, wide(x), **values(context, self.attributes)), x),)
 
     @silently
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -50,7 +50,7 @@ class Formula(ArrayOperator):
         if dy is None or x is None or self.derivative is None or not is_floating(x):
             return (None,)
         dy, wide_x = wide(dy), wide(x)
-        slope = self.derivative(xp, wide_x, wide(outputs[0]), **values(site, self.attributes))
+        slope = self.derivative(xp, wide_x, wide(outputs[0]), **values(context, self.attributes))
         return (narrowed(xp, dy * xp.asarray(slope, dtype=wide_x.dtype), x),)
 
 
@@ -68,16 +68,16 @@ class BroadcastFormula(ArrayOperator):
     attributes: Attributes = field(default_factory=dict)
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, y = inputs
         assert x is not None and y is not None
-        return (narrowed(xp, self.function(xp, wide(x), wide(y), **values(site, self.attributes)), x),)
+        return (narrowed(xp, self.function(xp, wide(x), wide(y), **values(context, self.attributes)), x),)
 
     @silently
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -85,7 +85,7 @@ class BroadcastFormula(ArrayOperator):
         (dz,), (x, y) = gradients, inputs
         if dz is None or x is None or y is None or not is_floating(x):
             return (None, None)
-        attributes = values(site, self.attributes)
+        attributes = values(context, self.attributes)
         parts = self.derivatives(xp, wide(dz), wide(x), wide(y), wide(outputs[0]), **attributes)
         return tuple(
             narrowed(xp, summed_to_shape(part, operand.shape), operand) if is_floating(operand) else None
@@ -102,11 +102,11 @@ class Predicate(WithoutGradient):
     attributes: Attributes = field(default_factory=dict)
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         operands = [wide(x) for x in inputs if x is not None]
-        return (xp.asarray(self.function(xp, *operands, **values(site, self.attributes))),)
+        return (xp.asarray(self.function(xp, *operands, **values(context, self.attributes))),)
 
 
-def values(site: Site, defaults: Attributes) -> dict[str, Attribute]:
+def values(context: NodeContext, defaults: Attributes) -> dict[str, Attribute]:
     """The node's attributes, in place of the defaults where it has them."""
-    return {name: site.attribute(name, default) for name, default in defaults.items()} if defaults else {}
+    return {name: context.attribute(name, default) for name, default in defaults.items()} if defaults else {}

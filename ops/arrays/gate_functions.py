@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.array_operator import Array
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 
 @final
@@ -30,32 +30,36 @@ class GateFunction:
         return found if self.clip is None else xp.where(abs(x) <= self.clip, found, 0)
 
 
-def gate_functions(site: Site, defaults: Sequence[str], directions: int) -> list[list[GateFunction]]:
+def gate_functions(
+    context: NodeContext, defaults: Sequence[str], directions: int
+) -> list[list[GateFunction]]:
     """The functions of every direction, as the node names them, or these defaults (ONNX: LSTM).
 
     activation_alpha and activation_beta are given out in the order of the functions that take one.
     """
-    names = tuple(site.attribute("activations") or tuple(defaults) * directions)
+    names = tuple(context.attribute("activations") or tuple(defaults) * directions)
     if len(names) != len(defaults) * directions:
         raise ConfigurationError(
-            f"{site.node} has the activations {names}: for {directions} directions it needs "
+            f"{context.node} has the activations {names}: for {directions} directions it needs "
             f"{len(defaults) * directions}"
         )
     alphas, betas = (
-        iter(site.attribute("activation_alpha") or ()),
-        iter(site.attribute("activation_beta") or ()),
+        iter(context.attribute("activation_alpha") or ()),
+        iter(context.attribute("activation_beta") or ()),
     )
-    clip = site.attribute("clip") or None  # a bound of 0 is none, as exporters write it
-    found = [_function(site, name, alphas, betas, clip) for name in names]
+    clip = context.attribute("clip") or None  # a bound of 0 is none, as exporters write it
+    found = [_function(context, name, alphas, betas, clip) for name in names]
     return [found[first : first + len(defaults)] for first in range(0, len(found), len(defaults))]
 
 
 def _function(
-    site: Site, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float | None
+    context: NodeContext, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float | None
 ) -> GateFunction:
     known = {each.lower(): each for each in _PLAIN.keys() | _PARAMETRIC.keys()}
     if name.lower() not in known:
-        raise ConfigurationError(f"{site.node} has the activation {name!r}; {nearest(name, known.values())}")
+        raise ConfigurationError(
+            f"{context.node} has the activation {name!r}; {nearest(name, known.values())}"
+        )
     name = known[name.lower()]
     if name in _PLAIN:
         function, slope = _PLAIN[name]

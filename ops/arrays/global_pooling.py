@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.wide import WideOperator
 
 
@@ -13,14 +13,14 @@ from d5ray.ops.arrays.wide import WideOperator
 class GlobalAveragePool(WideOperator):
     """y[n, c] = the mean of x[n, c, …], with spatial axes of size 1."""
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
         return (x.mean(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -34,14 +34,14 @@ class GlobalAveragePool(WideOperator):
 class GlobalMaxPool(WideOperator):
     """y[n, c] = the greatest of x[n, c, …], with spatial axes of size 1; the first one where several are."""
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],

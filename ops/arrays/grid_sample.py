@@ -5,17 +5,21 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.sampling import KERNELS, Sampling
 from d5ray.ops.arrays.wide import WideOperator
 
 
-def sampling_of(site: Site) -> Sampling:
+def sampling_of(context: NodeContext) -> Sampling:
     """The attributes of the node, also in the words of its first version."""
-    mode = site.attribute("mode", "linear").removeprefix("bi")
+    mode = context.attribute("mode", "linear").removeprefix("bi")
     if mode not in KERNELS:
-        raise ConfigurationError(f"the node {site.node} has mode={mode!r}: it must be one of {list(KERNELS)}")
-    return Sampling(mode, site.attribute("padding_mode", "zeros"), bool(site.attribute("align_corners", 0)))
+        raise ConfigurationError(
+            f"the node {context.node} has mode={mode!r}: it must be one of {list(KERNELS)}"
+        )
+    return Sampling(
+        mode, context.attribute("padding_mode", "zeros"), bool(context.attribute("align_corners", 0))
+    )
 
 
 @final
@@ -28,24 +32,24 @@ class GridSample(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, grid = inputs[0], inputs[1]
         assert x is not None and grid is not None
-        sampling = sampling_of(site)
+        sampling = sampling_of(context)
         y = sampling.forward(xp, x, _points(xp, sampling, x, grid))
         return (y.reshape(*x.shape[:2], *grid.shape[1:-1]),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         (dy,), (x, grid) = gradients, inputs
         assert dy is not None and x is not None and grid is not None
-        sampling = sampling_of(site)
+        sampling = sampling_of(context)
         dx, dpoints = sampling.backward(xp, dy.reshape(*dy.shape[:2], -1), x, _points(xp, sampling, x, grid))
         dgrid = dpoints * _scale(xp, sampling, x)
         return dx, dgrid[..., ::-1].reshape(grid.shape)

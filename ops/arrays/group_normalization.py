@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.standardization import (
     EPSILON,
     affine_gradients,
@@ -26,18 +26,18 @@ class GroupNormalization(WideOperator):
 
     needs = 3
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        return _normalized_in_groups(xp, site, inputs, int(site.required("num_groups")))
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        return _normalized_in_groups(xp, context, inputs, int(context.required("num_groups")))
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        return _through_groups(site, gradients, inputs, outputs)
+        return _through_groups(context, gradients, inputs, outputs)
 
 
 @final
@@ -46,38 +46,43 @@ class InstanceNormalization(WideOperator):
 
     needs = 3
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        return _normalized_in_groups(xp, site, inputs, x.shape[1])
+        return _normalized_in_groups(xp, context, inputs, x.shape[1])
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        return _through_groups(site, gradients, inputs, outputs)
+        return _through_groups(context, gradients, inputs, outputs)
 
 
-def _normalized_in_groups(xp: Any, site: Site, inputs: Sequence[Array | None], groups: int) -> Arrays:
+def _normalized_in_groups(
+    xp: Any, context: NodeContext, inputs: Sequence[Array | None], groups: int
+) -> Arrays:
     x, scale, shift = inputs
     assert x is not None
     if x.ndim < 2 or x.shape[1] % groups:
         raise ConfigurationError(
-            f"{site.node} has {groups} groups for x of {x.shape}: they must divide its second axis"
+            f"{context.node} has {groups} groups for x of {x.shape}: they must divide its second axis"
         )
     grouped = x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
-    normalized, _, _, factor = standardized(xp, grouped, (2,), site.attribute("epsilon", EPSILON))
+    normalized, _, _, factor = standardized(xp, grouped, (2,), context.attribute("epsilon", EPSILON))
     y = normalized.reshape(x.shape) * along_channels(scale, x.ndim) + along_channels(shift, x.ndim)
-    return outputs_and_kept(site, (y,), normalized, factor)
+    return outputs_and_kept(context, (y,), normalized, factor)
 
 
 def _through_groups(
-    site: Site, gradients: Sequence[Array | None], inputs: Sequence[Array | None], outputs: Sequence[Array]
+    context: NodeContext,
+    gradients: Sequence[Array | None],
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array],
 ) -> Gradients:
-    x, scale, gradient, (normalized, factor) = inputs[0], inputs[1], gradients[0], kept(site, outputs)
+    x, scale, gradient, (normalized, factor) = inputs[0], inputs[1], gradients[0], kept(context, outputs)
     assert x is not None and scale is not None and gradient is not None
     of_scale, of_shift = affine_gradients(gradient, normalized.reshape(x.shape), scale.shape)
     scaled = (gradient * along_channels(scale, x.ndim)).reshape(normalized.shape)

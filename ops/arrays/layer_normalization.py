@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.standardization import EPSILON, standardized, through_standardized
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept
@@ -24,29 +24,29 @@ class LayerNormalization(WideOperator):
     needs = 2
     types = MappingProxyType({1: None, 2: None})
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, scale, shift = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None
         normalized, mean, _, factor = standardized(
-            xp, x, _from_axis(site, x), site.attribute("epsilon", EPSILON)
+            xp, x, _from_axis(context, x), context.attribute("epsilon", EPSILON)
         )
         y = normalized * scale
         if shift is not None:
             y += shift
-        stored = (each.astype(_stash_type(site), copy=False) for each in (mean, factor))
-        return outputs_and_kept(site, (y, *stored), normalized, factor)
+        stored = (each.astype(_stash_type(context), copy=False) for each in (mean, factor))
+        return outputs_and_kept(context, (y, *stored), normalized, factor)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x, scale, shift, gradient = inputs[0], inputs[1], optional(inputs, 2), gradients[0]
         assert x is not None and scale is not None
-        axes, (normalized, factor) = _from_axis(site, x), kept(site, outputs)
+        axes, (normalized, factor) = _from_axis(context, x), kept(context, outputs)
         of_x, of_scale, of_shift = xp.zeros_like(x), xp.zeros_like(scale), None
         if gradient is not None:
             of_x = through_standardized(gradient * scale, normalized, factor, axes)
@@ -67,38 +67,38 @@ class RMSNormalization(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, scale = inputs
         assert x is not None
-        mean = xp.square(x).mean(axis=_from_axis(site, x), keepdims=True)
-        factor = 1 / xp.sqrt(mean + site.attribute("epsilon", EPSILON))
-        return outputs_and_kept(site, (x * factor * scale,), factor)
+        mean = xp.square(x).mean(axis=_from_axis(context, x), keepdims=True)
+        factor = 1 / xp.sqrt(mean + context.attribute("epsilon", EPSILON))
+        return outputs_and_kept(context, (x * factor * scale,), factor)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        x, scale, gradient, (factor,) = inputs[0], inputs[1], gradients[0], kept(site, outputs)
+        x, scale, gradient, (factor,) = inputs[0], inputs[1], gradients[0], kept(context, outputs)
         assert x is not None and scale is not None and gradient is not None
         normalized, scaled = x * factor, gradient * scale
-        mean = (scaled * normalized).mean(axis=_from_axis(site, x), keepdims=True)
+        mean = (scaled * normalized).mean(axis=_from_axis(context, x), keepdims=True)
         of_x = factor * (scaled - normalized * mean)
         return of_x, summed_to_shape(gradient * normalized, scale.shape)
 
 
-def _from_axis(site: Site, x: Array) -> tuple[int, ...]:
-    axis = int(site.attribute("axis", -1))
+def _from_axis(context: NodeContext, x: Array) -> tuple[int, ...]:
+    axis = int(context.attribute("axis", -1))
     if not -x.ndim <= axis < x.ndim:
         raise ConfigurationError(
-            f"{site.node} has axis {axis} for x of {x.shape}: it must be one of x's axes"
+            f"{context.node} has axis {axis} for x of {x.shape}: it must be one of x's axes"
         )
     return tuple(range(axis % x.ndim, x.ndim))
 
 
-def _stash_type(site: Site) -> Any:
+def _stash_type(context: NodeContext) -> Any:
     """The type of a LayerNormalization's mean, as ONNX numbers types: 1 is float32."""
-    return {1: np.float32, 11: np.float64}.get(int(site.attribute("stash_type", 1)), np.float32)
+    return {1: np.float32, 11: np.float64}.get(int(context.attribute("stash_type", 1)), np.float32)

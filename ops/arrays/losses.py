@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept
 
 
@@ -20,23 +20,23 @@ class SoftmaxCrossEntropyLoss(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         logarithms = _log_softmax(xp, inputs[0])
-        loss = _Labels.of(xp, site, inputs).loss(xp, logarithms)
-        return outputs_and_kept(site, (loss, logarithms), logarithms)
+        loss = _Labels.of(xp, context, inputs).loss(xp, logarithms)
+        return outputs_and_kept(context, (loss, logarithms), logarithms)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        (logarithms,) = kept(site, outputs)
+        (logarithms,) = kept(context, outputs)
         of_logarithms = xp.zeros_like(logarithms)
         if gradients[0] is not None:
-            of_logarithms += _Labels.of(xp, site, inputs).gradient(xp, gradients[0], logarithms)
+            of_logarithms += _Labels.of(xp, context, inputs).gradient(xp, gradients[0], logarithms)
         if (more := gradient_of(gradients, 1)) is not None:
             of_logarithms += more
         total = of_logarithms.sum(axis=1, keepdims=True)
@@ -52,18 +52,20 @@ class NegativeLogLikelihoodLoss(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        return (_Labels.of(xp, site, inputs).loss(xp, inputs[0]),)
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        return (_Labels.of(xp, context, inputs).loss(xp, inputs[0]),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        return (_Labels.of(xp, site, inputs).gradient(xp, gradients[0], inputs[0]), None, None)[: len(inputs)]
+        return (_Labels.of(xp, context, inputs).gradient(xp, gradients[0], inputs[0]), None, None)[
+            : len(inputs)
+        ]
 
 
 @final
@@ -72,19 +74,19 @@ class MeanSquaredError(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         y, target = inputs
         assert y is not None and target is not None
         if y.shape != target.shape:
             raise ConfigurationError(
-                f"{site.node} has y of {y.shape} and a target of {target.shape}: both need one shape"
+                f"{context.node} has y of {y.shape} and a target of {target.shape}: both need one shape"
             )
         return (xp.asarray(xp.square(y - target).mean(), dtype=y.dtype),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -109,27 +111,27 @@ class _Labels:
     reduction: str
 
     @staticmethod
-    def of(xp: Any, site: Site, inputs: Sequence[Array | None]) -> "_Labels":
+    def of(xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> "_Labels":
         x, labels, weights = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None and labels is not None
         if x.ndim < 2 or (x.shape[0], *x.shape[2:]) != labels.shape:
             raise ConfigurationError(
-                f"{site.node} has scores of {x.shape} for labels of {labels.shape}: it needs "
+                f"{context.node} has scores of {x.shape} for labels of {labels.shape}: it needs "
                 "(batch, classes, ...) and (batch, ...)"
             )
-        ignored, classes = site.attribute("ignore_index"), x.shape[1]
+        ignored, classes = context.attribute("ignore_index"), x.shape[1]
         counted = xp.ones(labels.shape, dtype=bool) if ignored is None else labels != ignored
         if bool(((labels < 0) | (labels >= classes))[counted].any()):
             raise DataError(
-                f"{site.node} has labels from {labels.min()} to {labels.max()} for {classes} classes: they "
-                f"must lie in 0..{classes - 1}"
+                f"{context.node} has labels from {labels.min()} to {labels.max()} for {classes} classes: "
+                f"they must lie in 0..{classes - 1}"
             )
         own = xp.where(counted, labels, 0).astype(xp.int64)
         each = xp.ones(labels.shape, dtype=x.dtype) if weights is None else weights[own]
-        reduction = site.attribute("reduction", "mean")
+        reduction = context.attribute("reduction", "mean")
         if reduction not in ("mean", "sum", "none"):
             raise ConfigurationError(
-                f"{site.node} has the reduction {reduction!r}: it must be mean, sum or none"
+                f"{context.node} has the reduction {reduction!r}: it must be mean, sum or none"
             )
         return _Labels(xp.expand_dims(own, 1), xp.expand_dims(each * counted, 1), reduction)
 

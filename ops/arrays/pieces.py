@@ -5,7 +5,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.known import checked_axis, numbers, required_numbers
 from d5ray.ops.arrays.precision import is_floating
 
@@ -14,15 +14,15 @@ from d5ray.ops.arrays.precision import is_floating
 class Slice(ArrayOperator):
     """x[start:end:step] in the named axes; a view. What lies outside is moved to the nearest end."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        return (x[_slices(site, inputs, x.shape)],)
+        return (x[_slices(context, inputs, x.shape)],)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -32,23 +32,25 @@ class Slice(ArrayOperator):
         if dy is None or x is None or not is_floating(x):
             return (None, *rest)
         dx = xp.zeros(x.shape, x.dtype)
-        dx[_slices(site, inputs, x.shape)] = dy
+        dx[_slices(context, inputs, x.shape)] = dy
         return (dx, *rest)
 
 
-def _slices(site: Site, inputs: Sequence[Array | None], shape: tuple[int, ...]) -> tuple[slice, ...]:
-    starts = required_numbers(site, inputs, 1, "starts")
-    ends = required_numbers(site, inputs, 2, "ends")
-    axes = numbers(site, inputs, 3) or range(len(starts))
-    steps = numbers(site, inputs, 4) or [1] * len(starts)
+def _slices(
+    context: NodeContext, inputs: Sequence[Array | None], shape: tuple[int, ...]
+) -> tuple[slice, ...]:
+    starts = required_numbers(context, inputs, 1, "starts")
+    ends = required_numbers(context, inputs, 2, "ends")
+    axes = numbers(context, inputs, 3) or range(len(starts))
+    steps = numbers(context, inputs, 4) or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ConfigurationError(
-            f"the node {site.node} has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and "
+            f"the node {context.node} has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and "
             f"{len(steps)} steps: it must have equally many of each"
         )
     slices = [slice(None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        axis = checked_axis(site, axis, len(shape))
+        axis = checked_axis(context, axis, len(shape))
         slices[axis] = _slice(start, end, step, shape[axis])
     return tuple(slices)
 
@@ -66,12 +68,12 @@ def _slice(start: int, end: int, step: int, size: int) -> slice:
 class Split(ArrayOperator):
     """Parts along an axis, of the given sizes, or equal ones of which the last may be smaller; views."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        axis = checked_axis(site, site.attribute("axis", 0), x.ndim)
+        axis = checked_axis(context, context.attribute("axis", 0), x.ndim)
         found, start = [], 0
-        for size in _sizes(site, inputs, x.shape[axis]):
+        for size in _sizes(context, inputs, x.shape[axis]):
             found.append(x[(*[slice(None)] * axis, slice(start, start + size))])
             start += size
         return tuple(found)
@@ -79,7 +81,7 @@ class Split(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -88,22 +90,22 @@ class Split(ArrayOperator):
         rest = [None] * (len(inputs) - 1)
         if x is None or not is_floating(x) or all(dy is None for dy in gradients):
             return (None, *rest)
-        axis = checked_axis(site, site.attribute("axis", 0), x.ndim)
+        axis = checked_axis(context, context.attribute("axis", 0), x.ndim)
         parts = [
             xp.zeros(y.shape, y.dtype) if dy is None else dy for dy, y in zip(gradients, outputs, strict=True)
         ]
         return (xp.concatenate(parts, axis=axis), *rest)
 
 
-def _sizes(site: Site, inputs: Sequence[Array | None], whole: int) -> list[int]:
-    sizes = numbers(site, inputs, 1)
+def _sizes(context: NodeContext, inputs: Sequence[Array | None], whole: int) -> list[int]:
+    sizes = numbers(context, inputs, 1)
     if sizes is None:
-        count = site.attribute("num_outputs", len(site.node.outputs))
+        count = context.attribute("num_outputs", len(context.node.outputs))
         largest = -(-whole // count)
         return [max(0, min(largest, whole - largest * part)) for part in range(count)]
     if sum(sizes) != whole:
         raise ConfigurationError(
-            f"the node {site.node} splits {whole} elements into parts of {tuple(sizes)}: they must add up"
+            f"the node {context.node} splits {whole} elements into parts of {tuple(sizes)}: they must add up"
         )
     return sizes
 
@@ -112,13 +114,13 @@ def _sizes(site: Site, inputs: Sequence[Array | None], whole: int) -> list[int]:
 class Concat(ArrayOperator):
     """The inputs joined along an axis."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        return (xp.concatenate(list(inputs), axis=site.required("axis")),)
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        return (xp.concatenate(list(inputs), axis=context.required("axis")),)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -126,7 +128,7 @@ class Concat(ArrayOperator):
         (dy,) = gradients
         if dy is None or not is_floating(outputs[0]):
             return (None,) * len(inputs)
-        axis = checked_axis(site, site.required("axis"), dy.ndim)
+        axis = checked_axis(context, context.required("axis"), dy.ndim)
         found, start = [], 0
         for x in inputs:
             assert x is not None

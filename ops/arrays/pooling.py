@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.global_pooling import GlobalAveragePool, GlobalMaxPool
 from d5ray.ops.arrays.sliding import gathered, padded, taps
 from d5ray.ops.arrays.wide import WideOperator
@@ -20,13 +20,13 @@ class MaxPool(WideOperator):
     with storage_order 1.
     """
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        windows = pooling(site, x.shape[2:])
+        windows = pooling(context, x.shape[2:])
         image = padded(xp, x, windows, _least(xp, x.dtype))
-        if site.has_output(1):
+        if context.has_output(1):
             greatest, position = _first_greatest(xp, image, windows)
-            by_columns = bool(site.attribute("storage_order", 0))
+            by_columns = bool(context.attribute("storage_order", 0))
             return greatest, _flat_indices(xp, position, windows, by_columns=by_columns)
         views = taps(image, windows)
         greatest = next(views).copy()
@@ -37,13 +37,13 @@ class MaxPool(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x: Array = inputs[0]
-        windows = pooling(site, x.shape[2:])
+        windows = pooling(context, x.shape[2:])
         image = padded(xp, x, windows, _least(xp, x.dtype))
         whole, inside = gathered(xp, x.shape, x.dtype, windows)
         free = xp.ones(outputs[0].shape, dtype=bool)
@@ -61,25 +61,25 @@ class AveragePool(WideOperator):
     count: those inside the image, or those inside the image and its padding with count_include_pad.
     """
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        windows = pooling(site, x.shape[2:])
+        windows = pooling(context, x.shape[2:])
         total = _sum(taps(padded(xp, x, windows), windows))
-        total /= _elements(xp, site, windows, x.dtype)
+        total /= _elements(xp, context, windows, x.dtype)
         return (total,)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x: Array = inputs[0]
-        windows = pooling(site, x.shape[2:])
+        windows = pooling(context, x.shape[2:])
         whole, inside = gathered(xp, x.shape, x.dtype, windows)
-        share = gradients[0] / _elements(xp, site, windows, x.dtype)
+        share = gradients[0] / _elements(xp, context, windows, x.dtype)
         for target in taps(whole, windows):
             target += share
         return (inside,)
@@ -89,23 +89,23 @@ class AveragePool(WideOperator):
 class LpPool(WideOperator):
     """y[n, c, o] = (Σ |x[n, c, i]|^p)^(1/p) over the window's elements."""
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        p = int(site.attribute("p", 2))
-        windows = pooling(site, x.shape[2:])
+        p = int(context.attribute("p", 2))
+        windows = pooling(context, x.shape[2:])
         return (_sum(abs(view) ** p for view in taps(padded(xp, x, windows), windows)) ** (1 / p),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x: Array = inputs[0]
-        p = int(site.attribute("p", 2))
-        windows = pooling(site, x.shape[2:])
+        p = int(context.attribute("p", 2))
+        windows = pooling(context, x.shape[2:])
         whole, inside = gathered(xp, x.shape, x.dtype, windows)
         zero = outputs[0] == 0  # where every element is 0 the norm has a corner: no gradient
         share = xp.where(zero, 0, gradients[0] / xp.where(zero, 1, outputs[0]) ** (p - 1))
@@ -126,9 +126,9 @@ def _least(xp: Any, dtype: Any) -> Any:
     return -xp.inf if dtype.kind == "f" else xp.iinfo(dtype).min
 
 
-def _elements(xp: Any, site: Site, windows: Windows, dtype: Any) -> Array:
+def _elements(xp: Any, context: NodeContext, windows: Windows, dtype: Any) -> Array:
     """The divisors of each window's sum: (*counts), at least 1."""
-    with_padding = bool(site.attribute("count_include_pad", 0))
+    with_padding = bool(context.attribute("count_include_pad", 0))
     result = xp.ones((), dtype=dtype)
     axes = zip(
         windows.counts, windows.strides, windows.before, windows.kernel, windows.dilations, windows.image,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.wide import WideOperator, optional
 from d5ray.ops.equation import Equation
@@ -20,7 +20,7 @@ class MatMul(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         a, b = inputs
         assert a is not None and b is not None
         if b.ndim == 2 and a.ndim > 2:
@@ -31,7 +31,7 @@ class MatMul(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -63,12 +63,12 @@ class Gemm(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         a, b, c = inputs[0], inputs[1], optional(inputs, 2)
         assert a is not None and b is not None
-        alpha, beta = site.attribute("alpha", 1.0), site.attribute("beta", 1.0)
+        alpha, beta = context.attribute("alpha", 1.0), context.attribute("beta", 1.0)
         product = xp.matmul(
-            a.T if site.attribute("transA", 0) else a, b.T if site.attribute("transB", 0) else b
+            a.T if context.attribute("transA", 0) else a, b.T if context.attribute("transB", 0) else b
         )
         if alpha != 1:
             product = product * alpha
@@ -79,19 +79,19 @@ class Gemm(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         a, b, c, gradient = inputs[0], inputs[1], optional(inputs, 2), gradients[0]
         assert a is not None and b is not None and gradient is not None
-        alpha, beta = site.attribute("alpha", 1.0), site.attribute("beta", 1.0)
+        alpha, beta = context.attribute("alpha", 1.0), context.attribute("beta", 1.0)
         scaled = gradient if alpha == 1 else gradient * alpha
-        plain_a = a.T if site.attribute("transA", 0) else a
-        plain_b = b.T if site.attribute("transB", 0) else b
-        of_a = scaled @ plain_b.T if not site.attribute("transA", 0) else plain_b @ scaled.T
-        of_b = plain_a.T @ scaled if not site.attribute("transB", 0) else scaled.T @ plain_a
+        plain_a = a.T if context.attribute("transA", 0) else a
+        plain_b = b.T if context.attribute("transB", 0) else b
+        of_a = scaled @ plain_b.T if not context.attribute("transA", 0) else plain_b @ scaled.T
+        of_b = plain_a.T @ scaled if not context.attribute("transB", 0) else scaled.T @ plain_a
         of_c = None if c is None else summed_to_shape(gradient if beta == 1 else gradient * beta, c.shape)
         return (of_a, of_b, of_c)[: len(inputs)]
 
@@ -100,19 +100,19 @@ class Gemm(WideOperator):
 class Einsum(WideOperator):
     """Y[output term] = Σ Π inputs[their terms] over the indices that the output lacks."""
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        equation = Equation.parsed(site, [_shape(each) for each in inputs])
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        equation = Equation.parsed(context, [_shape(each) for each in inputs])
         return (xp.asarray(xp.einsum(str(equation), *inputs, optimize=len(inputs) > 1)),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        equation = Equation.parsed(site, [_shape(each) for each in inputs])
+        equation = Equation.parsed(context, [_shape(each) for each in inputs])
         return tuple(
             _einsum_gradient(xp, equation, index, gradients[0], inputs) for index in range(len(inputs))
         )
@@ -150,13 +150,13 @@ def _einsum_gradient(
 class Determinant(WideOperator):
     """y = det x, dx = dy det(x) x⁻ᵀ, over the last two axes."""
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         return (xp.asarray(xp.linalg.det(inputs[0])),)
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],

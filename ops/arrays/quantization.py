@@ -7,7 +7,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.convolution import Conv
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.formula import silently
@@ -21,18 +21,20 @@ class QuantizeLinear(WithoutGradient):
     """y = saturate(round(x / scale) + zero), halves to even; floating-point types of 8 bits without zero."""
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, scale, zero = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None and scale is not None
-        dtype = zero.dtype if zero is not None else onnx_type(site, site.attribute("output_dtype", 0) or 2)
-        precise = site.attribute("precision", 0)
-        wider = onnx_type(site, precise) if precise else _precise(x, scale)
-        steps = _numbers(xp, x, wider) / _numbers(xp, spread(xp, site, scale, x.shape), wider)
+        dtype = (
+            zero.dtype if zero is not None else onnx_type(context, context.attribute("output_dtype", 0) or 2)
+        )
+        precise = context.attribute("precision", 0)
+        wider = onnx_type(context, precise) if precise else _precise(x, scale)
+        steps = _numbers(xp, x, wider) / _numbers(xp, spread(xp, context, scale, x.shape), wider)
         if "float" in dtype.name:
-            return (cast_to(xp, steps, dtype, bool(site.attribute("saturate", 1))),)
+            return (cast_to(xp, steps, dtype, bool(context.attribute("saturate", 1))),)
         steps = xp.rint(steps.astype("float64"))
         if zero is not None:
-            steps = steps + _numbers(xp, spread(xp, site, zero, x.shape), np.dtype("float64"))
+            steps = steps + _numbers(xp, spread(xp, context, zero, x.shape), np.dtype("float64"))
         return (saturated(xp, steps, dtype),)
 
 
@@ -41,19 +43,19 @@ class DequantizeLinear(ArrayOperator):
     """y = (x − zero) · scale."""
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         scale = inputs[1]
         assert scale is not None
-        asked = site.attribute("output_dtype", 0)
-        dtype = onnx_type(site, asked) if asked else scale.dtype
-        x = self._centred(xp, site, inputs)
-        return (cast_to(xp, x * _numbers(xp, spread(xp, site, scale, x.shape), x.dtype), dtype),)
+        asked = context.attribute("output_dtype", 0)
+        dtype = onnx_type(context, asked) if asked else scale.dtype
+        x = self._centred(xp, context, inputs)
+        return (cast_to(xp, x * _numbers(xp, spread(xp, context, scale, x.shape), x.dtype), dtype),)
 
     @silently
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -63,16 +65,16 @@ class DequantizeLinear(ArrayOperator):
         rest = [None] * (len(inputs) - 2)
         if dy is None or scale is None:
             return (None, None, *rest)
-        x = self._centred(xp, site, inputs)
+        x = self._centred(xp, context, inputs)
         terms = dy.astype(x.dtype) * x
-        return (None, cast_to(xp, _gathered(xp, site, terms, scale.shape), scale.dtype), *rest)
+        return (None, cast_to(xp, _gathered(xp, context, terms, scale.shape), scale.dtype), *rest)
 
-    def _centred(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Array:
+    def _centred(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Array:
         x, scale, zero = inputs[0], inputs[1], optional(inputs, 2)
         assert x is not None and scale is not None
         wider = np.dtype("float64" if scale.dtype == "float64" else "float32")
         found = _numbers(xp, x, wider)
-        return found if zero is None else found - _numbers(xp, spread(xp, site, zero, x.shape), wider)
+        return found if zero is None else found - _numbers(xp, spread(xp, context, zero, x.shape), wider)
 
 
 def _precise(x: Array, scale: Array) -> "np.dtype[Any]":
@@ -85,31 +87,31 @@ def _numbers(xp: Any, x: Array, dtype: "np.dtype[Any]") -> Array:
     return cast_to(xp, x, dtype)
 
 
-def spread(xp: Any, site: Site, each: Array, shape: tuple[int, ...]) -> Array:
+def spread(xp: Any, context: NodeContext, each: Array, shape: tuple[int, ...]) -> Array:
     """Scales or zeros spread over a tensor: one for all, one a place on the axis, or one a block along it.
 
     Raises `ConfigurationError` where it is none of these.
     """
     if each.size == 1 and each.ndim <= 1:
         return each.reshape(())
-    axis = checked_axis(site, int(site.attribute("axis", 1)), len(shape))
-    block = int(site.attribute("block_size", 0))
+    axis = checked_axis(context, int(context.attribute("axis", 1)), len(shape))
+    block = int(context.attribute("block_size", 0))
     if block:
         return xp.repeat(each, block, axis=axis)[tuple(map(slice, shape))]
     if each.ndim != 1 or each.size != shape[axis]:
         raise ConfigurationError(
-            f"the node {site.node} has scales {each.shape} for {shape}: give one, or {shape[axis]} for the "
-            f"axis {axis}"
+            f"the node {context.node} has scales {each.shape} for {shape}: give one, or {shape[axis]} for "
+            f"the axis {axis}"
         )
     return each.reshape(*(size if place == axis else 1 for place, size in enumerate(shape)))
 
 
-def _gathered(xp: Any, site: Site, terms: Array, shape: tuple[int, ...]) -> Array:
+def _gathered(xp: Any, context: NodeContext, terms: Array, shape: tuple[int, ...]) -> Array:
     """The sums of what belongs to each scale: the way back of `spread`."""
     if int(np.prod(shape)) == 1 and len(shape) <= 1:
         return terms.sum().reshape(shape)
-    axis = checked_axis(site, int(site.attribute("axis", 1)), terms.ndim)
-    block = int(site.attribute("block_size", 0))
+    axis = checked_axis(context, int(context.attribute("axis", 1)), terms.ndim)
+    block = int(context.attribute("block_size", 0))
     if not block:
         return terms.sum(axis=tuple(place for place in range(terms.ndim) if place != axis))
     missing = -terms.shape[axis] % block  # of the last block
@@ -137,7 +139,7 @@ def _product(xp: Any, a: Array, b: Array) -> Array:
 class MatMulInteger(WithoutGradient):
     """(A − a zero)(B − b zero) in 32 bits; a's zeros by row, b's by column."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         return (_product(xp, _centred(a, optional(inputs, 2), -2), _centred(b, optional(inputs, 3), -1)),)
@@ -148,7 +150,7 @@ class QuantizedMatMul(WithoutGradient):
     """y = saturate(round((a − a zero)(b − b zero) · a scale · b scale / y scale) + y zero)."""
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
         assert a is not None and b is not None and y_zero is not None
         product = _product(xp, _centred(a, a_zero, -2), _centred(b, b_zero, -1))
@@ -162,11 +164,11 @@ class QuantizedMatMul(WithoutGradient):
 class ConvInteger(WithoutGradient):
     """A Conv of x − x zero and w − w zero in 32 bits; w's zeros by feature."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, w = inputs[0], inputs[1]
         assert x is not None and w is not None
         x, w = _centred(x, optional(inputs, 2)), _centred(w, optional(inputs, 3), 0)
-        return (_correlated(xp, site, x, w),)
+        return (_correlated(xp, context, x, w),)
 
 
 @final
@@ -174,20 +176,20 @@ class QuantizedConv(WithoutGradient):
     """QLinearMatMul for a Conv; w's scales and zeros by feature, the bias on the grid of the products."""
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
         bias = optional(inputs, 8)
         assert x is not None and w is not None and y_zero is not None
-        found = _correlated(xp, site, _centred(x, x_zero), _centred(w, w_zero, 0))
+        found = _correlated(xp, context, _centred(x, x_zero), _centred(w, w_zero, 0))
         if bias is not None:
             found = found + bias.reshape(-1, *[1] * (x.ndim - 2))
         scales = _by(x_scale, 1, x.ndim) * _by(w_scale, 1, x.ndim) / _by(y_scale, 1, x.ndim)
         return (_requantized(xp, found, scales, _by(y_zero, 1, x.ndim), y_zero.dtype),)
 
 
-def _correlated(xp: Any, site: Site, x: Array, w: Array) -> Array:
+def _correlated(xp: Any, context: NodeContext, x: Array, w: Array) -> Array:
     """Exact: float64 has all integers that 32 bits have, and their sums up to 2⁵³."""
-    (y,) = Conv().forward(xp, site, [x.astype("float64"), w.astype("float64")])
+    (y,) = Conv().forward(xp, context, [x.astype("float64"), w.astype("float64")])
     return y.astype("int64").astype("int32")
 
 

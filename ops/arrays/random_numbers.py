@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.element_types import onnx_type
 
 FLOAT32 = 1  # ONNX's number for it
@@ -22,36 +22,36 @@ class Random(WithoutGradient):
     """
 
     @abstractmethod
-    def drawn(self, xp: Any, site: Site, generator: Any, shape: Sequence[int]) -> Array:
+    def drawn(self, xp: Any, context: NodeContext, generator: Any, shape: Sequence[int]) -> Array:
         """Numbers in float64, of uniform ones of the generator."""
 
     @final
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         like = inputs[0] if inputs else None
-        shape = site.required("shape") if like is None else like.shape
-        number = site.attribute("dtype", FLOAT32 if like is None else None)
-        dtype = like.dtype if number is None and like is not None else onnx_type(site, number)
-        return (xp.asarray(self.drawn(xp, site, _generator(xp, site), tuple(shape)), dtype=dtype),)
+        shape = context.required("shape") if like is None else like.shape
+        number = context.attribute("dtype", FLOAT32 if like is None else None)
+        dtype = like.dtype if number is None and like is not None else onnx_type(context, number)
+        return (xp.asarray(self.drawn(xp, context, _generator(xp, context), tuple(shape)), dtype=dtype),)
 
 
-def _generator(xp: Any, site: Site) -> Any:
-    seed = site.attribute("seed")
+def _generator(xp: Any, context: NodeContext) -> Any:
+    seed = context.attribute("seed")
     if seed is not None:  # any number: its bits are the seed
         return xp.random.default_rng(int(np.float64(seed).view("uint64")))
-    if site.random is None:
+    if context.random is None:
         raise ConfigurationError(
-            f"the node {site.node} draws random numbers, and there is no generator: give one to its "
+            f"the node {context.node} draws random numbers, and there is no generator: give one to its "
             "network's executor, or a seed to the node"
         )
-    return site.random
+    return context.random
 
 
 @final
 class UniformNumbers(Random):
     """Uniform numbers from low up to high."""
 
-    def drawn(self, xp: Any, site: Site, generator: Any, shape: Sequence[int]) -> Array:
-        low, high = site.attribute("low", 0.0), site.attribute("high", 1.0)
+    def drawn(self, xp: Any, context: NodeContext, generator: Any, shape: Sequence[int]) -> Array:
+        low, high = context.attribute("low", 0.0), context.attribute("high", 1.0)
         return low + (high - low) * generator.random(shape)
 
 
@@ -59,10 +59,10 @@ class UniformNumbers(Random):
 class Normal(Random):
     """Normal numbers: √(−2 ln u) cos 2πv for uniform u and v   (Box and Muller, 1958)."""
 
-    def drawn(self, xp: Any, site: Site, generator: Any, shape: Sequence[int]) -> Array:
+    def drawn(self, xp: Any, context: NodeContext, generator: Any, shape: Sequence[int]) -> Array:
         radius = xp.sqrt(-2 * xp.log1p(-generator.random(shape)))
         direction = xp.cos(2 * math.pi * generator.random(shape))
-        return site.attribute("mean", 0.0) + site.attribute("scale", 1.0) * radius * direction
+        return context.attribute("mean", 0.0) + context.attribute("scale", 1.0) * radius * direction
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.cells import Cell, Passage, Through
 from d5ray.ops.arrays.gate_functions import GateFunction, gate_functions
 from d5ray.ops.arrays.gru_cell import GRUCell
@@ -33,83 +33,83 @@ class Recurrent(WideOperator):
     needs: ClassVar[int] = 3
 
     functions: tuple[str, ...]  # ONNX's defaults
-    cell: Callable[[Site], Cell]
+    cell: Callable[[NodeContext], Cell]
     inputs: int  # at most
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        x, weight = _time_first(site, inputs[0]), inputs[1]
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        x, weight = _time_first(context, inputs[0]), inputs[1]
         assert weight is not None
-        sides = self._sides(xp, site, inputs)
+        sides = self._sides(xp, context, inputs)
         outputs, hidden, cells = [], [], []
         all_kept: list[Array] = []
         for side, (passage, first_hidden, first_cell) in enumerate(sides):
             gates = _product(x, weight[side].T)
             if (bias := optional(inputs, BIAS)) is not None:
                 gates += bias[side, : gates.shape[-1]]
-            found = self.cell(site).run(xp, passage, gates, first_hidden, first_cell)
+            found = self.cell(context).run(xp, passage, gates, first_hidden, first_cell)
             outputs.append(found[0])
             hidden.append(found[1])
             cells.append(found[2])
             all_kept.extend(found[3])
-        states = [_state_as_asked(site, xp.stack(hidden))]
+        states = [_state_as_asked(context, xp.stack(hidden))]
         if cells[0] is not None:
-            states.append(_state_as_asked(site, xp.stack(cells)))
+            states.append(_state_as_asked(context, xp.stack(cells)))
         y = xp.stack(outputs, axis=1)
         return outputs_and_kept(
-            site, (y.transpose(2, 0, 1, 3) if _batch_first(site) else y, *states), *all_kept
+            context, (y.transpose(2, 0, 1, 3) if _batch_first(context) else y, *states), *all_kept
         )
 
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        x, weight = _time_first(site, inputs[0]), inputs[1]
+        x, weight = _time_first(context, inputs[0]), inputs[1]
         assert weight is not None
-        sides = self._sides(xp, site, inputs)
-        all_kept = kept(site, outputs)
+        sides = self._sides(xp, context, inputs)
+        all_kept = kept(context, outputs)
         each = len(all_kept) // len(sides)
         of_y = gradient_of(gradients, 0)
-        if of_y is not None and _batch_first(site):
+        if of_y is not None and _batch_first(context):
             of_y = of_y.transpose(1, 2, 0, 3)
         of_x, throughs = xp.zeros_like(x), []
         for side, (passage, hidden, cell) in enumerate(sides):
             shape = (*x.shape[:2], hidden.shape[-1])
-            through = self.cell(site).back(
+            through = self.cell(context).back(
                 xp,
                 passage,
                 all_kept[side * each : (side + 1) * each],
                 xp.zeros(shape, dtype=x.dtype) if of_y is None else of_y[:, side],
-                _of_state(xp, site, gradient_of(gradients, 1), side, hidden),
-                None if cell is None else _of_state(xp, site, gradient_of(gradients, 2), side, cell),
+                _of_state(xp, context, gradient_of(gradients, 1), side, hidden),
+                None if cell is None else _of_state(xp, context, gradient_of(gradients, 2), side, cell),
             )
             of_x += _product(through.gates, weight[side])
             throughs.append(through)
         return tuple(
-            _of_input(xp, site, index, given, x, of_x, throughs) for index, given in enumerate(inputs)
+            _of_input(xp, context, index, given, x, of_x, throughs) for index, given in enumerate(inputs)
         )
 
     def _sides(
-        self, xp: Any, site: Site, inputs: Sequence[Array | None]
+        self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]
     ) -> list[tuple[Passage, Array, Array | None]]:
         """The way of every direction through time, and its first states."""
-        direction = site.attribute("direction", "forward")
-        x, weight, recurrence = _time_first(site, inputs[0]), inputs[1], inputs[2]
+        direction = context.attribute("direction", "forward")
+        x, weight, recurrence = _time_first(context, inputs[0]), inputs[1], inputs[2]
         assert weight is not None and recurrence is not None
         count = DIRECTIONS.get(direction)
         if count is None or weight.shape[0] != count or recurrence.shape[0] != count:
             raise ConfigurationError(
-                f"{site.node} has the direction {direction!r} with weights of {weight.shape} and "
+                f"{context.node} has the direction {direction!r} with weights of {weight.shape} and "
                 f"{recurrence.shape}: it must be forward or reverse, with weights of one direction, or "
                 "bidirectional with two"
             )
-        functions = gate_functions(site, self.functions, count)
-        hidden = _first_state(xp, site, optional(inputs, HIDDEN), x, recurrence)
+        functions = gate_functions(context, self.functions, count)
+        hidden = _first_state(xp, context, optional(inputs, HIDDEN), x, recurrence)
         with_cell = self.inputs > CELL
-        cell = _first_state(xp, site, optional(inputs, CELL), x, recurrence) if with_cell else None
+        cell = _first_state(xp, context, optional(inputs, CELL), x, recurrence) if with_cell else None
         times = range(x.shape[0])
         return [
             (
@@ -142,7 +142,7 @@ def _passage(
 
 def _of_input(
     xp: Any,
-    site: Site,
+    context: NodeContext,
     index: int,
     given: Array | None,
     x: Array,
@@ -152,7 +152,7 @@ def _of_input(
     if given is None or index == LENGTHS:
         return None
     if index == 0:
-        return _time_first(site, of_x)
+        return _time_first(context, of_x)
     if index == 1:
         flat = x.reshape(-1, x.shape[-1])
         return xp.stack([each.gates.reshape(-1, each.gates.shape[-1]).T @ flat for each in throughs])
@@ -163,7 +163,7 @@ def _of_input(
     if index == PEEPHOLES:
         return xp.stack([each.peepholes for each in throughs])
     return _state_as_asked(
-        site, xp.stack([each.hidden if index == HIDDEN else each.cell for each in throughs])
+        context, xp.stack([each.hidden if index == HIDDEN else each.cell for each in throughs])
     )
 
 
@@ -172,35 +172,35 @@ def _product(sequences: Array, matrix: Array) -> Array:
     return (sequences.reshape(-1, matrix.shape[0]) @ matrix).reshape(*sequences.shape[:2], matrix.shape[1])
 
 
-def _batch_first(site: Site) -> bool:
-    return bool(site.attribute("layout", 0))
+def _batch_first(context: NodeContext) -> bool:
+    return bool(context.attribute("layout", 0))
 
 
-def _time_first(site: Site, x: Array) -> Array:
-    return x.swapaxes(0, 1) if _batch_first(site) else x
+def _time_first(context: NodeContext, x: Array) -> Array:
+    return x.swapaxes(0, 1) if _batch_first(context) else x
 
 
-def _state_as_asked(site: Site, state: Array) -> Array:
+def _state_as_asked(context: NodeContext, state: Array) -> Array:
     """A state (directions, batch, hidden), or with layout 1 (batch, directions, hidden); and back."""
-    return state.swapaxes(0, 1) if _batch_first(site) else state
+    return state.swapaxes(0, 1) if _batch_first(context) else state
 
 
-def _first_state(xp: Any, site: Site, given: Array | None, x: Array, recurrence: Array) -> Array:
+def _first_state(xp: Any, context: NodeContext, given: Array | None, x: Array, recurrence: Array) -> Array:
     if given is not None:
-        return _state_as_asked(site, given)
+        return _state_as_asked(context, given)
     return xp.zeros((recurrence.shape[0], x.shape[1], recurrence.shape[2]), dtype=x.dtype)
 
 
-def _of_state(xp: Any, site: Site, gradient: Array | None, side: int, like: Array) -> Array:
-    return xp.zeros_like(like) if gradient is None else _state_as_asked(site, gradient)[side]
+def _of_state(xp: Any, context: NodeContext, gradient: Array | None, side: int, like: Array) -> Array:
+    return xp.zeros_like(like) if gradient is None else _state_as_asked(context, gradient)[side]
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {
     "GRU": Recurrent(
-        ("Sigmoid", "Tanh"), lambda site: GRUCell(bool(site.attribute("linear_before_reset", 0))), 6
+        ("Sigmoid", "Tanh"), lambda context: GRUCell(bool(context.attribute("linear_before_reset", 0))), 6
     ),
     "LSTM": Recurrent(
-        ("Sigmoid", "Tanh", "Tanh"), lambda site: LSTMCell(bool(site.attribute("input_forget", 0))), 8
+        ("Sigmoid", "Tanh", "Tanh"), lambda context: LSTMCell(bool(context.attribute("input_forget", 0))), 8
     ),
-    "RNN": Recurrent(("Tanh",), lambda site: RNNCell(), 6),
+    "RNN": Recurrent(("Tanh",), lambda context: RNNCell(), 6),
 }

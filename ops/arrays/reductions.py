@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import along_axis
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.integers import truncated_quotient
@@ -26,19 +26,19 @@ class Reduction(ArrayOperator):
     derivative: Callable[[Any, Array, Array, Array], Array]
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        axes = _axes(site, inputs)
+        axes = _axes(context, inputs)
         y = self.function(xp, _gathered(wide(x), axes))
-        kept = site.attribute("keepdims", 1)
+        kept = context.attribute("keepdims", 1)
         return (narrowed(xp, y.reshape(_shape(x, axes, kept)), x),)
 
     @silently
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -46,7 +46,7 @@ class Reduction(ArrayOperator):
         (dy,), x = gradients, inputs[0]
         if dy is None or x is None or not is_floating(x):
             return (None,) * len(inputs)
-        axes = _axes(site, inputs)
+        axes = _axes(context, inputs)
         gathered = _gathered(wide(x), axes)
         column = (*gathered.shape[:-1], 1)
         dx = self.derivative(xp, wide(dy).reshape(column), gathered, wide(outputs[0]).reshape(column))
@@ -56,13 +56,13 @@ class Reduction(ArrayOperator):
         )
 
 
-def _axes(site: Site, inputs: Sequence[Array | None]) -> tuple[int, ...]:
+def _axes(context: NodeContext, inputs: Sequence[Array | None]) -> tuple[int, ...]:
     """The axes that are reduced, in order; all where none are named, unless the node says none then."""
-    axes = numbers(site, inputs, 1)
+    axes = numbers(context, inputs, 1)
     rank = inputs[0].ndim  # type: ignore[union-attr]  # it is required
     if not axes:
-        return () if site.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted({checked_axis(site, axis, rank) for axis in axes}))
+        return () if context.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({checked_axis(context, axis, rank) for axis in axes}))
 
 
 def _order(x: Array, axes: tuple[int, ...]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.grid_sample import GridSample
 from d5ray.ops.arrays.known import numbers, on_host, required_numbers
 from d5ray.ops.arrays.sampling import Sampling
@@ -28,13 +28,13 @@ class RoiAlign(WideOperator):
 
     needs = 3
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, regions, batches = inputs[:3]
         assert x is not None and regions is not None and batches is not None
-        bins = int(site.attribute("output_height", 1)), int(site.attribute("output_width", 1))
+        bins = int(context.attribute("output_height", 1)), int(context.attribute("output_width", 1))
         y = xp.zeros((regions.shape[0], x.shape[1], *bins), dtype=x.dtype)
-        for region, (image, points, inside) in enumerate(_region_points(xp, site, x, regions, batches)):
-            if site.attribute("mode", "avg") == "max":
+        for region, (image, points, inside) in enumerate(_region_points(xp, context, x, regions, batches)):
+            if context.attribute("mode", "avg") == "max":
                 y[region] = _greatest_terms(xp, image, points, inside).reshape(*y.shape[1:], -1).max(axis=-1)
                 continue
             values = AT_EDGES.forward(xp, image, points) * inside
@@ -44,17 +44,17 @@ class RoiAlign(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         (dy,), (x, regions, batches) = gradients, inputs
         assert dy is not None and x is not None and regions is not None and batches is not None
-        if site.attribute("mode", "avg") == "max":
-            raise ConfigurationError(f"the node {site.node} has no gradient where mode is max: take avg")
+        if context.attribute("mode", "avg") == "max":
+            raise ConfigurationError(f"the node {context.node} has no gradient where mode is max: take avg")
         dx, owners = xp.zeros_like(x), on_host(batches).ravel()
-        for region, (image, points, inside) in enumerate(_region_points(xp, site, x, regions, batches)):
+        for region, (image, points, inside) in enumerate(_region_points(xp, context, x, regions, batches)):
             each = points.shape[1] // math.prod(dy.shape[2:])  # points in a bin
             own = xp.repeat(dy[region].reshape(1, dy.shape[1], -1), each, axis=2) / each
             dx[int(owners[region])] += AT_EDGES.backward(xp, own * inside, image, points)[0][0]
@@ -62,13 +62,13 @@ class RoiAlign(WideOperator):
 
 
 def _region_points(
-    xp: Any, site: Site, x: Array, regions: Array, batches: Array
+    xp: Any, context: NodeContext, x: Array, regions: Array, batches: Array
 ) -> Iterator[tuple[Array, Array, Array]]:
     """The image (1, c, height, width) of each region, its points (1, points, 2) by bins, which count."""
-    scale = float(site.attribute("spatial_scale", 1.0))
-    half_pixel = site.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    bins = int(site.attribute("output_height", 1)), int(site.attribute("output_width", 1))
-    ratio = int(site.attribute("sampling_ratio", 0))
+    scale = float(context.attribute("spatial_scale", 1.0))
+    half_pixel = context.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    bins = int(context.attribute("output_height", 1)), int(context.attribute("output_width", 1))
+    ratio = int(context.attribute("sampling_ratio", 0))
     for corners, owner in zip(on_host(regions).astype("float64"), on_host(batches).ravel(), strict=True):
         x0, y0, x1, y1 = (corner * scale - (0.5 if half_pixel else 0) for corner in corners)
         axes = []
@@ -113,10 +113,10 @@ class DeformConv(WideOperator):
 
     needs = 3
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         w, bias = inputs[1], optional(inputs, 3)
         assert w is not None
-        columns = _Columns(xp, site, inputs)
+        columns = _Columns(xp, context, inputs)
         seen = columns.sampled() * columns.mask
         y = _by_group(
             xp, w.reshape(columns.groups, -1, seen[0].size // seen[0].shape[-1] // columns.groups), seen
@@ -127,14 +127,14 @@ class DeformConv(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         dy, w = gradients[0], inputs[1]
         assert dy is not None and w is not None
-        columns = _Columns(xp, site, inputs)
+        columns = _Columns(xp, context, inputs)
         sampled = columns.sampled()  # (batch, offset groups, channels', kernel, counts)
         batch, groups = dy.shape[0], columns.groups
         matrix = w.reshape(groups, w.shape[0] // groups, -1)
@@ -160,17 +160,20 @@ def _by_group(xp: Any, matrix: Array, seen: Array) -> Array:
 class _Columns:
     """The values that the windows of a DeformConv see, (batch, offset groups, channels', kernel, counts)."""
 
-    def __init__(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> None:
+    def __init__(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> None:
         x, w, offset = inputs[:3]
         assert x is not None and w is not None and offset is not None
         self.xp, self.x, self.offset_shape = xp, x, offset.shape
-        self.windows = convolution(site, x.shape[2:], w.shape[2:])
-        self.groups, self.parts = int(site.attribute("group", 1)), int(site.attribute("offset_group", 1))
+        self.windows = convolution(context, x.shape[2:], w.shape[2:])
+        self.groups, self.parts = (
+            int(context.attribute("group", 1)),
+            int(context.attribute("offset_group", 1)),
+        )
         kernel, counts = self.windows.kernel, self.windows.counts
         axes, taps_ = len(kernel), math.prod(kernel)
         if offset.shape[1:] != (self.parts * taps_ * axes, *counts):
             raise ConfigurationError(
-                f"{site.node} has offsets {offset.shape}, and needs "
+                f"{context.node} has offsets {offset.shape}, and needs "
                 f"{(x.shape[0], self.parts * taps_ * axes, *counts)}"
             )
         start = [
@@ -216,10 +219,10 @@ class ColumnsToImage(WideOperator):
 
     needs = 3
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        windows = self._windows(site, inputs)
+        windows = self._windows(context, inputs)
         columns = self._split(x, windows)
         whole, image = gathered(xp, (x.shape[0], columns.shape[1], *windows.image), x.dtype, windows)
         for tap, view in enumerate(taps(whole, windows)):
@@ -229,21 +232,21 @@ class ColumnsToImage(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         (dy,), x = gradients, inputs[0]
         assert dy is not None and x is not None
-        windows = self._windows(site, inputs)
+        windows = self._windows(context, inputs)
         views = list(taps(padded(xp, dy, windows), windows))
         return xp.stack(views, axis=2).reshape(x.shape), None, None
 
-    def _windows(self, site: Site, inputs: Sequence[Array | None]) -> Windows:
-        image = tuple(map(int, required_numbers(site, inputs, 1, "shape of the image")))
-        kernel = tuple(map(int, required_numbers(site, inputs, 2, "shape of the blocks")))
-        return convolution(site, image, kernel)
+    def _windows(self, context: NodeContext, inputs: Sequence[Array | None]) -> Windows:
+        image = tuple(map(int, required_numbers(context, inputs, 1, "shape of the image")))
+        kernel = tuple(map(int, required_numbers(context, inputs, 2, "shape of the blocks")))
+        return convolution(context, image, kernel)
 
     def _split(self, x: Array, windows: Windows) -> Array:
         """(batch, channels, kernel, *counts)."""
@@ -259,13 +262,13 @@ class MaxUnpool(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, index = inputs[0], inputs[1]
         assert x is not None and index is not None
-        natural = self._natural(site, x.shape)
+        natural = self._natural(context, x.shape)
         y = xp.zeros(math.prod(natural), dtype=x.dtype)
         y[index.ravel()] = x.ravel()
-        asked = numbers(site, inputs, 2)
+        asked = numbers(context, inputs, 2)
         if asked is None or tuple(asked) == natural:
             return (y.reshape(natural),)
         whole = xp.zeros(tuple(map(int, asked)), dtype=x.dtype)
@@ -275,21 +278,21 @@ class MaxUnpool(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         (dy,), x, index = gradients, inputs[0], inputs[1]
         assert dy is not None and x is not None and index is not None
-        own = dy[tuple(map(slice, self._natural(site, x.shape)))].ravel()
+        own = dy[tuple(map(slice, self._natural(context, x.shape)))].ravel()
         return own[index.ravel()].reshape(x.shape), *[None] * (len(inputs) - 1)
 
-    def _natural(self, site: Site, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _natural(self, context: NodeContext, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the input of a MaxPool with these attributes."""
-        kernel = site.required("kernel_shape")
+        kernel = context.required("kernel_shape")
         rank = len(kernel)
-        strides, pads = site.attribute("strides", (1,) * rank), site.attribute("pads", (0,) * 2 * rank)
+        strides, pads = context.attribute("strides", (1,) * rank), context.attribute("pads", (0,) * 2 * rank)
         return *shape[:2], *(
             (size - 1) * stride - pads[axis] - pads[rank + axis] + extent
             for axis, (size, stride, extent) in enumerate(zip(shape[2:], strides, kernel, strict=True))

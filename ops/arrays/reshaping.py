@@ -7,7 +7,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.known import checked_axis, numbers, required_numbers
 from d5ray.ops.arrays.precision import is_floating
 
@@ -18,18 +18,18 @@ class Reshaping(ArrayOperator):
     """A view of the first input; the gradient is a view of the output's."""
 
     @abstractmethod
-    def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
+    def shape(self, context: NodeContext, inputs: Sequence[Array | None], shape: Shape) -> Shape:
         """The new shape, of one whose first input has `shape`."""
 
     @final
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        shape = self.shape(site, inputs, x.shape)
+        shape = self.shape(context, inputs, x.shape)
         if math.prod(shape) != x.size:
             raise ConfigurationError(
-                f"the node {site.node} makes {shape} of a tensor of shape {x.shape}: both must have equally "
-                f"many elements, and they have {math.prod(shape)} and {x.size}"
+                f"the node {context.node} makes {shape} of a tensor of shape {x.shape}: both must have "
+                f"equally many elements, and they have {math.prod(shape)} and {x.size}"
             )
         return (x.reshape(shape),)
 
@@ -37,7 +37,7 @@ class Reshaping(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -51,7 +51,7 @@ class Reshaping(ArrayOperator):
 class Identity(Reshaping):
     """The input itself."""
 
-    def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
+    def shape(self, context: NodeContext, inputs: Sequence[Array | None], shape: Shape) -> Shape:
         return shape
 
 
@@ -59,10 +59,10 @@ class Identity(Reshaping):
 class Flatten(Reshaping):
     """A matrix: the axes before `axis` in one, and the others in one."""
 
-    def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
-        axis = site.attribute("axis", 1)
+    def shape(self, context: NodeContext, inputs: Sequence[Array | None], shape: Shape) -> Shape:
+        axis = context.attribute("axis", 1)
         if axis != len(shape):
-            axis = checked_axis(site, axis, len(shape))
+            axis = checked_axis(context, axis, len(shape))
         return math.prod(shape[:axis]), math.prod(shape[axis:])
 
 
@@ -70,13 +70,13 @@ class Flatten(Reshaping):
 class Reshape(Reshaping):
     """The input in another shape: 0 stands for the size that was there, unless allowed, -1 for the rest."""
 
-    def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
-        asked = required_numbers(site, inputs, 1, "new shape")
-        if not site.attribute("allowzero", 0):
+    def shape(self, context: NodeContext, inputs: Sequence[Array | None], shape: Shape) -> Shape:
+        asked = required_numbers(context, inputs, 1, "new shape")
+        if not context.attribute("allowzero", 0):
             if 0 in asked[len(shape) :]:
                 raise ConfigurationError(
-                    f"the node {site.node} makes {tuple(asked)} of a tensor of shape {shape}: a 0 stands for "
-                    "the size that the axis has, and there is no such axis"
+                    f"the node {context.node} makes {tuple(asked)} of a tensor of shape {shape}: a 0 stands "
+                    "for the size that the axis has, and there is no such axis"
                 )
             asked = [size if size else shape[axis] for axis, size in enumerate(asked)]
         if -1 not in asked:
@@ -90,11 +90,11 @@ class Reshape(Reshaping):
 class Squeeze(Reshaping):
     """The input without the named axes of size 1, or all such."""
 
-    def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
-        named = numbers(site, inputs, 1)
+    def shape(self, context: NodeContext, inputs: Sequence[Array | None], shape: Shape) -> Shape:
+        named = numbers(context, inputs, 1)
         if named is None:
             return tuple(size for size in shape if size != 1)
-        axes = {checked_axis(site, axis, len(shape)) for axis in named}
+        axes = {checked_axis(context, axis, len(shape)) for axis in named}
         return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
@@ -102,12 +102,12 @@ class Squeeze(Reshaping):
 class Unsqueeze(Reshaping):
     """The input with new axes of size 1 at the named places of the output."""
 
-    def shape(self, site: Site, inputs: Sequence[Array | None], shape: Shape) -> Shape:
-        named = required_numbers(site, inputs, 1, "axes")
+    def shape(self, context: NodeContext, inputs: Sequence[Array | None], shape: Shape) -> Shape:
+        named = required_numbers(context, inputs, 1, "axes")
         rank = len(shape) + len(named)
-        axes = {checked_axis(site, axis, rank) for axis in named}
+        axes = {checked_axis(context, axis, rank) for axis in named}
         if len(axes) != len(named):
-            raise ConfigurationError(f"the node {site.node} names an axis twice, found {tuple(named)}")
+            raise ConfigurationError(f"the node {context.node} names an axis twice, found {tuple(named)}")
         sizes = iter(shape)
         return tuple(1 if axis in axes else next(sizes) for axis in range(rank))
 

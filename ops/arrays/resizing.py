@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.known import numbers
 from d5ray.ops.arrays.wide import WideOperator
 from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans
@@ -17,11 +17,11 @@ class Resize(WideOperator):
     Inputs: x, roi, scales, sizes. Whole numbers are computed in float64, rounded, and kept in range.
     """
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
         result = x
-        for plan in _plans(site, inputs):
-            result = _resized(xp, result, plan, site.attribute("extrapolation_value", 0.0))
+        for plan in _plans(context, inputs):
+            result = _resized(xp, result, plan, context.attribute("extrapolation_value", 0.0))
         if result.dtype != x.dtype:
             limits = xp.iinfo(x.dtype)
             result = xp.clip(xp.rint(result), limits.min, limits.max).astype(x.dtype)
@@ -30,23 +30,23 @@ class Resize(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         x, result = inputs[0], gradients[0]
         assert x is not None
-        for plan in reversed(_plans(site, inputs)):
+        for plan in reversed(_plans(context, inputs)):
             matrix = xp.asarray(plan.matrix, dtype=x.dtype)
             result = xp.moveaxis(xp.tensordot(result, matrix, axes=(plan.axis, 0)), -1, plan.axis)
         return (result, None, None, None)[: len(inputs)]
 
 
-def _plans(site: Site, inputs: Sequence[Array | None]) -> list[AxisPlan]:
+def _plans(context: NodeContext, inputs: Sequence[Array | None]) -> list[AxisPlan]:
     x: Array = inputs[0]
-    regions, scales, sizes = (numbers(site, inputs, index) or None for index in (1, 2, 3))
-    return axis_plans(site, x.shape, regions, scales, sizes)
+    regions, scales, sizes = (numbers(context, inputs, index) or None for index in (1, 2, 3))
+    return axis_plans(context, x.shape, regions, scales, sizes)
 
 
 def _resized(xp: Any, x: Array, plan: AxisPlan, extrapolation: float) -> Array:

@@ -5,7 +5,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.wide import WideOperator, optional
 
 
@@ -20,12 +20,12 @@ class RotaryEmbedding(WideOperator):
 
     needs = 3
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
-        x, heads = inputs[0], _heads(site, inputs[0])
-        cosine, sine = _angles(site, inputs, heads)
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
+        x, heads = inputs[0], _heads(context, inputs[0])
+        cosine, sine = _angles(context, inputs, heads)
         y = heads.copy()
-        first, second = _pairs(site, heads)
-        y_first, y_second = _pairs(site, y)
+        first, second = _pairs(context, heads)
+        y_first, y_second = _pairs(context, y)
         y_first[...] = cosine * first - sine * second
         y_second[...] = sine * first + cosine * second
         return (_as_given(y, x),)
@@ -33,16 +33,16 @@ class RotaryEmbedding(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
-        x, heads, gradient = inputs[0], _heads(site, inputs[0]), _heads(site, gradients[0])
-        cosine, sine = _angles(site, inputs, heads)
+        x, heads, gradient = inputs[0], _heads(context, inputs[0]), _heads(context, gradients[0])
+        cosine, sine = _angles(context, inputs, heads)
         of_x = gradient.copy()
-        (first, second), (g_first, g_second) = _pairs(site, heads), _pairs(site, gradient)
-        of_first, of_second = _pairs(site, of_x)
+        (first, second), (g_first, g_second) = _pairs(context, heads), _pairs(context, gradient)
+        of_first, of_second = _pairs(context, of_x)
         of_first[...] = cosine * g_first + sine * g_second
         of_second[...] = cosine * g_second - sine * g_first
         of_cosine = (g_first * first + g_second * second).sum(axis=1)  # over the heads
@@ -55,14 +55,14 @@ class RotaryEmbedding(WideOperator):
         return (_as_given(of_x, x), of_cosine, of_sine, None)[: len(inputs)]
 
 
-def _heads(site: Site, x: Array) -> Array:
+def _heads(context: NodeContext, x: Array) -> Array:
     """(B, heads, S, D), a view."""
     if x.ndim == 4:
         return x
-    count = int(site.attribute("num_heads", 0))
+    count = int(context.attribute("num_heads", 0))
     if count < 1 or x.shape[2] % count:
         raise ConfigurationError(
-            f"{site.node} has num_heads {count} for x of {x.shape}: it must divide the last axis"
+            f"{context.node} has num_heads {count} for x of {x.shape}: it must divide the last axis"
         )
     return x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
 
@@ -71,23 +71,23 @@ def _as_given(heads: Array, x: Array) -> Array:
     return heads if x.ndim == 4 else heads.swapaxes(1, 2).reshape(x.shape)
 
 
-def _pairs(site: Site, heads: Array) -> tuple[Array, Array]:
+def _pairs(context: NodeContext, heads: Array) -> tuple[Array, Array]:
     """Views (B, heads, S, turned / 2) of the features that turn together."""
-    turned = int(site.attribute("rotary_embedding_dim", 0)) or heads.shape[-1]
-    if site.attribute("interleaved", 0):
+    turned = int(context.attribute("rotary_embedding_dim", 0)) or heads.shape[-1]
+    if context.attribute("interleaved", 0):
         return heads[..., 0:turned:2], heads[..., 1:turned:2]
     return heads[..., : turned // 2], heads[..., turned // 2 : turned]
 
 
-def _angles(site: Site, inputs: Sequence[Array | None], heads: Array) -> tuple[Array, Array]:
+def _angles(context: NodeContext, inputs: Sequence[Array | None], heads: Array) -> tuple[Array, Array]:
     """The cosines and sines (B, 1, S, turned / 2)."""
     cosine, sine, positions = inputs[1], inputs[2], optional(inputs, 3)
     assert cosine is not None and sine is not None
-    half = (int(site.attribute("rotary_embedding_dim", 0)) or heads.shape[-1]) // 2
+    half = (int(context.attribute("rotary_embedding_dim", 0)) or heads.shape[-1]) // 2
     if cosine.shape[-1] != half or sine.shape != cosine.shape:
         raise ConfigurationError(
-            f"{site.node} has cosines of {cosine.shape} and sines of {sine.shape}: with {2 * half} features "
-            f"turned their last axis must be {half}"
+            f"{context.node} has cosines of {cosine.shape} and sines of {sine.shape}: with {2 * half} "
+            f"features turned their last axis must be {half}"
         )
     if positions is not None:
         cosine, sine = cosine[positions], sine[positions]

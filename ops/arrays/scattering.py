@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.indexed import Index, along, combine_at, rows
 from d5ray.ops.arrays.known import checked_axis
@@ -22,15 +22,15 @@ class Scattering(ArrayOperator):
     """
 
     @abstractmethod
-    def index(self, xp: Any, site: Site, x: Array, indices: Array) -> Index:
+    def index(self, xp: Any, context: NodeContext, x: Array, indices: Array) -> Index:
         """The places to which the updates go."""
 
     @final
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, indices, updates = inputs
         assert x is not None and indices is not None and updates is not None
-        index, reduction = self.index(xp, site, x, indices), _reduction(site)
+        index, reduction = self.index(xp, context, x, indices), _reduction(context)
         y = xp.array(wide(x))
         if reduction == "none":
             y[index] = wide(updates)
@@ -43,7 +43,7 @@ class Scattering(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -51,16 +51,17 @@ class Scattering(ArrayOperator):
         (dy,), (x, indices, updates) = gradients, inputs
         if dy is None or x is None or indices is None or updates is None or not is_floating(x):
             return (None, None, None)
-        index, reduction = self.index(xp, site, x, indices), _reduction(site)
+        index, reduction = self.index(xp, context, x, indices), _reduction(context)
         dx, d_updates = _DERIVATIVES[reduction](xp, wide(dy), wide(x), index, wide(updates), wide(outputs[0]))
         return (narrowed(xp, dx, x), None, narrowed(xp, d_updates, x))
 
 
-def _reduction(site: Site) -> str:
-    reduction = site.attribute("reduction", "none")
+def _reduction(context: NodeContext) -> str:
+    reduction = context.attribute("reduction", "none")
     if reduction not in _DERIVATIVES:
         raise ConfigurationError(
-            f"the node {site.node} asks for the reduction {reduction!r}: there are {', '.join(_DERIVATIVES)}"
+            f"the node {context.node} asks for the reduction {reduction!r}: there are "
+            f"{', '.join(_DERIVATIVES)}"
         )
     return str(reduction)
 
@@ -107,15 +108,15 @@ _DERIVATIVES = {"none": replaced, "add": added, "mul": multiplied, "max": extrem
 class ScatterElements(Scattering):
     """y = x with one update for every index; it stands in the other axes where the index stands."""
 
-    def index(self, xp: Any, site: Site, x: Array, indices: Array) -> Index:
-        return along(xp, indices, checked_axis(site, site.attribute("axis", 0), x.ndim))
+    def index(self, xp: Any, context: NodeContext, x: Array, indices: Array) -> Index:
+        return along(xp, indices, checked_axis(context, context.attribute("axis", 0), x.ndim))
 
 
 @final
 class ScatterND(Scattering):
     """Slices y[i₁, …, iₖ], for every row of k indices."""
 
-    def index(self, xp: Any, site: Site, x: Array, indices: Array) -> Index:
+    def index(self, xp: Any, context: NodeContext, x: Array, indices: Array) -> Index:
         return rows(xp, indices)
 
 

@@ -5,7 +5,7 @@ from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import gathering, scattering
 from d5ray.ops.arrays.indexed import along
 from d5ray.ops.arrays.known import checked_axis, required_number
@@ -16,7 +16,7 @@ from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 class NonZero(WithoutGradient):
     """The coordinates of all elements that are not 0: (axes, how many), int64."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         (x,) = inputs
         assert x is not None
         if not x.ndim:  # a number has no coordinates, only the count
@@ -28,15 +28,15 @@ class NonZero(WithoutGradient):
 class OneHot(ArrayOperator):
     """`on` where an index says so along a new axis of size depth, `off` elsewhere; values are (off, on)."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         values = inputs[2]
         assert values is not None
-        return (xp.where(_places(xp, site, inputs), values[1], values[0]),)
+        return (xp.where(_places(xp, context, inputs), values[1], values[0]),)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -44,18 +44,18 @@ class OneHot(ArrayOperator):
         (dy,), values = gradients, inputs[2]
         if dy is None or values is None or not is_floating(values):
             return (None, None, None)
-        places, dy = _places(xp, site, inputs), wide(dy)
+        places, dy = _places(xp, context, inputs), wide(dy)
         sums = xp.stack([xp.where(places, 0, dy).sum(), xp.where(places, dy, 0).sum()])
         return (None, None, narrowed(xp, sums, values))
 
 
-def _places(xp: Any, site: Site, inputs: Sequence[Array | None]) -> Array:
+def _places(xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Array:
     """True where the output is on. An index counts from the end where it is negative; one that
     is out of range is on nowhere."""
     indices = inputs[0]
     assert indices is not None
-    depth = int(required_number(site, inputs, 1, "depth"))
-    axis = checked_axis(site, site.attribute("axis", -1), indices.ndim + 1)
+    depth = int(required_number(context, inputs, 1, "depth"))
+    axis = checked_axis(context, context.attribute("axis", -1), indices.ndim + 1)
     indices = xp.expand_dims(indices.astype("int64"), axis)
     indices = xp.where(indices < 0, indices + depth, indices)
     return indices == xp.arange(depth).reshape(-1, *[1] * (indices.ndim - 1 - axis))
@@ -65,18 +65,18 @@ def _places(xp: Any, site: Site, inputs: Sequence[Array | None]) -> Array:
 class TopK(ArrayOperator):
     """The K greatest, or least, along an axis, in order, and their places; of equal ones the first."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        axis = checked_axis(site, site.attribute("axis", -1), x.ndim)
-        size, k = x.shape[axis], int(required_number(site, inputs, 1, "number K"))
+        axis = checked_axis(context, context.attribute("axis", -1), x.ndim)
+        size, k = x.shape[axis], int(required_number(context, inputs, 1, "number K"))
         if not 0 <= k <= size:
             raise ConfigurationError(
-                f"the node {site.node} asks for {k} of {size} elements along the axis {axis}: K must be from "
-                f"0 up to {size}"
+                f"the node {context.node} asks for {k} of {size} elements along the axis {axis}: K must be "
+                f"from 0 up to {size}"
             )
         keys = xp.moveaxis(wide(x), axis, -1)
-        if site.attribute("largest", 1):
+        if context.attribute("largest", 1):
             # Sorted upwards from behind, and read from behind: the first of equal ones stays the first.
             order = (size - 1 - xp.argsort(keys[..., ::-1], axis=-1, kind="stable"))[..., ::-1]
         else:
@@ -87,7 +87,7 @@ class TopK(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -95,7 +95,7 @@ class TopK(ArrayOperator):
         dy, x = gradients[0], inputs[0]
         if dy is None or x is None or not is_floating(x):
             return (None, None)
-        axis = checked_axis(site, site.attribute("axis", -1), x.ndim)
+        axis = checked_axis(context, context.attribute("axis", -1), x.ndim)
         dx = xp.zeros(x.shape, x.dtype)
         dx[along(xp, outputs[1], axis)] = dy
         return (dx, None)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.known import checked_axis
 from d5ray.ops.arrays.precision import is_floating
 from d5ray.ops.arrays.wide import optional
@@ -14,15 +14,15 @@ from d5ray.ops.arrays.wide import optional
 class ReverseSequence(ArrayOperator):
     """The first elements of each sequence, as many as it has, in the other order."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, lengths = inputs
         assert x is not None and lengths is not None
-        return (self._reversed(xp, site, x, lengths),)
+        return (self._reversed(xp, context, x, lengths),)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -30,11 +30,11 @@ class ReverseSequence(ArrayOperator):
         (dy,), lengths = gradients, inputs[1]
         if dy is None or lengths is None:
             return (None, None)
-        return (self._reversed(xp, site, dy, lengths), None)
+        return (self._reversed(xp, context, dy, lengths), None)
 
-    def _reversed(self, xp: Any, site: Site, x: Array, lengths: Array) -> Array:
+    def _reversed(self, xp: Any, context: NodeContext, x: Array, lengths: Array) -> Array:
         batch, time = (
-            int(site.attribute(name, default)) for name, default in (("batch_axis", 1), ("time_axis", 0))
+            int(context.attribute(name, default)) for name, default in (("batch_axis", 1), ("time_axis", 0))
         )
         turned = xp.moveaxis(x, (batch, time), (0, 1))
         place = xp.arange(turned.shape[1])[None]
@@ -50,19 +50,19 @@ class TensorScatter(ArrayOperator):
     cache (batch, …, longest, …), update (batch, …, steps, …), index (batch,); circular or linear.
     """
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         cache, update = inputs[0], inputs[1]
         assert cache is not None and update is not None
         made = cache.copy()
-        xp.moveaxis(made, self._axis(site, cache), 1)[self._places(xp, site, inputs)] = xp.moveaxis(
-            update, self._axis(site, cache), 1
+        xp.moveaxis(made, self._axis(context, cache), 1)[self._places(xp, context, inputs)] = xp.moveaxis(
+            update, self._axis(context, cache), 1
         )
         return (made,)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -71,24 +71,24 @@ class TensorScatter(ArrayOperator):
         rest = [None] * (len(inputs) - 2)
         if dy is None or cache is None or not is_floating(cache):
             return (None, None, *rest)
-        axis, places = self._axis(site, cache), self._places(xp, site, inputs)
+        axis, places = self._axis(context, cache), self._places(xp, context, inputs)
         dcache = dy.copy()
         turned = xp.moveaxis(dcache, axis, 1)
         dupdate = xp.moveaxis(turned[places], 1, axis)
         turned[places] = 0
         return (dcache, xp.ascontiguousarray(dupdate), *rest)
 
-    def _axis(self, site: Site, cache: Array) -> int:
-        return checked_axis(site, int(site.attribute("axis", -2)), cache.ndim)
+    def _axis(self, context: NodeContext, cache: Array) -> int:
+        return checked_axis(context, int(context.attribute("axis", -2)), cache.ndim)
 
-    def _places(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
+    def _places(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
         """The places of batch and time, (batch, steps)."""
         cache, update, start = inputs[0], inputs[1], optional(inputs, 2)
         assert cache is not None and update is not None
-        axis = self._axis(site, cache)
+        axis = self._axis(context, cache)
         first = xp.zeros(cache.shape[0], dtype="int64") if start is None else start
         place = first[:, None] + xp.arange(update.shape[axis])[None]
-        if site.attribute("mode", "linear") == "circular":
+        if context.attribute("mode", "linear") == "circular":
             place = place % cache.shape[axis]
         return xp.arange(cache.shape[0])[:, None], place
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.known import checked_axis, numbers, on_host
 from d5ray.ops.arrays.precision import is_floating
 
@@ -20,10 +20,10 @@ class NonMaxSuppression(WithoutGradient):
     intersection over the union.
     """
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         boxes, scores = (on_host(each).astype("float64") for each in inputs[:2])
-        most, overlap, least = ((numbers(site, inputs, i) or [None])[0] for i in (2, 3, 4))
-        corners = _corners(boxes, bool(site.attribute("center_point_box", 0)))
+        most, overlap, least = ((numbers(context, inputs, i) or [None])[0] for i in (2, 3, 4))
+        corners = _corners(boxes, bool(context.attribute("center_point_box", 0)))
         found = [
             (image, kind, box)
             for image, of_image in enumerate(scores)
@@ -67,17 +67,17 @@ class Unique(ArrayOperator):
     Also the first places, where among the outputs each element stands, and how often it does; int64.
     """
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        axis = site.attribute("axis")
-        axis = None if axis is None else checked_axis(site, int(axis), x.ndim)
+        axis = context.attribute("axis")
+        axis = None if axis is None else checked_axis(context, int(axis), x.ndim)
         x = on_host(x)
         y, first, inverse, counts = np.unique(
             x, return_index=True, return_inverse=True, return_counts=True, axis=axis
         )
         inverse = inverse.reshape(-1)
-        if not site.attribute("sorted", 1):
+        if not context.attribute("sorted", 1):
             order = np.argsort(first)
             y = np.take(x.ravel() if axis is None else x, first[order], axis=axis or 0)
             inverse, first, counts = np.argsort(order)[inverse], first[order], counts[order]
@@ -86,7 +86,7 @@ class Unique(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -95,8 +95,8 @@ class Unique(ArrayOperator):
         dy, x = gradients[0], inputs[0]
         if dy is None or x is None or not is_floating(x):
             return (None,)
-        _, first, *_ = self.forward(xp, site, inputs)
-        axis = site.attribute("axis")
+        _, first, *_ = self.forward(xp, context, inputs)
+        axis = context.attribute("axis")
         dx = xp.zeros_like(x)
         if axis is None:
             dx.reshape(-1)[first] = dy
@@ -113,14 +113,14 @@ class NGrams(WithoutGradient):
     weight (IDF), or the counts times weights (TFIDF).
     """
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = on_host(inputs[0])
         rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
-        where = site.required("ngram_indexes")
-        pool = _pool(site)
+        where = context.required("ngram_indexes")
+        pool = _pool(context)
         counts = np.zeros((rows.shape[0], max(where) + 1), np.float32)
-        shortest, longest = site.required("min_gram_length"), site.required("max_gram_length")
-        skips = range(1, site.required("max_skip_count") + 2)
+        shortest, longest = context.required("min_gram_length"), context.required("max_gram_length")
+        skips = range(1, context.required("max_skip_count") + 2)
         for row, tokens in enumerate(rows.tolist()):
             for length in range(shortest, longest + 1):
                 for step in skips if length > 1 else (1,):
@@ -128,15 +128,15 @@ class NGrams(WithoutGradient):
                         gram = tuple(tokens[start : start + (length - 1) * step + 1 : step])
                         if gram in pool:
                             counts[row, where[pool[gram]]] += 1
-        return (xp.asarray(_weighted(site, counts, where).reshape(*x.shape[:-1], -1)),)
+        return (xp.asarray(_weighted(context, counts, where).reshape(*x.shape[:-1], -1)),)
 
 
-def _pool(site: Site) -> dict[tuple[int, ...], int]:
+def _pool(context: NodeContext) -> dict[tuple[int, ...], int]:
     """The n-grams, by length one behind the other, and their numbers."""
-    tokens, starts = site.attribute("pool_int64s"), site.required("ngram_counts")
+    tokens, starts = context.attribute("pool_int64s"), context.required("ngram_counts")
     if tokens is None:
         raise ConfigurationError(
-            f"the node {site.node} has a pool of texts: give one of numbers, pool_int64s"
+            f"the node {context.node} has a pool of texts: give one of numbers, pool_int64s"
         )
     found: dict[tuple[int, ...], int] = {}
     for length, (start, end) in enumerate(zip(starts, (*starts[1:], len(tokens)), strict=True), 1):
@@ -145,9 +145,11 @@ def _pool(site: Site) -> dict[tuple[int, ...], int]:
     return found
 
 
-def _weighted(site: Site, counts: "np.ndarray[Any, Any]", where: Sequence[int]) -> "np.ndarray[Any, Any]":
-    mode, weights = site.required("mode"), np.ones(counts.shape[1], np.float32)
-    for place, weight in zip(where, site.attribute("weights") or (), strict=False):
+def _weighted(
+    context: NodeContext, counts: "np.ndarray[Any, Any]", where: Sequence[int]
+) -> "np.ndarray[Any, Any]":
+    mode, weights = context.required("mode"), np.ones(counts.shape[1], np.float32)
+    for place, weight in zip(where, context.attribute("weights") or (), strict=False):
         weights[place] = weight
     if mode == "TF":
         return counts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.precision import narrowed, wide
 
@@ -20,18 +20,18 @@ class Softmax(ArrayOperator):
     derivative: Callable[[Any, Array, Array, int], Array]
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         (x,) = inputs
         assert x is not None
         if not x.size:
             return (x,)
-        return (narrowed(xp, self.function(xp, wide(x), site.attribute("axis", -1)), x),)
+        return (narrowed(xp, self.function(xp, wide(x), context.attribute("axis", -1)), x),)
 
     @silently
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -39,7 +39,7 @@ class Softmax(ArrayOperator):
         (dy,), (y,) = gradients, outputs
         if dy is None:
             return (None,)
-        return (narrowed(xp, self.derivative(xp, wide(dy), wide(y), site.attribute("axis", -1)), y),)
+        return (narrowed(xp, self.derivative(xp, wide(dy), wide(y), context.attribute("axis", -1)), y),)
 
 
 def softmax(xp: Any, x: Array, axis: int) -> Array:
@@ -68,10 +68,10 @@ def log_softmax_derivative(xp: Any, dy: Array, y: Array, axis: int) -> Array:
 class Hardmax(WithoutGradient):
     """1 for the first of the greatest along an axis, 0 for all others."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         (x,) = inputs
         assert x is not None
-        axis = site.attribute("axis", -1)
+        axis = context.attribute("axis", -1)
         if not x.size:
             return (x,)
         place = xp.expand_dims(wide(x).argmax(axis=axis), axis)

@@ -7,7 +7,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.known import checked_axis, numbers, required_number
 from d5ray.ops.arrays.wide import WideOperator
@@ -35,10 +35,10 @@ class DiscreteFourierTransform(WideOperator):
     x (*before, n, *after, 1 or 2), 1 for real numbers. The onesided inverse gives real numbers.
     """
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        axis, length, inverse, onesided = self._read(site, inputs)
+        axis, length, inverse, onesided = self._read(context, inputs)
         if inverse and onesided:
             return (xp.fft.irfft(_complex(x), length, axis)[..., None].astype(x.dtype),)
         transform = xp.fft.ifft if inverse else xp.fft.fft
@@ -50,7 +50,7 @@ class DiscreteFourierTransform(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -58,7 +58,7 @@ class DiscreteFourierTransform(WideOperator):
         """The transform is linear: dx is the conjugate transform of dy, as pairs dy₁ + i dy₂."""
         (dy,), x = gradients, inputs[0]
         assert dy is not None and x is not None
-        axis, length, inverse, onesided = self._read(site, inputs)
+        axis, length, inverse, onesided = self._read(context, inputs)
         rest = [None] * (len(inputs) - 1)
         if inverse and onesided:
             dz = xp.fft.fft(dy[..., 0], length, axis) / length
@@ -76,13 +76,13 @@ class DiscreteFourierTransform(WideOperator):
             dz = _fitted(xp, dz, x.shape[axis], axis)
         return _pairs(xp, dz, x.dtype)[..., : x.shape[-1]], *rest
 
-    def _read(self, site: Site, inputs: Sequence[Array | None]) -> tuple[int, int, bool, bool]:
+    def _read(self, context: NodeContext, inputs: Sequence[Array | None]) -> tuple[int, int, bool, bool]:
         """Axis, length, inverse, onesided."""
         x = inputs[0]
         assert x is not None
-        asked, given = numbers(site, inputs, 2), numbers(site, inputs, 1)
-        axis = checked_axis(site, -2 if asked is None else int(asked[0]), x.ndim)
-        inverse, onesided = bool(site.attribute("inverse", 0)), bool(site.attribute("onesided", 0))
+        asked, given = numbers(context, inputs, 2), numbers(context, inputs, 1)
+        axis = checked_axis(context, -2 if asked is None else int(asked[0]), x.ndim)
+        inverse, onesided = bool(context.attribute("inverse", 0)), bool(context.attribute("onesided", 0))
         size = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
         return axis, size if given is None else int(given[0]), inverse, onesided
 
@@ -96,10 +96,10 @@ class ShortTimeFourierTransform(WideOperator):
 
     needs = 2
 
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x = inputs[0]
         assert x is not None
-        places, window, onesided = self._read(xp, site, inputs)
+        places, window, onesided = self._read(xp, context, inputs)
         frames = _complex(x)[:, places] * window  # (batch, frames, length)
         y = xp.fft.fft(frames, axis=-1)
         return (_pairs(xp, y[..., : places.shape[1] // 2 + 1] if onesided else y, x.dtype),)
@@ -107,14 +107,14 @@ class ShortTimeFourierTransform(WideOperator):
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> Gradients:
         (dy,), x = gradients, inputs[0]
         assert dy is not None and x is not None
-        places, window, _ = self._read(xp, site, inputs)
+        places, window, _ = self._read(xp, context, inputs)
         length = places.shape[1]
         dframes = xp.fft.ifft(_fitted(xp, _complex(dy), length, 2), axis=-1) * length
         dx = xp.zeros((*x.shape[:2], 2), dtype=x.dtype)  # pairs, since CuPy adds no complex numbers at places
@@ -126,19 +126,23 @@ class ShortTimeFourierTransform(WideOperator):
             found.append(None if inputs[2] is None else dwindow)
         return *found, *[None] * (len(inputs) - len(found))
 
-    def _read(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> tuple[Array, Array, bool]:
+    def _read(
+        self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]
+    ) -> tuple[Array, Array, bool]:
         """The places of each frame's elements (frames, length), the window, and the flag onesided."""
         x, window = inputs[0], inputs[2] if len(inputs) > 2 else None
         assert x is not None
-        given = numbers(site, inputs, 3)
+        given = numbers(context, inputs, 3)
         length = int(given[0]) if given is not None else x.shape[1] if window is None else window.shape[0]
-        step = int(required_number(site, inputs, 1, "step between frames"))
+        step = int(required_number(context, inputs, 1, "step between frames"))
         frames = 1 + (x.shape[1] - length) // step
         places = step * xp.arange(frames)[:, None] + xp.arange(length)
         own = xp.ones(length, dtype=x.dtype) if window is None else window
         if own.shape != (length,):
-            raise ConfigurationError(f"{site.node} has a window {own.shape} for frames of {length} elements")
-        return places, own, bool(site.attribute("onesided", 1))
+            raise ConfigurationError(
+                f"{context.node} has a window {own.shape} for frames of {length} elements"
+            )
+        return places, own, bool(context.attribute("onesided", 1))
 
 
 @final
@@ -148,9 +152,9 @@ class MelWeightMatrix(WithoutGradient):
     (⌊dft length / 2⌋ + 1, bins)
     """
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         bins, length, rate, lowest, highest = (
-            required_number(site, inputs, index, name)
+            required_number(context, inputs, index, name)
             for index, name in enumerate(
                 ("number of bins", "length", "sample rate", "lower edge", "upper edge")
             )
@@ -169,7 +173,7 @@ class MelWeightMatrix(WithoutGradient):
                 y[rising, bin] = (places[rising] - left) / (middle - left)
             falling = (places >= middle) & (places < right)
             y[falling, bin] = (right - places[falling]) / max(right - middle, 1)
-        return (xp.asarray(y, dtype=onnx_type(site, site.attribute("output_datatype", 1))),)
+        return (xp.asarray(y, dtype=onnx_type(context, context.attribute("output_datatype", 1))),)
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {

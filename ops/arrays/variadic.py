@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.broadcasting import summed_to_shape
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
@@ -27,7 +27,7 @@ class Variadic(ArrayOperator):
     derivatives: Callable[[Any, Array, Sequence[Array], Array], Derivatives]
 
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         operands = [wide(x) for x in inputs if x is not None]
         return (narrowed(xp, self.function(xp, operands), inputs[0]),)
 
@@ -35,7 +35,7 @@ class Variadic(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],

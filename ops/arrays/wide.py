@@ -9,7 +9,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.precision import is_floating, wide
 
 # As IEEE 754 has it, and every framework: what overflows or is not defined gives inf or nan, without a word.
@@ -28,14 +28,14 @@ class WideOperator(ArrayOperator):
     types: ClassVar[Mapping[int, int | None]] = MappingProxyType({})
 
     @abstractmethod
-    def compute(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         """`forward`, for inputs none of which has 16 bits."""
 
     @abstractmethod
     def differentiate(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -44,11 +44,11 @@ class WideOperator(ArrayOperator):
 
     @final
     @silently
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         if not any(map(_narrow, inputs)):
-            return self._computed(xp, site, inputs)
-        asked = len(site.node.outputs)
-        outputs = self._computed(xp, site, [*map(_widened, inputs)])
+            return self._computed(xp, context, inputs)
+        asked = len(context.node.outputs)
+        outputs = self._computed(xp, context, [*map(_widened, inputs)])
         rounded = (self._rounded(each, index, inputs) for index, each in enumerate(outputs[:asked]))
         return (*rounded, *outputs[asked:])
 
@@ -57,7 +57,7 @@ class WideOperator(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -67,7 +67,7 @@ class WideOperator(ArrayOperator):
         arrays: Any = (gradients, inputs, outputs)
         if any(map(_narrow, inputs)):
             arrays = ([*map(_widened, each)] for each in arrays)
-        found = self.differentiate(xp, site, *arrays)
+        found = self.differentiate(xp, context, *arrays)
         return tuple(
             None
             if gradient is None or given is None or not is_floating(given)
@@ -75,16 +75,16 @@ class WideOperator(ArrayOperator):
             for gradient, given in zip(found, inputs, strict=True)
         )
 
-    def _computed(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def _computed(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         if len(inputs) < self.needs or any(each is None for each in inputs[: self.needs]):
             raise ConfigurationError(
-                f"{site.node} must have its first {self.needs} inputs: give what is missing"
+                f"{context.node} must have its first {self.needs} inputs: give what is missing"
             )
         try:
-            return self.compute(xp, site, inputs)
+            return self.compute(xp, context, inputs)
         except (ValueError, IndexError) as error:  # the array module's, which knows of no node
             found = ", ".join("none" if each is None else f"{each.dtype} {each.shape}" for each in inputs)
-            raise ConfigurationError(f"{site.node} cannot take inputs of {found}: {error}") from error
+            raise ConfigurationError(f"{context.node} cannot take inputs of {found}: {error}") from error
 
     def _rounded(self, output: Array, index: int, inputs: Sequence[Array | None]) -> Array:
         source = self.types.get(index, 0)
@@ -94,14 +94,14 @@ class WideOperator(ArrayOperator):
         return output if given is None else output.astype(given.dtype, copy=False)
 
 
-def outputs_and_kept(site: Site, outputs: Arrays, *kept: Array) -> Arrays:
+def outputs_and_kept(context: NodeContext, outputs: Arrays, *kept: Array) -> Arrays:
     """The outputs of `forward`: as many as the node has, and those that `backward` needs again."""
-    return (*outputs[: len(site.node.outputs)], *kept)
+    return (*outputs[: len(context.node.outputs)], *kept)
 
 
-def kept(site: Site, outputs: Sequence[Array]) -> Sequence[Array]:
+def kept(context: NodeContext, outputs: Sequence[Array]) -> Sequence[Array]:
     """The outputs that `outputs_and_kept` kept."""
-    return outputs[len(site.node.outputs) :]
+    return outputs[len(context.node.outputs) :]
 
 
 def gradient_of(gradients: Sequence[Array | None], index: int) -> Array | None:

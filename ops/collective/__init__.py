@@ -5,7 +5,7 @@ from typing import Any
 
 from d5ray.operators import collectives as types
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 MODULES = {
     "numpy": "arrays",
@@ -20,9 +20,9 @@ def is_known(node: Node) -> bool:
     return node.domain == types.DOMAIN and node.type in (*types.EXCHANGING, types.DROPOUT)
 
 
-def implementation(framework: str, site: Site) -> Any:
-    """An `ArrayOperator` for numpy and cupy, what is `Built` of the site for torch and tensorflow.
+def implementation(framework: str, context: NodeContext) -> Any:
+    """An `ArrayOperator` for numpy and cupy, what is `Kernel` of the node for torch and tensorflow.
 
     Raises `ConfigurationError` where the executor was given no collectives, or those of another part.
     """
-    return import_module(f"d5ray.ops.collective.{MODULES[framework]}").implementation(site)
+    return import_module(f"d5ray.ops.collective.{MODULES[framework]}").implementation(context)

@@ -8,7 +8,7 @@ import numpy as np
 from d5ray.operators import collectives as types
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.collectives import group_of
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays.dropout import ratio_of
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
 
@@ -17,8 +17,8 @@ from d5ray.ops.collective.exchanges import Exchange, Exchanges
 class ArrayExchanges(Exchanges):
     """Exchanges of arrays of NumPy or CuPy. xp: the array module."""
 
-    def __init__(self, xp: Any, site: Site) -> None:
-        super().__init__(site)
+    def __init__(self, xp: Any, context: NodeContext) -> None:
+        super().__init__(context)
         self._xp = xp
 
     def _copied(self, x: Array) -> Array:
@@ -38,18 +38,18 @@ class ArrayExchanges(Exchanges):
 class Collective(ArrayOperator):
     """The operator of a node that exchanges."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        group_of(site)
-        self._pair = ArrayExchanges(np, site).pair
+    def __init__(self, context: NodeContext) -> None:
+        self._site = context
+        group_of(context)
+        self._pair = ArrayExchanges(np, context).pair
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         return (self._of(xp)[0](inputs[0]),)
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -64,13 +64,13 @@ class Collective(ArrayOperator):
 class PartOfDropout(ArrayOperator):
     """y = mask · x / (1 − ratio) of x (…, part, …): the mask is drawn for all parts, and this one's taken."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x: Array = inputs[0]
-        ratio = ratio_of(site, inputs)
+        ratio = ratio_of(context, inputs)
         if ratio == 0:
             return (x, None)
-        exchanges = ArrayExchanges(xp, site)
-        drawn = site.random.random(exchanges.whole_shape(x.shape)) >= ratio
+        exchanges = ArrayExchanges(xp, context)
+        drawn = context.random.random(exchanges.whole_shape(x.shape)) >= ratio
         scale = exchanges.part(drawn).astype(x.dtype)
         if ratio < 1:
             scale *= 1 / (1 - ratio)
@@ -79,7 +79,7 @@ class PartOfDropout(ArrayOperator):
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -89,6 +89,6 @@ class PartOfDropout(ArrayOperator):
         return (found, None, None)[: len(inputs)]
 
 
-def implementation(site: Site) -> ArrayOperator:
+def implementation(context: NodeContext) -> ArrayOperator:
     """A collective, or one part of a Dropout, as an operator over arrays of NumPy or CuPy."""
-    return PartOfDropout() if site.node.type == types.DROPOUT else Collective(site)
+    return PartOfDropout() if context.node.type == types.DROPOUT else Collective(context)

@@ -8,7 +8,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators import collectives as types
 from d5ray.operators.collective_shapes import whole_size
 from d5ray.operators.collectives import group_of
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 Array = Any  # of the library
 Exchange = Callable[[Array], Array]
@@ -23,11 +23,11 @@ class Exchanges(ABC):
     What is given is never changed: communicators work in place, so on copies.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site, self._node = site, site.node
-        self._parts, self._index = int(site.required("parts")), int(site.required("index"))
-        self._axis, self._blocks = int(site.attribute("axis", 0)), int(site.attribute("blocks", 1))
-        self._sums_gradients = bool(site.attribute("sums_gradients", 0))
+    def __init__(self, context: NodeContext) -> None:
+        self._site, self._node = context, context.node
+        self._parts, self._index = int(context.required("parts")), int(context.required("index"))
+        self._axis, self._blocks = int(context.attribute("axis", 0)), int(context.attribute("blocks", 1))
+        self._sums_gradients = bool(context.attribute("sums_gradients", 0))
         self._open = self._open_size()
 
     @property

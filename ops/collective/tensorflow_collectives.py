@@ -10,8 +10,8 @@ import numpy as np
 
 from d5ray.operators import collectives as types
 from d5ray.operators.collectives import group_of
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.collective.arrays import ArrayExchanges
 from d5ray.ops.collective.exchanges import Exchange
 from d5ray.ops.tensorflow.library import tf
@@ -24,19 +24,19 @@ _last: "WeakKeyDictionary[Any, dict[str, Any]]" = (
 _apart: ContextVar[bool] = ContextVar("passes_apart", default=False)
 
 
-def implementation(site: Site) -> Built:
+def implementation(context: NodeContext) -> Kernel:
     """A collective, or one part of a Dropout, as a function of TensorFlow's tensors."""
-    made = _part_of_dropout(site) if site.node.type == types.DROPOUT else _collective(site)
+    made = _part_of_dropout(context) if context.node.type == types.DROPOUT else _collective(context)
     return tf.autograph.experimental.do_not_convert(made)  # type: ignore[no-any-return]
 
 
-def _collective(site: Site) -> Built:
-    group_of(site)
-    forth, back = ArrayExchanges(np, site).pair
+def _collective(context: NodeContext) -> Kernel:
+    group_of(context)
+    forth, back = ArrayExchanges(np, context).pair
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def collective(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        made = _applied(forth, x, _shape(site), "forward")
+        made = _applied(forth, x, _shape(context), "forward")
         return made, lambda gradient: _applied(back, gradient, x.shape, "backward")
 
     return collective  # type: ignore[no-any-return]
@@ -65,20 +65,20 @@ def _applied(function: Exchange, x: Tensor, shape: Any, direction: str) -> Tenso
     return made
 
 
-def _shape(site: Site) -> Any:
-    known = site.outputs[0] if site.outputs else None
+def _shape(context: NodeContext) -> Any:
+    known = context.outputs[0] if context.outputs else None
     if known is None or known.shape is None:
         return tf.TensorShape(None)
     return tf.TensorShape([size if isinstance(size, int) else None for size in known.shape])
 
 
-def _part_of_dropout(site: Site) -> Built:
+def _part_of_dropout(context: NodeContext) -> Kernel:
     """The mask is drawn for all parts, as the Dropout of the whole tensor draws it, and this one's taken."""
-    exchanges = ArrayExchanges(np, site)
-    training = site.constants.get(2)
-    if site.evaluating or not site.has_input(2) or (training is not None and not np.any(training)):
+    exchanges = ArrayExchanges(np, context)
+    training = context.constants.get(2)
+    if context.evaluating or not context.has_input(2) or (training is not None and not np.any(training)):
         return lambda x, *_: x
-    random = generator(site)
+    random = generator(context)
 
     def whole_shape(shape: Any) -> Any:
         return np.array(exchanges.whole_shape(shape), np.int32)

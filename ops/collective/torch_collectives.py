@@ -8,8 +8,8 @@ from torch import Tensor
 
 from d5ray.operators import collectives as types
 from d5ray.operators.collectives import group_of
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.collective.exchanges import Exchange, Exchanges
 from d5ray.ops.torch.builders import Value, number, with_values
 
@@ -46,12 +46,12 @@ class _Exchanged(torch.autograd.Function):
         return ctx.back(gradient), None, None
 
 
-def implementation(site: Site) -> Built:
+def implementation(context: NodeContext) -> Kernel:
     """A collective, or one part of a Dropout, as a function of PyTorch's tensors, differentiable."""
-    if site.node.type == types.DROPOUT:
-        return _part_of_dropout(site)
-    group_of(site)
-    forth, back = TorchExchanges(site).pair
+    if context.node.type == types.DROPOUT:
+        return _part_of_dropout(context)
+    group_of(context)
+    forth, back = TorchExchanges(context).pair
 
     def collective(x: Tensor) -> Tensor:
         return _Exchanged.apply(x, forth, back)  # type: ignore[no-any-return, no-untyped-call]
@@ -60,11 +60,11 @@ def implementation(site: Site) -> Built:
 
 
 @with_values(1, 2)
-def _part_of_dropout(site: Site, ratio: Value, training: Value) -> Built:
+def _part_of_dropout(context: NodeContext, ratio: Value, training: Value) -> Kernel:
     """The mask is drawn for all parts, as the Dropout of the whole tensor draws it, and this one's taken."""
-    exchanges = TorchExchanges(site)
+    exchanges = TorchExchanges(context)
     share = 0.5 if ratio is None else float(number(ratio))
-    if site.evaluating or not (training is not None and number(training)) or share == 0:
+    if context.evaluating or not (training is not None and number(training)) or share == 0:
         return lambda x, *others: x
 
     def part_of_dropout(x: Tensor, *others: Tensor | None) -> Tensor:

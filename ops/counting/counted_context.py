@@ -1,19 +1,19 @@
-"""Counted: a site whose tensors are all known, so that what it takes can be counted"""
+"""Counted: a node context whose tensors are all known, so that what it takes can be counted"""
 
 import math
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 
 @final
 @dataclass(frozen=True)
 class Counted:
-    """A site whose tensors are known: one descriptor for each name, None for an optional one left out."""
+    """A node context whose tensors are known: a descriptor for each name, None for one left out."""
 
-    site: Site
+    context: NodeContext
     inputs: tuple[TensorDescriptor | None, ...]
     outputs: tuple[TensorDescriptor | None, ...]
 

@@ -40,10 +40,10 @@ def backward_flops(node: Counted) -> int | None:
 
 
 def _type(node: Counted) -> str:
-    kind = node.site.node.type
-    if kind not in TYPES or node.site.node.domain not in ("", "ai.onnx", DOMAIN):
+    kind = node.context.node.type
+    if kind not in TYPES or node.context.node.domain not in ("", "ai.onnx", DOMAIN):
         raise ConfigurationError(
-            f"how many operations {node.site.node} takes is not known; {nearest(kind, TYPES)}"
+            f"how many operations {node.context.node} takes is not known; {nearest(kind, TYPES)}"
         )
     return kind
 
@@ -133,7 +133,7 @@ _BACKWARD: Mapping[str, Callable[[Counted], int]] = {
     "MeanVarianceNormalization": count.each_output(7),
     "RMSNormalization": count.each_output(8),
     "LpNormalization": count.each_output(5),
-    "LRN": lambda node: (int(node.site.required("size")) + 8) * node.written,
+    "LRN": lambda node: (int(node.context.required("size")) + 8) * node.written,
     "Dropout": count.dropout(2),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), lambda node: 2 * count.recurrent_products(node)),
     "Attention": count.attention_back,

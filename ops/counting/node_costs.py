@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.counted_context import Counted
 from d5ray.ops.counting.flops import backward_flops, forward_flops
@@ -25,7 +25,7 @@ class NodeCost:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def forward_cost(site: Site) -> NodeCost:
+def forward_cost(context: NodeContext) -> NodeCost:
     """The cost of the node, from its descriptors: every input is read, every output written once.
 
     Raises `ConfigurationError` where a descriptor is unknown or its sizes are open, or for a type that the
@@ -33,20 +33,21 @@ def forward_cost(site: Site) -> NodeCost:
 
     >>> from d5ray.operators.nodes.node import Node
     >>> matrix = TensorDescriptor("float32", (64, 64))
-    >>> forward_cost(Site(Node("MatMul", ("a", "b"), ("y",)), inputs=(matrix, matrix), outputs=(matrix,)))
+    >>> product = Node("MatMul", ("a", "b"), ("y",))
+    >>> forward_cost(NodeContext(product, inputs=(matrix, matrix), outputs=(matrix,)))
     Cost(flops=524288, bytes=49152)
     """
-    counted = _counted(site)
+    counted = _counted(context)
     moved = sum(each.bytes for each in (*_given(counted.inputs), *_given(counted.outputs)))
     return NodeCost(forward_flops(counted), moved)
 
 
-def backward_cost(site: Site) -> NodeCost | None:
+def backward_cost(context: NodeContext) -> NodeCost | None:
     """The cost of the gradients of all floating-point inputs together; None for a type that has no gradient.
 
     Read are the inputs and the gradients of the outputs, written are the gradients of the inputs.
     """
-    counted = _counted(site)
+    counted = _counted(context)
     flops = backward_flops(counted)
     if flops is None:
         return None
@@ -54,22 +55,22 @@ def backward_cost(site: Site) -> NodeCost | None:
     return NodeCost(flops, read + sum(each.bytes for each in _floating(counted.inputs)))
 
 
-def _counted(site: Site) -> Counted:
+def _counted(context: NodeContext) -> Counted:
     return Counted(
-        site,
-        tuple(_known(site, site.node.inputs, site.inputs, "input")),
-        tuple(_known(site, site.node.outputs, site.outputs, "output")),
+        context,
+        tuple(_known(context, context.node.inputs, context.inputs, "input")),
+        tuple(_known(context, context.node.outputs, context.outputs, "output")),
     )
 
 
 def _known(
-    site: Site, names: Iterable[str], found: tuple[TensorDescriptor | None, ...], kind: str
+    context: NodeContext, names: Iterable[str], found: tuple[TensorDescriptor | None, ...], kind: str
 ) -> Iterable[TensorDescriptor | None]:
     for index, name in enumerate(names):
         descriptor = found[index] if index < len(found) else None
         if name and descriptor is None:
             raise ConfigurationError(
-                f"the cost of {site.node} cannot be told: give the type and shape of its {kind} {name!r}"
+                f"the cost of {context.node} cannot be told: give the type and shape of its {kind} {name!r}"
             )
         yield descriptor if name else None
 

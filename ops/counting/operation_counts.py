@@ -44,14 +44,14 @@ def matmul(node: Counted) -> int:
 
 def gemm(node: Counted) -> int:
     """2·M·N·K, and one for each element that C is added to."""
-    inner = node.input(0)[0 if node.site.attribute("transA", 0) else 1]
+    inner = node.input(0)[0 if node.context.attribute("transA", 0) else 1]
     return 2 * node.written * inner + node.written * node.has(2)
 
 
 def einsum_indices(node: Counted) -> int:
     """The size of the space that is summed over and kept: one for each combination of all indices."""
     shapes = [node.input(index) for index in range(len(node.inputs))]
-    equation = Equation.parsed(node.site, shapes)
+    equation = Equation.parsed(node.context, shapes)
     sizes: dict[str, int] = {}
     for term, shape in zip(equation.terms, shapes, strict=True):
         for letter, size in zip(term, shape, strict=True):
@@ -78,7 +78,7 @@ def conv_transpose(node: Counted) -> int:
 
 def pool(count: int) -> Callable[[Counted], int]:
     """This many operations for each element of each window."""
-    return lambda node: count * node.written * math.prod(node.site.required("kernel_shape"))
+    return lambda node: count * node.written * math.prod(node.context.required("kernel_shape"))
 
 
 def batch_normalization(node: Counted) -> int:
@@ -93,17 +93,17 @@ def batch_normalization_back(node: Counted) -> int:
 
 def trains(node: Counted) -> bool:
     """True if a BatchNormalization takes the batch's statistics."""
-    return bool(node.site.attribute("training_mode", 0)) and not node.site.evaluating
+    return bool(node.context.attribute("training_mode", 0)) and not node.context.evaluating
 
 
 def lrn(node: Counted) -> int:
     """The squares and their sums over the neighbours, scale, offset, power and quotient."""
-    return (int(node.site.required("size")) + 5) * node.written
+    return (int(node.context.required("size")) + 5) * node.written
 
 
 def dropout(count: int) -> Callable[[Counted], int]:
     """This many operations for each element in training."""
-    return lambda node: 0 if node.site.evaluating or not node.has(2) else count * node.written
+    return lambda node: 0 if node.context.evaluating or not node.has(2) else count * node.written
 
 
 def recurrent_products(node: Counted) -> int:
@@ -129,7 +129,7 @@ def attention_scores(node: Counted) -> tuple[int, int]:
     """The number of scores, and the cost of a product with them in all: features of keys and values."""
     query, key, value = node.input(0), node.input(1), node.input(2)
     if len(query) == 3:
-        heads, pairs = int(node.site.required("q_num_heads")), int(node.site.required("kv_num_heads"))
+        heads, pairs = int(node.context.required("q_num_heads")), int(node.context.required("kv_num_heads"))
         features = query[2] // heads + value[2] // pairs
         batch, queries, keys = query[0], query[1], key[1]
     else:
@@ -142,7 +142,7 @@ def attention_scores(node: Counted) -> tuple[int, int]:
 def attention(node: Counted) -> int:
     """The operations of both products, the scale, the softmax, and what the attributes add."""
     scores, features = attention_scores(node)
-    attribute = node.site.attribute
+    attribute = node.context.attribute
     biased = node.has(3) or node.has(6) or bool(attribute("is_causal", 0))
     capped = bool(attribute("softcap", 0.0) > 0)
     return scores * (2 * features + 6 + biased + 3 * capped)
@@ -151,27 +151,27 @@ def attention(node: Counted) -> int:
 def attention_back(node: Counted) -> int:
     """Four products, and the way back through the softmax."""
     scores, features = attention_scores(node)
-    capped = bool(node.site.attribute("softcap", 0.0) > 0)
+    capped = bool(node.context.attribute("softcap", 0.0) > 0)
     return scores * (4 * features + 5 + 3 * capped)
 
 
 def rotary(node: Counted) -> int:
     """Four products and two sums for each pair of elements."""
     shape = node.input(0)
-    head = shape[-1] if len(shape) == 4 else shape[-1] // int(node.site.required("num_heads"))
-    turned = int(node.site.attribute("rotary_embedding_dim", 0)) or head
+    head = shape[-1] if len(shape) == 4 else shape[-1] // int(node.context.required("num_heads"))
+    turned = int(node.context.attribute("rotary_embedding_dim", 0)) or head
     return 3 * node.written * turned // head
 
 
 def resize(node: Counted) -> int:
     """The operations of Resize: two for each neighbour, axis after axis; antialiasing widens the filter."""
-    radius = {"nearest": 0, "linear": 1, "cubic": 2}[node.site.attribute("mode", "nearest")]
+    radius = {"nearest": 0, "linear": 1, "cubic": 2}[node.context.attribute("mode", "nearest")]
     total, sizes = 0, [*node.input(0)]
     for axis, (old, new) in enumerate(zip(node.input(0), node.output(), strict=True)):
         if old == new:
             continue
         sizes[axis] = new
-        stretch = old / new if node.site.attribute("antialias", 0) else 1
+        stretch = old / new if node.context.attribute("antialias", 0) else 1
         total += 2 * 2 * math.ceil(radius * max(1, stretch)) * math.prod(sizes)
     return total
 
@@ -194,7 +194,7 @@ def quantized_conv(node: Counted) -> int:
 
 def neighbours(node: Counted, axes: int) -> int:
     """The number of elements around a point that its value comes from."""
-    mode = str(node.site.attribute("mode", "linear"))
+    mode = str(node.context.attribute("mode", "linear"))
     return int({"nearest": 1, "cubic": 4}.get(mode.removeprefix("bi"), 2) ** axes)
 
 
@@ -205,7 +205,7 @@ def grid_sample(node: Counted) -> int:
 
 def regions(node: Counted) -> int:
     """The operations of RoiAlign: two for each of four neighbours of each point in a bin."""
-    points = max(int(node.site.attribute("sampling_ratio", 0)), 1) ** 2
+    points = max(int(node.context.attribute("sampling_ratio", 0)), 1) ** 2
     return 8 * points * node.written
 
 

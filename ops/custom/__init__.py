@@ -2,42 +2,42 @@
 
 from typing import TYPE_CHECKING, Any
 
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 
 if TYPE_CHECKING:
     from d5ray.ops.custom.arrays import CustomArrayOperator
 
 
-def implementation(framework: str, site: Site) -> Any:
-    """An `ArrayOperator` for numpy and cupy, what is `Built` of the site for torch and tensorflow.
+def implementation(framework: str, context: NodeContext) -> Any:
+    """An `ArrayOperator` for numpy and cupy, what is `Kernel` of the node for torch and tensorflow.
 
     Raises `ConfigurationError`, naming the node, where nothing is registered for it.
     """
     if framework == "torch":
-        return torch_builder(site)
-    return tensorflow_builder(site) if framework == "tensorflow" else array_operator(site)
+        return torch_builder(context)
+    return tensorflow_builder(context) if framework == "tensorflow" else array_operator(context)
 
 
-def array_operator(site: Site) -> "CustomArrayOperator":
-    """The registered operator of the site's node, in terms of an array module.
+def array_operator(context: NodeContext) -> "CustomArrayOperator":
+    """The registered operator of the node, in terms of an array module.
 
     Raises `ConfigurationError`, naming the node, where nothing is registered for it.
     """
     from d5ray.ops.custom.arrays import CustomArrayOperator  # noqa: PLC0415 - beside the other two
 
-    return CustomArrayOperator(site.node)
+    return CustomArrayOperator(context.node)
 
 
-def torch_builder(site: Site) -> Built:
-    """The registered operator of the site's node as a function of PyTorch; a `Builder`."""
+def torch_builder(context: NodeContext) -> Kernel:
+    """The registered operator of the node as a function of PyTorch; a `KernelFactory`."""
     from d5ray.ops.custom.torch_operation import built  # noqa: PLC0415 - imports torch
 
-    return built(site)
+    return built(context)
 
 
-def tensorflow_builder(site: Site) -> Built:
-    """The registered operator of the site's node as a function of TensorFlow; a `Builder`."""
+def tensorflow_builder(context: NodeContext) -> Kernel:
+    """The registered operator of the node as a function of TensorFlow; a `KernelFactory`."""
     from d5ray.ops.custom.tensorflow_operation import built  # noqa: PLC0415 - imports tensorflow
 
-    return built(site)
+    return built(context)

@@ -10,7 +10,7 @@ from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradien
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.custom.registry import operator_of
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 
 @final
@@ -69,18 +69,18 @@ class CustomArrayOperator(ArrayOperator):
         """Raises `ConfigurationError`, naming the node, where nothing is registered for it."""
         self.op = operator_of(node)
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Array | None]) -> Arrays:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         try:
             outputs = self.op.run_forward(xp, inputs)
         except D5Error as error:
-            raise type(error)(f"the node {site.node}: {error}") from error
-        checked_number(self.op, site.node, len(outputs))
+            raise type(error)(f"the node {context.node}: {error}") from error
+        checked_number(self.op, context.node, len(outputs))
         return outputs
 
     def backward(
         self,
         xp: Any,
-        site: Site,
+        context: NodeContext,
         gradients: Sequence[Array | None],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
@@ -92,7 +92,7 @@ class CustomArrayOperator(ArrayOperator):
         try:
             return self.op.run_backward(xp, grads, inputs, outputs)
         except D5Error as error:
-            raise type(error)(f"the node {site.node}: {error}") from error
+            raise type(error)(f"the node {context.node}: {error}") from error
 
 
 def checked_number(op: CustomOp, node: Node, found: int) -> None:

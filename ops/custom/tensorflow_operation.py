@@ -12,8 +12,8 @@ from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp
 from d5ray.operators.custom.custom_operator import CustomOp, twice
 from d5ray.operators.custom.registry import operator_of
 from d5ray.operators.custom.returned_values import is_real
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.custom.arrays import checked_number
 
@@ -133,21 +133,21 @@ class TensorflowOperation:
         return [(tf.as_dtype(each.dtype), _tensor_shape(each)) for each in found]
 
 
-def built(site: Site) -> Built:
-    """The registered operator of the site's node. Raises `ConfigurationError` where there is none."""
-    operation = TensorflowOperation(operator_of(site.node))
+def built(context: NodeContext) -> Kernel:
+    """The registered operator of the node. Raises `ConfigurationError` where there is none."""
+    operation = TensorflowOperation(operator_of(context.node))
 
     def call(*inputs: Any) -> Any:
         try:
             outputs = operation(*inputs)
         except D5Error as error:
-            raise type(error)(f"the node {site.node}: {error}") from error
+            raise type(error)(f"the node {context.node}: {error}") from error
         listed = outputs if isinstance(outputs, tuple) else (outputs,)
-        checked_number(operation.op, site.node, len(listed))
-        wanted = len(site.node.outputs)
+        checked_number(operation.op, context.node, len(listed))
+        wanted = len(context.node.outputs)
         return listed[0] if wanted == 1 else listed[:wanted]
 
-    made: Built = tf.autograph.experimental.do_not_convert(call)
+    made: Kernel = tf.autograph.experimental.do_not_convert(call)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -57,32 +57,32 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def choice(site: Site, name: str) -> str:
+def choice(context: NodeContext, name: str) -> str:
     """The value of one of these attributes. Raises `ConfigurationError` for one that ONNX does not have."""
-    found = str(site.attribute(name, CHOICES[name][0]))
+    found = str(context.attribute(name, CHOICES[name][0]))
     if found not in CHOICES[name]:
         *most, last = CHOICES[name]
         hint = nearest(found, CHOICES[name])
         raise ConfigurationError(
-            f"the node {site.node} has {name}={found!r}: "
+            f"the node {context.node} has {name}={found!r}: "
             + (hint if hint.startswith("did") else f"give one of {', '.join(most)} or {last}")
         )
     return found
 
 
-def check_attributes(site: Site) -> None:
+def check_attributes(context: NodeContext) -> None:
     """Raise `ConfigurationError` where an attribute of a Resize has a value that ONNX does not have."""
     for name in CHOICES:
-        choice(site, name)
+        choice(context, name)
 
 
-def resized_axes(site: Site, rank: int) -> list[int]:
+def resized_axes(context: NodeContext, rank: int) -> list[int]:
     """The axes that scales and sizes are given for: those that the node names, or all."""
-    return [int(axis) % rank for axis in site.attribute("axes") or range(rank)]
+    return [int(axis) % rank for axis in context.attribute("axes") or range(rank)]
 
 
 def axis_plans(
-    site: Site,
+    context: NodeContext,
     shape: Sequence[int],
     regions: Sequence[float] | None,
     scales: Sequence[float] | None,
@@ -92,75 +92,75 @@ def axis_plans(
 
     regions (starts, then ends), scales and sizes are the inputs 1 to 3, along the attribute `axes` or all.
     """
-    check_attributes(site)
-    axes = resized_axes(site, len(shape))
-    outputs, factors = _sizes(site, [shape[axis] for axis in axes], scales, sizes)
+    check_attributes(context)
+    axes = resized_axes(context, len(shape))
+    outputs, factors = _sizes(context, [shape[axis] for axis in axes], scales, sizes)
     plans = []
     for place, axis in enumerate(axes):
         region = None
-        if site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+        if context.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
             if regions is None or len(regions) != 2 * len(axes):
                 raise ConfigurationError(
-                    f"the node {site.node} crops: its input roi must hold {2 * len(axes)} numbers"
+                    f"the node {context.node} crops: its input roi must hold {2 * len(axes)} numbers"
                 )
             region = float(regions[place]), float(regions[len(axes) + place])
         if outputs[place] == shape[axis] and factors[place] == 1 and region in (None, (0.0, 1.0)):
             continue
-        plans.append(_plan(site, axis, shape[axis], outputs[place], factors[place], region))
+        plans.append(_plan(context, axis, shape[axis], outputs[place], factors[place], region))
     return plans
 
 
 def _sizes(
-    site: Site, given: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None
+    context: NodeContext, given: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None
 ) -> tuple[list[int], list[float]]:
     """The outputs' sizes and the scales, along the axes that are resized."""
     if (scales is None) == (sizes is None):
         raise ConfigurationError(
-            f"the node {site.node} needs one of its inputs scales and sizes, and not both"
+            f"the node {context.node} needs one of its inputs scales and sizes, and not both"
         )
     if sizes is None:
         assert scales is not None
-        _check_length(site, "scales", scales, given)
+        _check_length(context, "scales", scales, given)
         return [math.floor(size * scale) for size, scale in zip(given, scales, strict=True)], [
             *map(float, scales)
         ]
-    _check_length(site, "sizes", sizes, given)
+    _check_length(context, "sizes", sizes, given)
     factors = [int(new) / old for new, old in zip(sizes, given, strict=True)]
-    policy = choice(site, "keep_aspect_ratio_policy")
+    policy = choice(context, "keep_aspect_ratio_policy")
     if policy == "stretch":
         return [*map(int, sizes)], factors
     factor = min(factors) if policy == "not_larger" else max(factors)
     return [math.floor(factor * size + 0.5) for size in given], [factor] * len(given)
 
 
-def _check_length(site: Site, name: str, found: Sequence[Any], axes: Sequence[int]) -> None:
+def _check_length(context: NodeContext, name: str, found: Sequence[Any], axes: Sequence[int]) -> None:
     if len(found) != len(axes):
         raise ConfigurationError(
-            f"the node {site.node} has {len(found)} {name} for {len(axes)} axes: give one for each"
+            f"the node {context.node} has {len(found)} {name} for {len(axes)} axes: give one for each"
         )
 
 
 def _plan(
-    site: Site, axis: int, size: int, outputs: int, scale: float, region: tuple[float, float] | None
+    context: NodeContext, axis: int, size: int, outputs: int, scale: float, region: tuple[float, float] | None
 ) -> AxisPlan:
-    transformation = _TRANSFORMATIONS[choice(site, "coordinate_transformation_mode")]
+    transformation = _TRANSFORMATIONS[choice(context, "coordinate_transformation_mode")]
     # The position of each output in the input, 0 at its first element.
     where = transformation(np.arange(outputs, dtype=np.float64), size, outputs, scale, region)
     beyond = np.zeros(outputs, bool) if region is None else (where < 0) | (where > size - 1)
     outside = beyond if beyond.any() else None
-    mode = choice(site, "mode")
+    mode = choice(context, "mode")
     if mode == "nearest":
-        index = _ROUNDINGS[choice(site, "nearest_mode")](where).astype(np.int64)[:, None]
+        index = _ROUNDINGS[choice(context, "nearest_mode")](where).astype(np.int64)[:, None]
         ones = np.ones(index.shape)
         return AxisPlan(axis, size, outputs, scale, np.clip(index, 0, size - 1), ones, outside)
-    stretch = min(scale, 1.0) if site.attribute("antialias", 0) else 1.0
+    stretch = min(scale, 1.0) if context.attribute("antialias", 0) else 1.0
     reach = math.ceil((1 if mode == "linear" else 2) / stretch)
     indices = np.floor(where).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
-    kernel = _triangle if mode == "linear" else _cubic(site.attribute("cubic_coeff_a", -0.75))
+    kernel = _triangle if mode == "linear" else _cubic(context.attribute("cubic_coeff_a", -0.75))
     weights = kernel((indices - where[:, None]) * stretch)
-    if site.attribute("exclude_outside", 0):
+    if context.attribute("exclude_outside", 0):
         weights = np.where((indices < 0) | (indices >= size), 0, weights)
-    if site.attribute("exclude_outside", 0) or stretch != 1:
+    if context.attribute("exclude_outside", 0) or stretch != 1:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
     return AxisPlan(axis, size, outputs, scale, np.clip(indices, 0, size - 1), weights, outside)

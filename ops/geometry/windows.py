@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 Sizes = tuple[int, ...]  # one for every spatial axis
 
@@ -39,21 +39,21 @@ class Windows:
         return tuple((count - 1) * stride + extent for count, stride, extent in steps)
 
 
-def convolution(site: Site, image: Sizes, kernel: Sizes) -> Windows:
+def convolution(context: NodeContext, image: Sizes, kernel: Sizes) -> Windows:
     """The windows of a Conv, whose kernel is the weight's (ONNX: Conv)."""
-    shape = _sizes(site, "kernel_shape", kernel, len(image))
+    shape = _sizes(context, "kernel_shape", kernel, len(image))
     if shape != kernel:
-        raise ConfigurationError(f"{site.node} has kernel_shape {shape} for weights of {kernel}: drop it")
-    return _windows(site, image, kernel, rounds_up=False)
+        raise ConfigurationError(f"{context.node} has kernel_shape {shape} for weights of {kernel}: drop it")
+    return _windows(context, image, kernel, rounds_up=False)
 
 
-def pooling(site: Site, image: Sizes) -> Windows:
+def pooling(context: NodeContext, image: Sizes) -> Windows:
     """The windows of a MaxPool, AveragePool or LpPool; ceil_mode lets the last one overlap the end."""
-    kernel = _sizes(site, "kernel_shape", site.required("kernel_shape"), len(image))
-    return _windows(site, image, kernel, rounds_up=bool(site.attribute("ceil_mode", 0)))
+    kernel = _sizes(context, "kernel_shape", context.required("kernel_shape"), len(image))
+    return _windows(context, image, kernel, rounds_up=bool(context.attribute("ceil_mode", 0)))
 
 
-def transposed(site: Site, windows: Sizes, kernel: Sizes) -> Windows:
+def transposed(context: NodeContext, windows: Sizes, kernel: Sizes) -> Windows:
     """The windows of a ConvTranspose: there is one for each element of its input, over its output.
 
     The output's size and padding follow from one another (ONNX: ConvTranspose); an output that is larger
@@ -61,35 +61,35 @@ def transposed(site: Site, windows: Sizes, kernel: Sizes) -> Windows:
     """
     rank = len(windows)
     ones, zeros = (1,) * rank, (0,) * rank
-    strides = _sizes(site, "strides", ones, rank)
-    dilations = _sizes(site, "dilations", ones, rank)
-    extra = _sizes(site, "output_padding", zeros, rank)
+    strides = _sizes(context, "strides", ones, rank)
+    dilations = _sizes(context, "dilations", ones, rank)
+    extra = _sizes(context, "output_padding", zeros, rank)
     natural = tuple(
         stride * (count - 1) + more + (k - 1) * dilation + 1
         for stride, count, more, k, dilation in zip(strides, windows, extra, kernel, dilations, strict=True)
     )
-    auto_pad = _auto_pad(site)
-    asked = site.attribute("output_shape")
+    auto_pad = _auto_pad(context)
+    asked = context.attribute("output_shape")
     if asked is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         asked = tuple(count * stride for count, stride in zip(windows, strides, strict=True))
     if asked is None:
-        before, after = _pads(site, rank) if auto_pad == "NOTSET" else (zeros, zeros)
+        before, after = _pads(context, rank) if auto_pad == "NOTSET" else (zeros, zeros)
         image = tuple(n - b - a for n, b, a in zip(natural, before, after, strict=True))
     else:
         image = tuple(asked)[-rank:]  # exporters have written batch and channels too
         surplus = tuple(max(0, n - size) for n, size in zip(natural, image, strict=True))
         before, after = _split(surplus, more_after=auto_pad == "SAME_UPPER")
     if min(image) < 1:
-        raise ConfigurationError(f"{site.node} leaves an output of {image}: its padding is too large")
+        raise ConfigurationError(f"{context.node} leaves an output of {image}: its padding is too large")
     return Windows(image, kernel, strides, dilations, before, after, windows)
 
 
-def _windows(site: Site, image: Sizes, kernel: Sizes, *, rounds_up: bool) -> Windows:
+def _windows(context: NodeContext, image: Sizes, kernel: Sizes, *, rounds_up: bool) -> Windows:
     rank = len(image)
-    strides = _sizes(site, "strides", (1,) * rank, rank)
-    dilations = _sizes(site, "dilations", (1,) * rank, rank)
+    strides = _sizes(context, "strides", (1,) * rank, rank)
+    dilations = _sizes(context, "dilations", (1,) * rank, rank)
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    auto_pad = _auto_pad(site)
+    auto_pad = _auto_pad(context)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         counts = tuple(-(-size // stride) for size, stride in zip(image, strides, strict=True))
         needed = tuple(
@@ -98,24 +98,24 @@ def _windows(site: Site, image: Sizes, kernel: Sizes, *, rounds_up: bool) -> Win
         )
         before, after = _split(needed, more_after=auto_pad == "SAME_UPPER")
         return Windows(image, kernel, strides, dilations, before, after, counts)
-    before, after = _pads(site, rank) if auto_pad == "NOTSET" else ((0,) * rank, (0,) * rank)
+    before, after = _pads(context, rank) if auto_pad == "NOTSET" else ((0,) * rank, (0,) * rank)
     counts = tuple(
         _count(size, extent, stride, b, a, rounds_up=rounds_up and auto_pad == "NOTSET")
         for size, extent, stride, b, a in zip(image, extents, strides, before, after, strict=True)
     )
     if min(counts) < 1:
         raise ConfigurationError(
-            f"{site.node} finds no place for its window of {extents} in an image of {image} with padding of "
-            f"{before} before and {after} after: take a smaller kernel or more padding"
+            f"{context.node} finds no place for its window of {extents} in an image of {image} with padding "
+            f"of {before} before and {after} after: take a smaller kernel or more padding"
         )
     return Windows(image, kernel, strides, dilations, before, after, counts)
 
 
-def _auto_pad(site: Site) -> str:
-    found = str(site.attribute("auto_pad", "NOTSET"))
+def _auto_pad(context: NodeContext) -> str:
+    found = str(context.attribute("auto_pad", "NOTSET"))
     if found not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ConfigurationError(
-            f"{site.node} has auto_pad {found!r}: it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER"
+            f"{context.node} has auto_pad {found!r}: it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER"
         )
     return found
 
@@ -135,16 +135,16 @@ def _split(total: Sizes, *, more_after: bool) -> tuple[Sizes, Sizes]:
     return (less, more) if more_after else (more, less)
 
 
-def _pads(site: Site, rank: int) -> tuple[Sizes, Sizes]:
-    pads = _sizes(site, "pads", (0,) * (2 * rank), 2 * rank)
+def _pads(context: NodeContext, rank: int) -> tuple[Sizes, Sizes]:
+    pads = _sizes(context, "pads", (0,) * (2 * rank), 2 * rank)
     return pads[:rank], pads[rank:]
 
 
-def _sizes(site: Site, name: str, default: Sequence[int], length: int) -> Sizes:
-    found = tuple(site.attribute(name, default))
+def _sizes(context: NodeContext, name: str, default: Sequence[int], length: int) -> Sizes:
+    found = tuple(context.attribute(name, default))
     if len(found) != length:
         raise ConfigurationError(
-            f"{site.node} has {name} {found}, but its input has {length if name != 'pads' else length // 2} "
-            f"spatial axes: give {length} numbers"
+            f"{context.node} has {name} {found}, but its input has "
+            f"{length if name != 'pads' else length // 2} spatial axes: give {length} numbers"
         )
     return found

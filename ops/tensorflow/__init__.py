@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow import (
     activations,
     attention,
@@ -31,40 +31,40 @@ from d5ray.ops.tensorflow import (
 )
 from d5ray.ops.tensorflow.library import tf
 
-_BUILDERS: Mapping[str, Builder] = {
-    **activations.BUILDERS,
-    **attention.BUILDERS,
-    **casting.BUILDERS,
-    **comparison.BUILDERS,
-    **constants.BUILDERS,
-    **convolution.BUILDERS,
-    **dropout.BUILDERS,
-    **elementwise.BUILDERS,
-    **losses.BUILDERS,
-    **normalization.BUILDERS,
-    **pooling.BUILDERS,
-    **products.BUILDERS,
-    **quantization.BUILDERS,
-    **recurrent.BUILDERS,
-    **reductions.BUILDERS,
-    **regions.BUILDERS,
-    **resizing.BUILDERS,
-    **selection.BUILDERS,
-    **sequences.BUILDERS,
-    **sets.BUILDERS,
-    **shapes.BUILDERS,
-    **softmaxes.BUILDERS,
-    **spectra.BUILDERS,
+_BUILDERS: Mapping[str, KernelFactory] = {
+    **activations.FACTORIES,
+    **attention.FACTORIES,
+    **casting.FACTORIES,
+    **comparison.FACTORIES,
+    **constants.FACTORIES,
+    **convolution.FACTORIES,
+    **dropout.FACTORIES,
+    **elementwise.FACTORIES,
+    **losses.FACTORIES,
+    **normalization.FACTORIES,
+    **pooling.FACTORIES,
+    **products.FACTORIES,
+    **quantization.FACTORIES,
+    **recurrent.FACTORIES,
+    **reductions.FACTORIES,
+    **regions.FACTORIES,
+    **resizing.FACTORIES,
+    **selection.FACTORIES,
+    **sequences.FACTORIES,
+    **sets.FACTORIES,
+    **shapes.FACTORIES,
+    **softmaxes.FACTORIES,
+    **spectra.FACTORIES,
 }
 
 
-def _as_written(builder: Builder) -> Builder:
-    """A builder whose results AutoGraph does not rewrite when a `tf.function` traces them."""
+def _as_written(builder: KernelFactory) -> KernelFactory:
+    """A kernel factory whose results AutoGraph does not rewrite when a `tf.function` traces them."""
 
-    def build(site: Site) -> Built:
-        return tf.autograph.experimental.do_not_convert(builder(site))  # type: ignore[no-any-return]
+    def build(context: NodeContext) -> Kernel:
+        return tf.autograph.experimental.do_not_convert(builder(context))  # type: ignore[no-any-return]
 
     return build
 
 
-BUILDERS: Mapping[str, Builder] = {name: _as_written(builder) for name, builder in _BUILDERS.items()}
+FACTORIES: Mapping[str, KernelFactory] = {name: _as_written(builder) for name, builder in _BUILDERS.items()}

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import kept_layout
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, plain
@@ -11,11 +11,11 @@ from d5ray.ops.tensorflow.tensors import Tensor, plain
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # float32, as ONNX has them
 
 
-def _built(function: Callable[[Tensor], Tensor]) -> Built:
+def _built(function: Callable[[Tensor], Tensor]) -> Kernel:
     return kept_layout(function)
 
 
-def _composed(function: Callable[[Tensor], Tensor]) -> Built:
+def _composed(function: Callable[[Tensor], Tensor]) -> Kernel:
     """A function of several steps, which for 16-bit numbers are taken in float32, and rounded once."""
 
     @kept_layout
@@ -27,25 +27,25 @@ def _composed(function: Callable[[Tensor], Tensor]) -> Built:
     return call
 
 
-def _celu(site: Site) -> Built:
+def _celu(context: NodeContext) -> Kernel:
     """max(0, x) + min(0, α (exp(x/α) − 1))"""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
     if alpha == 1.0:
         return _built(tf.nn.elu)
     return _composed(lambda x: tf.where(x > 0, x, alpha * tf.nn.elu(x / alpha)))
 
 
-def _elu(site: Site) -> Built:
+def _elu(context: NodeContext) -> Kernel:
     """x where x > 0, else α (exp(x) − 1)"""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
     if alpha == 1.0:
         return _built(tf.nn.elu)
     return _composed(lambda x: tf.where(x > 0, x, alpha * tf.nn.elu(x)))
 
 
-def _selu(site: Site) -> Built:
+def _selu(context: NodeContext) -> Kernel:
     """γ x where x > 0, else γ α (exp(x) − 1)"""
-    alpha, gamma = site.attribute("alpha", SELU_ALPHA), site.attribute("gamma", SELU_GAMMA)
+    alpha, gamma = context.attribute("alpha", SELU_ALPHA), context.attribute("gamma", SELU_GAMMA)
 
     def composed(x: Tensor) -> Tensor:
         return gamma * tf.where(x > 0, x, alpha * tf.nn.elu(x))
@@ -55,7 +55,7 @@ def _selu(site: Site) -> Built:
     return _built(lambda x: composed(x) if x.dtype == tf.float64 else tf.nn.selu(x))
 
 
-def _clip(site: Site) -> Built:
+def _clip(context: NodeContext) -> Kernel:
     """min(max(x, low), high): the upper bound where the bounds cross."""
 
     @kept_layout
@@ -72,15 +72,15 @@ def _clip(site: Site) -> Built:
     return call
 
 
-def _gelu(site: Site) -> Built:
+def _gelu(context: NodeContext) -> Kernel:
     """x Φ(x), or its approximation by tanh (Hendrycks and Gimpel, arXiv:1606.08415)"""
-    approximate = site.attribute("approximate", "none") == "tanh"
+    approximate = context.attribute("approximate", "none") == "tanh"
     return _built(lambda x: tf.nn.gelu(x, approximate))
 
 
-def _hard_sigmoid(site: Site) -> Built:
+def _hard_sigmoid(context: NodeContext) -> Kernel:
     """max(0, min(1, α x + β))"""
-    alpha, beta = site.attribute("alpha", 0.2), site.attribute("beta", 0.5)
+    alpha, beta = context.attribute("alpha", 0.2), context.attribute("beta", 0.5)
     return _composed(lambda x: tf.maximum(tf.minimum(alpha * x + beta, 1), 0))
 
 
@@ -89,8 +89,8 @@ def _hard_swish(x: Tensor) -> Tensor:
     return x * tf.maximum(tf.minimum(x / 6 + 0.5, 1), 0)
 
 
-def _leaky_relu(site: Site) -> Built:
-    alpha = site.attribute("alpha", 0.01)
+def _leaky_relu(context: NodeContext) -> Kernel:
+    alpha = context.attribute("alpha", 0.01)
     return _built(lambda x: tf.nn.leaky_relu(x, alpha))
 
 
@@ -103,9 +103,9 @@ def _prelu(x: Tensor, slope: Tensor) -> Tensor:
     return tf.where(x < 0, slope * x, x)
 
 
-def _shrink(site: Site) -> Built:
+def _shrink(context: NodeContext) -> Kernel:
     """x + bias where x < −λ, x − bias where x > λ, else 0"""
-    bias, bound = site.attribute("bias", 0.0), site.attribute("lambd", 0.5)
+    bias, bound = context.attribute("bias", 0.0), context.attribute("lambd", 0.5)
 
     def call(x: Tensor) -> Tensor:
         if x.dtype.is_integer:
@@ -115,18 +115,18 @@ def _shrink(site: Site) -> Built:
     return call
 
 
-def _swish(site: Site) -> Built:
+def _swish(context: NodeContext) -> Kernel:
     """x σ(α x)   (Ramachandran et al., arXiv:1710.05941)"""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
     return _built(lambda x: tf.nn.silu(x, alpha))
 
 
-def _thresholded_relu(site: Site) -> Built:
-    alpha = site.attribute("alpha", 1.0)
+def _thresholded_relu(context: NodeContext) -> Kernel:
+    alpha = context.attribute("alpha", 1.0)
     return _built(lambda x: tf.where(x > alpha, x, tf.zeros_like(x)))
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Celu": _celu,
     "Clip": _clip,
     "Elu": _elu,

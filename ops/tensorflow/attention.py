@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, outputs, sizes, type_of
 
 MINUS_INFINITY = float("-inf")
 
 
-def _attention(site: Site) -> Built:
+def _attention(context: NodeContext) -> Kernel:
     """softmax(Q K' · scale + bias) V, head by head   (Vaswani et al., arXiv:1706.03762)
 
     With fewer heads of keys and values than of queries, every one of them serves a group (arXiv:2305.13245).
     The bias hides keys: those that attn_mask names, that come after the query (is_causal), that lie
     outside of its window, or that are padding. A query from which every key is hidden gets 0.
     """
-    softcap, mode = site.attribute("softcap", 0.0), site.attribute("qk_matmul_output_mode", 0)
-    precision = site.attribute("softmax_precision")
-    bias_of = _bias(site)
-    windowed = any(site.attribute(f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
+    softcap, mode = context.attribute("softcap", 0.0), context.attribute("qk_matmul_output_mode", 0)
+    precision = context.attribute("softmax_precision")
+    bias_of = _bias(context)
+    windowed = any(context.attribute(f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
 
     def call(
         q: Tensor,
@@ -35,10 +35,10 @@ def _attention(site: Site) -> Built:
     ) -> Any:
         flat = q.shape.rank == 3
         if flat:
-            q, k, v = _by_heads(site, q, "q"), _by_heads(site, k, "kv"), _by_heads(site, v, "kv")
+            q, k, v = _by_heads(context, q, "q"), _by_heads(context, k, "kv"), _by_heads(context, v, "kv")
         key = k if past_key is None else tf.concat([past_key, k], 2)
         value = v if past_value is None else tf.concat([past_value, v], 2)
-        scores = _scores(site, q, key)
+        scores = _scores(context, q, key)
         capped = softcap * tf.tanh(scores / softcap) if softcap else scores
         past = 0 if past_key is None else sizes(past_key)[2]
         bias = bias_of(capped, mask, past, valid)
@@ -46,52 +46,52 @@ def _attention(site: Site) -> Built:
         # Who is only kept from what comes later sees the first key at least.
         always_some = mask is None and valid is None and not windowed
         shares = _softmax(biased, None if always_some else bias, precision)
-        y = tf.matmul(shares, _for_queries(site, value, q))
+        y = tf.matmul(shares, _for_queries(context, value, q))
         if flat:
             y = tf.transpose(y, [0, 2, 1, 3])
             y = tf.reshape(y, [*sizes(y)[:2], y.shape[2] * y.shape[3]])
-        seen = [scores, capped, biased, shares][mode] if site.has_output(3) else None
-        return outputs(site, [y, key, value, seen])
+        seen = [scores, capped, biased, shares][mode] if context.has_output(3) else None
+        return outputs(context, [y, key, value, seen])
 
     return call
 
 
-def _scores(site: Site, q: Tensor, key: Tensor) -> Tensor:
+def _scores(context: NodeContext, q: Tensor, key: Tensor) -> Tensor:
     """Q K' · scale, (batch, heads, queries, keys)
 
     ONNX has the root of the scale on either side, so that 16-bit numbers do not overflow.
     """
-    scale = site.attribute("scale")
+    scale = context.attribute("scale")
     if q.dtype.size > 2:
         whole = tf.cast(sizes(q)[3], q.dtype) ** -0.5 if not scale else tf.cast(scale, q.dtype)
-        return tf.matmul(q * whole, _for_queries(site, key, q), transpose_b=True)
+        return tf.matmul(q * whole, _for_queries(context, key, q), transpose_b=True)
     half = tf.cast(sizes(q)[3], q.dtype) ** -0.25 if not scale else tf.cast(scale**0.5, q.dtype)
-    return tf.matmul(q * half, _for_queries(site, key * half, q), transpose_b=True)
+    return tf.matmul(q * half, _for_queries(context, key * half, q), transpose_b=True)
 
 
-def _by_heads(site: Site, x: Tensor, kind: str) -> Tensor:
+def _by_heads(context: NodeContext, x: Tensor, kind: str) -> Tensor:
     """(batch, length, heads · size) as (batch, heads, length, size)."""
-    heads, shape = site.required(f"{kind}_num_heads"), sizes(x)
+    heads, shape = context.required(f"{kind}_num_heads"), sizes(x)
     return tf.transpose(tf.reshape(x, [*shape[:2], heads, shape[2] // heads]), [0, 2, 1, 3])
 
 
-def _for_queries(site: Site, x: Tensor, q: Tensor) -> Tensor:
+def _for_queries(context: NodeContext, x: Tensor, q: Tensor) -> Tensor:
     """Keys or values with as many heads as the queries have: each stands for a group of neighbours."""
     heads, own = q.shape[1], x.shape[1]
     if heads == own:
         return x
     if heads % own:
         raise ConfigurationError(
-            f"the node {site.node} has {heads} heads of queries and {own} of keys and values: the first must "
-            "be a multiple of the second"
+            f"the node {context.node} has {heads} heads of queries and {own} of keys and values: the first "
+            "must be a multiple of the second"
         )
     return tf.repeat(x, heads // own, axis=1)
 
 
-def _bias(site: Site) -> Any:
+def _bias(context: NodeContext) -> Any:
     """The function that builds the bias for scores (batch, heads, queries, keys); None if none is hidden."""
-    causal = bool(site.attribute("is_causal", 0))
-    left, right = site.attribute("left_window_size", -1), site.attribute("right_window_size", -1)
+    causal = bool(context.attribute("is_causal", 0))
+    left, right = context.attribute("left_window_size", -1), context.attribute("right_window_size", -1)
 
     def build(scores: Tensor, mask: Tensor | None, past: Size, valid: Tensor | None) -> Tensor | None:
         queries, keys = sizes(scores)[2:]
@@ -134,10 +134,10 @@ def _softmax(scores: Tensor, bias: Tensor | None, precision: int | None) -> Tens
     return tf.cast(tf.where(none, tf.zeros_like(wide), shares), scores.dtype)
 
 
-def _rotary_embedding(site: Site) -> Built:
+def _rotary_embedding(context: NodeContext) -> Kernel:
     """Pairs of numbers turned by an angle that grows with the position   (Su et al., arXiv:2104.09864)"""
-    width, heads = site.attribute("rotary_embedding_dim", 0), site.attribute("num_heads")
-    interleaved = bool(site.attribute("interleaved", 0))
+    width, heads = context.attribute("rotary_embedding_dim", 0), context.attribute("num_heads")
+    interleaved = bool(context.attribute("interleaved", 0))
 
     def call(x: Tensor, cosines: Tensor, sines: Tensor, positions: Tensor | None = None) -> Tensor:
         if positions is not None:
@@ -145,7 +145,7 @@ def _rotary_embedding(site: Site) -> Built:
         shape = sizes(x)
         if x.shape.rank == 3:
             if not heads:
-                raise ConfigurationError(f"the node {site.node} lacks num_heads, which a 3-d input needs")
+                raise ConfigurationError(f"the node {context.node} lacks num_heads, which a 3-d input needs")
             x = tf.reshape(x, [*shape[:2], heads, shape[2] // heads])
             cosines, sines = cosines[:, :, tf.newaxis], sines[:, :, tf.newaxis]
         else:
@@ -167,4 +167,4 @@ def _turned(x: Tensor, cosines: Tensor, sines: Tensor, interleaved: bool) -> Ten
     return tf.concat([cosines * first - sines * second, sines * first + cosines * second], -1)
 
 
-BUILDERS: Mapping[str, Builder] = {"Attention": _attention, "RotaryEmbedding": _rotary_embedding}
+FACTORIES: Mapping[str, KernelFactory] = {"Attention": _attention, "RotaryEmbedding": _rotary_embedding}

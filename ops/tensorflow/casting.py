@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import casting as reference
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.tensorflow.held import HOLDERS
@@ -13,30 +13,30 @@ from d5ray.ops.tensorflow.reference import by_reference
 from d5ray.ops.tensorflow.tensors import Tensor
 
 
-def _cast(site: Site) -> Built:
-    target = onnx_type(site, site.required("to"))
+def _cast(context: NodeContext) -> Kernel:
+    target = onnx_type(context, context.required("to"))
     if target.name in HOLDERS:
-        return by_reference(reference.Cast())(site)
+        return by_reference(reference.Cast())(context)
     return lambda x: tf.cast(x, target)
 
 
-def _cast_like(site: Site) -> Built:
-    like = site.inputs[1] if len(site.inputs) > 1 else None
+def _cast_like(context: NodeContext) -> Kernel:
+    like = context.inputs[1] if len(context.inputs) > 1 else None
     if like is not None and like.dtype.name in HOLDERS:
-        return by_reference(reference.CastLike())(site)
+        return by_reference(reference.CastLike())(context)
 
     def call(x: Tensor, like: Tensor) -> Tensor:
         if like.dtype.name in HOLDERS:  # of a tensor that no network holds
             raise ConfigurationError(
-                f"the node {site.node} casts to {like.dtype.name}, whose numbers TensorFlow holds in other "
-                "types: say of which type its inputs are, as a network does"
+                f"the node {context.node} casts to {like.dtype.name}, whose numbers TensorFlow holds in "
+                "other types: say of which type its inputs are, as a network does"
             )
         return tf.cast(x, like.dtype)
 
     return call
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "BitCast": by_reference(reference.BitCast()),
     "Cast": _cast,
     "CastLike": _cast_like,

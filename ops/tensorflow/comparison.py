@@ -3,17 +3,19 @@
 from collections.abc import Mapping
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, plain
 
 
-def _shift(site: Site) -> Built:
+def _shift(context: NodeContext) -> Kernel:
     """A shift by less than nothing, or by all bits and more, leaves the sign's extension alone: 0 or −1."""
-    direction = site.required("direction")
+    direction = context.required("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise ConfigurationError(f"the node {site.node} has direction={direction!r}: give 'LEFT' or 'RIGHT'")
+        raise ConfigurationError(
+            f"the node {context.node} has direction={direction!r}: give 'LEFT' or 'RIGHT'"
+        )
 
     def left(x: Tensor, by: Tensor) -> Tensor:
         outside = (by < 0) | (by >= x.dtype.size * 8)
@@ -31,8 +33,8 @@ def _shift(site: Site) -> Built:
     return left if direction == "LEFT" else right
 
 
-def _is_infinite(site: Site) -> Built:
-    positive, negative = site.attribute("detect_positive", 1), site.attribute("detect_negative", 1)
+def _is_infinite(context: NodeContext) -> Kernel:
+    positive, negative = context.attribute("detect_positive", 1), context.attribute("detect_negative", 1)
     if positive and negative:
         return tf.math.is_inf  # type: ignore[no-any-return]
     if positive:
@@ -42,7 +44,7 @@ def _is_infinite(site: Site) -> Built:
     return lambda x: tf.zeros_like(x, tf.bool)
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "And": plain(tf.logical_and),
     "BitShift": _shift,
     "BitwiseAnd": plain(tf.bitwise.bitwise_and),

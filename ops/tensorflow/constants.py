@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.randomness import generator
 from d5ray.ops.tensorflow.tensors import Size, Tensor, known, plain, sizes, type_of
@@ -26,30 +26,30 @@ VALUES: Mapping[str, Any] = {
 }
 
 
-def _constant(site: Site) -> Built:
+def _constant(context: NodeContext) -> Kernel:
     for name, dtype in VALUES.items():
-        value = site.attribute(name)
+        value = context.attribute(name)
         if value is not None:
             with tf.init_scope():
                 held = tf.constant(np.asarray(value, dtype))
             return lambda: held
     raise ConfigurationError(
-        f"the node {site.node} holds no value that TensorFlow knows: give one of {', '.join(VALUES)}"
+        f"the node {context.node} holds no value that TensorFlow knows: give one of {', '.join(VALUES)}"
     )
 
 
-def _constant_of_shape(site: Site) -> Built:
-    value = np.reshape(site.attribute("value", np.zeros(1, np.float32)), -1)[0]
+def _constant_of_shape(context: NodeContext) -> Kernel:
+    value = np.reshape(context.attribute("value", np.zeros(1, np.float32)), -1)[0]
 
     def call(shape: Tensor) -> Tensor:
-        sizes_known = known(site, 0, shape)
+        sizes_known = known(context, 0, shape)
         return tf.fill(shape if sizes_known is None else [int(size) for size in sizes_known], value)
 
     return call
 
 
-def _eye_like(site: Site) -> Built:
-    number, offset = site.attribute("dtype"), site.attribute("k", 0)
+def _eye_like(context: NodeContext) -> Kernel:
+    number, offset = context.attribute("dtype"), context.attribute("k", 0)
 
     def call(x: Tensor) -> Tensor:
         rows, columns = (tf.range(size) for size in sizes(x))
@@ -72,8 +72,8 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     return start + tf.range(count, dtype=start.dtype) * delta
 
 
-def _shape(site: Site) -> Built:
-    part = slice(site.attribute("start", 0), site.attribute("end"))
+def _shape(context: NodeContext) -> Kernel:
+    part = slice(context.attribute("start", 0), context.attribute("end"))
 
     def call(x: Tensor) -> Tensor:
         if x.shape.is_fully_defined():
@@ -87,13 +87,13 @@ def _size(x: Tensor) -> Tensor:
     return tf.size(x, tf.int64)
 
 
-def _drawn(site: Site, normal: bool) -> Callable[[Any, Any], Tensor]:
-    random = generator(site)
+def _drawn(context: NodeContext, normal: bool) -> Callable[[Any, Any], Tensor]:
+    random = generator(context)
     first, second = (("mean", 0.0), ("scale", 1.0)) if normal else (("low", 0.0), ("high", 1.0))
     draw, low, high = (
         random.normal if normal else random.uniform,
-        site.attribute(*first),
-        site.attribute(*second),
+        context.attribute(*first),
+        context.attribute(*second),
     )
 
     def call(shape: Any, dtype: Any) -> Tensor:
@@ -104,18 +104,18 @@ def _drawn(site: Site, normal: bool) -> Callable[[Any, Any], Tensor]:
     return call
 
 
-def _random(normal: bool) -> Builder:
-    def build(site: Site) -> Built:
-        draw = _drawn(site, normal)
-        shape, dtype = list(site.required("shape")), type_of(site.attribute("dtype", FLOAT))
+def _random(normal: bool) -> KernelFactory:
+    def build(context: NodeContext) -> Kernel:
+        draw = _drawn(context, normal)
+        shape, dtype = list(context.required("shape")), type_of(context.attribute("dtype", FLOAT))
         return lambda: draw(shape, dtype)
 
     return build
 
 
-def _random_like(normal: bool) -> Builder:
-    def build(site: Site) -> Built:
-        draw, number = _drawn(site, normal), site.attribute("dtype")
+def _random_like(normal: bool) -> KernelFactory:
+    def build(context: NodeContext) -> Kernel:
+        draw, number = _drawn(context, normal), context.attribute("dtype")
 
         def call(x: Tensor) -> Tensor:
             return draw(_shape_of(x), x.dtype if number is None else type_of(number))
@@ -129,7 +129,7 @@ def _shape_of(x: Tensor) -> list[Size] | Tensor:
     return x.shape if x.shape.is_fully_defined() else tf.shape(x)
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "EyeLike": _eye_like,

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, filters_of
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
 from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded, positive, window
 
 
-def _conv(site: Site) -> Built:
-    layout, groups = current_layout(), site.attribute("group", 1)
-    windowed = cache(partial(window, site))
+def _conv(context: NodeContext) -> Kernel:
+    layout, groups = current_layout(), context.attribute("group", 1)
+    windowed = cache(partial(window, context))
 
     def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-        _check(site, x, weights, weights.shape[1] * groups, groups)
+        _check(context, x, weights, weights.shape[1] * groups, groups)
         own = windowed(tuple(weights.shape.as_list()[2:]))
         pads = own.padding(sizes(x)[2:])
         images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
@@ -27,16 +27,16 @@ def _conv(site: Site) -> Built:
     return call
 
 
-def _check(site: Site, x: Tensor, weights: Tensor, channels: int | None, groups: int) -> None:
+def _check(context: NodeContext, x: Tensor, weights: Tensor, channels: int | None, groups: int) -> None:
     """Raise `ConfigurationError` unless the weights fit the images."""
     if x.shape.rank != weights.shape.rank or x.shape.rank not in (3, 4, 5):
         raise ConfigurationError(
-            f"the node {site.node} has images of shape {x.shape} and weights of shape {weights.shape}: both "
-            "need the same number of axes, with one, two or three for the space"
+            f"the node {context.node} has images of shape {x.shape} and weights of shape {weights.shape}: "
+            "both need the same number of axes, with one, two or three for the space"
         )
     if x.shape[1] is not None and channels is not None and x.shape[1] != channels:
         raise ConfigurationError(
-            f"the node {site.node} has images of shape {x.shape} and weights of shape {weights.shape} in "
+            f"the node {context.node} has images of shape {x.shape} and weights of shape {weights.shape} in "
             f"{groups} groups: these weights need images with {channels} channels"
         )
 
@@ -140,14 +140,14 @@ def _with_gaps(filters: Tensor, own: Window) -> Tensor:
     return filters
 
 
-def _conv_transpose(site: Site) -> Built:
-    layout, groups = current_layout(), site.attribute("group", 1)
-    windowed = cache(partial(window, site))
+def _conv_transpose(context: NodeContext) -> Kernel:
+    layout, groups = current_layout(), context.attribute("group", 1)
+    windowed = cache(partial(window, context))
 
     def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-        _check(site, x, weights, weights.shape[0], groups)
+        _check(context, x, weights, weights.shape[0], groups)
         own = windowed(tuple(weights.shape.as_list()[2:]))
-        pads = _cropping(site, own, sizes(x)[2:])
+        pads = _cropping(context, own, sizes(x)[2:])
         images, weights, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
         y = _transposed(layout, images, filters_of(weights), own, pads, groups)
         return _finished(layout, y, bias, x.shape.rank)
@@ -155,10 +155,10 @@ def _conv_transpose(site: Site) -> Built:
     return call
 
 
-def _cropping(site: Site, own: Window, space: list[Size]) -> Pads:
+def _cropping(context: NodeContext, own: Window, space: list[Size]) -> Pads:
     """The elements cut off before and after the full result, (in − 1) · stride + extent; negative: added."""
     count = len(own.kernel)
-    added, wanted = site.attribute("output_padding", (0,) * count), site.attribute("output_shape")
+    added, wanted = context.attribute("output_padding", (0,) * count), context.attribute("output_shape")
     found: Pads = []
     for axis in range(count):
         stride, extent = own.strides[axis], own.extent[axis]
@@ -221,4 +221,4 @@ def _trimmed(y: Tensor, pads: Pads) -> Tensor:
     return padded(tf.slice(y, begin, size), [(positive(-before), positive(-after)) for before, after in pads])
 
 
-BUILDERS: Mapping[str, Builder] = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+FACTORIES: Mapping[str, KernelFactory] = {"Conv": _conv, "ConvTranspose": _conv_transpose}

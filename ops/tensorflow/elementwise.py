@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import kept_layout
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, plain
@@ -35,9 +35,9 @@ def _power(a: Tensor, b: Tensor) -> Tensor:
     return tf.pow(a, tf.cast(b, a.dtype))
 
 
-def _build_power(site: Site) -> Built:
+def _build_power(context: NodeContext) -> Kernel:
     """Squares, the most frequent power, are a kernel of their own."""
-    exponent = site.constants.get(1)
+    exponent = context.constants.get(1)
     if exponent is None or np.size(exponent) != 1 or exponent.ndim or float(exponent) != 2.0:
         return kept_layout(_power)
     square = kept_layout(tf.square)
@@ -96,11 +96,11 @@ def _sum_to(gradient: Tensor, x: Tensor) -> Tensor:
     return tf.reshape(tf.reduce_sum(gradient, own), tf.shape(x))
 
 
-def _modulo(site: Site) -> Built:
-    return _truncated_modulo if site.attribute("fmod", 0) else _floor_modulo
+def _modulo(context: NodeContext) -> Kernel:
+    return _truncated_modulo if context.attribute("fmod", 0) else _floor_modulo
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Abs": plain(kept_layout(_absolute)),
     "Acos": plain(tf.acos),
     "Acosh": plain(tf.acosh),

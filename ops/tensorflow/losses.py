@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, outputs
 
@@ -16,11 +16,11 @@ REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _reduction(site: Site) -> str:
-    name = site.attribute("reduction", "mean")
+def _reduction(context: NodeContext) -> str:
+    name = context.attribute("reduction", "mean")
     if name not in REDUCTIONS:
         raise ConfigurationError(
-            f"the node {site.node} has reduction={name!r}: give one of {', '.join(REDUCTIONS)}"
+            f"the node {context.node} has reduction={name!r}: give one of {', '.join(REDUCTIONS)}"
         )
     return str(name)
 
@@ -30,9 +30,9 @@ def _classes_last(x: Tensor) -> Tensor:
     return x if x.shape.rank == 2 else tf.transpose(x, [0, *range(2, x.shape.rank), 1])
 
 
-def _likelihood_loss(site: Site) -> Callable[..., Tensor]:
+def _likelihood_loss(context: NodeContext) -> Callable[..., Tensor]:
     """−w[label] log p[label]; the mean is over the weights, and what is to be ignored weighs nothing."""
-    reduction, ignored = _reduction(site), site.attribute("ignore_index")
+    reduction, ignored = _reduction(context), context.attribute("ignore_index")
 
     def call(picked: Callable[[Tensor], Tensor], labels: Tensor, weights: Tensor | None) -> Tensor:
         if weights is None and ignored is None:
@@ -52,8 +52,8 @@ def _likelihood_loss(site: Site) -> Callable[..., Tensor]:
     return call
 
 
-def _negative_log_likelihood_loss(site: Site) -> Built:
-    loss = _likelihood_loss(site)
+def _negative_log_likelihood_loss(context: NodeContext) -> Kernel:
+    loss = _likelihood_loss(context)
 
     def call(log_probabilities: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         return loss(lambda own: _picked(_classes_last(log_probabilities), own), labels, weights)
@@ -67,16 +67,16 @@ def _picked(log_probabilities: Tensor, labels: Tensor) -> Tensor:
     return -tf.squeeze(own, -1)
 
 
-def _softmax_cross_entropy_loss(site: Site) -> Built:
+def _softmax_cross_entropy_loss(context: NodeContext) -> Kernel:
     """−log softmax(scores)[label], by TensorFlow's fused function; also log softmax(scores) on request."""
-    loss = _likelihood_loss(site)
+    loss = _likelihood_loss(context)
 
     def call(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Any:
         last = _classes_last(scores)
         value = loss(
             lambda own: tf.nn.sparse_softmax_cross_entropy_with_logits(_signed(own), last), labels, weights
         )
-        return outputs(site, [value, tf.nn.log_softmax(scores, 1) if site.has_output(1) else None])
+        return outputs(context, [value, tf.nn.log_softmax(scores, 1) if context.has_output(1) else None])
 
     return call
 
@@ -85,13 +85,13 @@ def _signed(labels: Tensor) -> Tensor:
     return labels if labels.dtype in (tf.int32, tf.int64) else tf.cast(labels, tf.int64)
 
 
-def _mean_squared_error(site: Site) -> Built:
+def _mean_squared_error(context: NodeContext) -> Kernel:
     """(y − target)², its mean over all elements, their sum, or each (domain "d5ray"; inputs y, target)."""
-    reduce = REDUCTIONS[_reduction(site)]
+    reduce = REDUCTIONS[_reduction(context)]
     return lambda y, target: reduce(tf.math.squared_difference(y, target))
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "MeanSquaredError": _mean_squared_error,
     "NegativeLogLikelihoodLoss": _negative_log_likelihood_loss,
     "SoftmaxCrossEntropyLoss": _softmax_cross_entropy_loss,

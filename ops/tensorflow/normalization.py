@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, axis_of, outputs, rank, root, sizes, type_of
@@ -12,31 +12,31 @@ from d5ray.ops.tensorflow.tensors import Tensor, axis_of, outputs, rank, root, s
 EPSILON = 9.999999747378752e-06  # 1e-5 in float32, as ONNX has it
 
 
-def _batch_normalization(site: Site) -> Built:
+def _batch_normalization(context: NodeContext) -> Kernel:
     """(x − mean) / √(var + ε) · scale + bias, over all axes but the channels' (arXiv:1502.03167)
 
     In training mean and variance are the batch's, the variance without Bessel's correction, and the running
     ones become momentum · running + (1 − momentum) · batch's; no gradient goes through these.
     """
-    epsilon, momentum = site.attribute("epsilon", EPSILON), site.attribute("momentum", 0.9)
+    epsilon, momentum = context.attribute("epsilon", EPSILON), context.attribute("momentum", 0.9)
     layout = current_layout()
-    if site.evaluating or not site.attribute("training_mode", 0):
+    if context.evaluating or not context.attribute("training_mode", 0):
 
         def evaluate(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
             y = _evaluated(layout, x, scale, bias, mean, variance, epsilon)
-            return outputs(site, [y, mean, variance])
+            return outputs(context, [y, mean, variance])
 
         return evaluate
 
     def train(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
         y, own_mean, own_variance = _trained(layout, x, scale, bias, epsilon)
-        if len(site.node.outputs) == 1:
+        if len(context.node.outputs) == 1:
             return y
         after = [
             old * momentum + tf.stop_gradient(tf.cast(new, old.dtype)) * (1 - momentum)
             for old, new in ((mean, own_mean), (variance, own_variance))
         ]
-        return outputs(site, [y, *after])
+        return outputs(context, [y, *after])
 
     return train
 
@@ -101,28 +101,28 @@ def _trained(
     return tf.cast(y, x.dtype), tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
 
 
-def _layer_normalization(site: Site) -> Built:
+def _layer_normalization(context: NodeContext) -> Kernel:
     """LayerNormalization over the axes from `axis` on (arXiv:1607.06450); the mean and 1/√(var + ε) too."""
-    epsilon, stash = site.attribute("epsilon", EPSILON), _stash(site)
+    epsilon, stash = context.attribute("epsilon", EPSILON), _stash(context)
 
     def call(x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Any:
-        axes = list(range(axis_of(site, x, default=-1), rank(site, x)))
+        axes = list(range(axis_of(context, x, default=-1), rank(context, x)))
         wide = _at_least(x, stash)
         mean, variance = tf.nn.moments(wide, axes, keepdims=True)
         inverse = tf.math.rsqrt(variance + epsilon)
         y = tf.cast((wide - mean) * inverse, x.dtype) * scale
         y = y if bias is None else y + bias
-        return outputs(site, [y, mean, inverse])
+        return outputs(context, [y, mean, inverse])
 
     return call
 
 
-def _rms_normalization(site: Site) -> Built:
+def _rms_normalization(context: NodeContext) -> Kernel:
     """x / √(mean(x²) + ε) · scale, over the axes from `axis` on   (Zhang and Sennrich, arXiv:1910.07467)"""
-    epsilon, stash = site.attribute("epsilon", EPSILON), _stash(site)
+    epsilon, stash = context.attribute("epsilon", EPSILON), _stash(context)
 
     def call(x: Tensor, scale: Tensor) -> Tensor:
-        axes = list(range(axis_of(site, x, default=-1), rank(site, x)))
+        axes = list(range(axis_of(context, x, default=-1), rank(context, x)))
         wide = _at_least(x, stash)
         inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(wide), axes, keepdims=True) + epsilon)
         return tf.cast(wide * inverse, scale.dtype) * scale
@@ -130,18 +130,18 @@ def _rms_normalization(site: Site) -> Built:
     return call
 
 
-def _stash(site: Site) -> Any:
+def _stash(context: NodeContext) -> Any:
     """The type in which statistics of 16-bit numbers are computed."""
-    return type_of(site.attribute("stash_type", 1))
+    return type_of(context.attribute("stash_type", 1))
 
 
 def _at_least(x: Tensor, wide: Any) -> Tensor:
     return x if x.dtype.size >= wide.size else tf.cast(x, wide)
 
 
-def _instance_normalization(site: Site) -> Built:
+def _instance_normalization(context: NodeContext) -> Kernel:
     """InstanceNormalization over the space of each channel of each image   (arXiv:1607.08022)"""
-    epsilon = site.attribute("epsilon", EPSILON)
+    epsilon = context.attribute("epsilon", EPSILON)
 
     def call(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         mean, variance = tf.nn.moments(x, list(range(2, x.shape.rank)), keepdims=True)
@@ -152,9 +152,13 @@ def _instance_normalization(site: Site) -> Built:
     return call
 
 
-def _group_normalization(site: Site) -> Built:
+def _group_normalization(context: NodeContext) -> Kernel:
     """GroupNormalization over groups of channels of each image   (Wu and He, arXiv:1803.08494)"""
-    epsilon, groups, stash = site.attribute("epsilon", EPSILON), site.required("num_groups"), _stash(site)
+    epsilon, groups, stash = (
+        context.attribute("epsilon", EPSILON),
+        context.required("num_groups"),
+        _stash(context),
+    )
 
     def call(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         shape, wide = sizes(x), _at_least(x, stash)
@@ -167,10 +171,10 @@ def _group_normalization(site: Site) -> Built:
     return call
 
 
-def _local_response_normalization(site: Site) -> Built:
+def _local_response_normalization(context: NodeContext) -> Kernel:
     """x / (bias + α/size · Σ x²)^β, the sum over `size` neighbouring channels   (Krizhevsky et al., 2012)"""
-    size, bias = site.required("size"), site.attribute("bias", 1.0)
-    alpha, beta = site.attribute("alpha", 9.999999747378752e-05), site.attribute("beta", 0.75)
+    size, bias = context.required("size"), context.attribute("bias", 1.0)
+    alpha, beta = context.attribute("alpha", 9.999999747378752e-05), context.attribute("beta", 0.75)
     layout = current_layout()
 
     def call(x: Tensor) -> Tensor:
@@ -186,9 +190,9 @@ def _local_response_normalization(site: Site) -> Built:
     return call
 
 
-def _lp_normalization(site: Site) -> Built:
+def _lp_normalization(context: NodeContext) -> Kernel:
     """x / (Σ |x|^p)^(1/p), 0 where the norm is 0."""
-    axis, degree = site.attribute("axis", -1), site.attribute("p", 2)
+    axis, degree = context.attribute("axis", -1), context.attribute("p", 2)
 
     def call(x: Tensor) -> Tensor:
         if degree == 1:
@@ -198,9 +202,9 @@ def _lp_normalization(site: Site) -> Built:
     return call
 
 
-def _mean_variance_normalization(site: Site) -> Built:
+def _mean_variance_normalization(context: NodeContext) -> Kernel:
     """(x − mean) / (√var + 1e-9)"""
-    axes = list(site.attribute("axes", (0, 2, 3)))
+    axes = list(context.attribute("axes", (0, 2, 3)))
 
     def call(x: Tensor) -> Tensor:
         mean, variance = tf.nn.moments(x, axes, keepdims=True)
@@ -209,7 +213,7 @@ def _mean_variance_normalization(site: Site) -> Built:
     return call
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "BatchNormalization": _batch_normalization,
     "GroupNormalization": _group_normalization,
     "InstanceNormalization": _instance_normalization,

@@ -3,24 +3,24 @@
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, from_front, integers, known, rank, sizes
 
 
-def pad(site: Site) -> Built:
+def pad(context: NodeContext) -> Kernel:
     """ONNX's Pad in its four modes. Raises ConfigurationError for any other mode."""
-    mode = site.attribute("mode", "constant")
+    mode = context.attribute("mode", "constant")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ConfigurationError(
-            f"the node {site.node} has mode={mode!r}: give constant, reflect, edge or wrap"
+            f"the node {context.node} has mode={mode!r}: give constant, reflect, edge or wrap"
         )
 
     def call(x: Tensor, given: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
-        pads = _pads(site, x, given, axes)
+        pads = _pads(context, x, given, axes)
         if mode == "constant":
-            if value is None or 2 in site.constants:
+            if value is None or 2 in context.constants:
                 return _constant_pad(
                     x, pads, tf.zeros((), x.dtype) if value is None else tf.reshape(value, [])
                 )
@@ -36,11 +36,11 @@ def pad(site: Site) -> Built:
     return call
 
 
-def _pads(site: Site, x: Tensor, given: Tensor, axes: Tensor | None) -> list[tuple[Size, Size]]:
+def _pads(context: NodeContext, x: Tensor, given: Tensor, axes: Tensor | None) -> list[tuple[Size, Size]]:
     """Before and after every axis; negative ones take away."""
-    count = rank(site, x)
-    chosen = list(range(count)) if axes is None else from_front(integers(site, 3, axes), count)
-    value = known(site, 1, given)
+    count = rank(context, x)
+    chosen = list(range(count)) if axes is None else from_front(integers(context, 3, axes), count)
+    value = known(context, 1, given)
     each = tf.cast(given, tf.int32) if value is None else [int(size) for size in np.reshape(value, -1)]
     pads: list[tuple[Size, Size]] = [(0, 0)] * count
     for place, axis in enumerate(chosen):

@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, over_space
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, root, sizes
@@ -14,10 +14,10 @@ from d5ray.ops.tensorflow.windows import Pads, Window, is_zero, padded, window
 NO_PADS = (0, 0)  # of batch and channels
 
 
-def _max_pool(site: Site) -> Built:
-    layout, own = current_layout(), window(site, site.required("kernel_shape"))
-    if site.has_output(1):
-        by_column = bool(site.attribute("storage_order", 0))
+def _max_pool(context: NodeContext) -> Kernel:
+    layout, own = current_layout(), window(context, context.required("kernel_shape"))
+    if context.has_output(1):
+        by_column = bool(context.attribute("storage_order", 0))
         return lambda x: _greatest_with_place(x, own, own.padding(sizes(x)[2:]), by_column)
 
     def call(x: Tensor) -> Tensor:
@@ -122,9 +122,9 @@ def _mean(layout: ImageLayout, x: Tensor, own: Window, pads: Pads) -> Tensor:
     return _pooled(layout, tf.nn.avg_pool2d, tf.nn.avg_pool3d, x, own, pads, 0)
 
 
-def _average_pool(site: Site) -> Built:
-    layout, own = current_layout(), window(site, site.required("kernel_shape"))
-    with_padding = bool(site.attribute("count_include_pad", 0))
+def _average_pool(context: NodeContext) -> Kernel:
+    layout, own = current_layout(), window(context, context.required("kernel_shape"))
+    with_padding = bool(context.attribute("count_include_pad", 0))
 
     def call(x: Tensor) -> Tensor:
         space = sizes(x)[2:]
@@ -145,12 +145,12 @@ def _average_pool(site: Site) -> Built:
     return call
 
 
-def _lp_pool(site: Site) -> Built:
+def _lp_pool(context: NodeContext) -> Kernel:
     """(Σ |x|^p)^(1/p)"""
     layout, own, degree = (
         current_layout(),
-        window(site, site.required("kernel_shape")),
-        site.attribute("p", 2),
+        window(context, context.required("kernel_shape")),
+        context.attribute("p", 2),
     )
     places = 1
     for size in own.kernel:
@@ -163,14 +163,14 @@ def _lp_pool(site: Site) -> Built:
     return call
 
 
-def _global(function: Callable[..., Tensor]) -> Builder:
-    def build(site: Site) -> Built:
+def _global(function: Callable[..., Tensor]) -> KernelFactory:
+    def build(context: NodeContext) -> Kernel:
         return lambda x: over_space(function, x)
 
     return build
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global(tf.reduce_mean),
     "GlobalMaxPool": _global(tf.reduce_max),

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import reduce
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import held_filters
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, plain, sizes
@@ -42,7 +42,7 @@ def _times(a: Tensor, b: Tensor, across_b: bool, across_a: bool = False) -> Tens
     return tf.matmul(a, b, transpose_a=across_a, transpose_b=across_b)
 
 
-def linear_layer(across: bool) -> Built:
+def linear_layer(across: bool) -> Kernel:
     """x W + b over the last axis of x; across: W is (features, inputs). Grappler fuses what stands here."""
 
     def call(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
@@ -54,10 +54,10 @@ def linear_layer(across: bool) -> Built:
     return call
 
 
-def _gemm(site: Site) -> Built:
+def _gemm(context: NodeContext) -> Kernel:
     """α A' B' + β C"""
-    alpha, beta = site.attribute("alpha", 1.0), site.attribute("beta", 1.0)
-    across_a, across_b = bool(site.attribute("transA", 0)), bool(site.attribute("transB", 0))
+    alpha, beta = context.attribute("alpha", 1.0), context.attribute("beta", 1.0)
+    across_a, across_b = bool(context.attribute("transA", 0)), bool(context.attribute("transB", 0))
 
     def call(a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
         if a.dtype.is_integer:
@@ -103,13 +103,13 @@ def explicit_equation(equation: str) -> str:
     return f"{equation}->{'...' if '...' in equation else ''}{once}"
 
 
-def _einsum(site: Site) -> Built:
-    equation = explicit_equation(site.required("equation"))
+def _einsum(context: NodeContext) -> Kernel:
+    equation = explicit_equation(context.required("equation"))
     left = equation.split("->")[0]
-    if left.count(",") + 1 != len(site.node.inputs):
+    if left.count(",") + 1 != len(context.node.inputs):
         raise ConfigurationError(
-            f"the node {site.node} has the equation {equation!r} for {left.count(',') + 1} tensors, and "
-            f"reads {len(site.node.inputs)}"
+            f"the node {context.node} has the equation {equation!r} for {left.count(',') + 1} tensors, and "
+            f"reads {len(context.node.inputs)}"
         )
     if left.replace(",", "") == "":  # of scalars alone, which tf.einsum refuses
         return lambda *given: reduce(tf.multiply, given)
@@ -121,7 +121,7 @@ def _determinant(x: Tensor) -> Tensor:
     return tf.cast(tf.linalg.det(tf.cast(x, tf.float32) if x.dtype.size == 2 else x), x.dtype)
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Det": plain(_determinant),
     "Einsum": _einsum,
     "Gemm": _gemm,

@@ -2,7 +2,7 @@
 
 from typing import Any, final
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 
 
@@ -26,25 +26,25 @@ class SeededNumbers:
         return tf.random.stateless_normal(shape, self._seed, mean, stddev, dtype)
 
 
-def generator(site: Site) -> Any:
+def generator(context: NodeContext) -> Any:
     """The node's own generator (a `tf.random.Generator`), which goes on from call to call, in graphs too.
 
-    It begins with the node's attribute `seed`; without one, with a number that `site.random` draws, unless
+    It begins with the node's attribute `seed`; without one, with a number that `context.random` draws, unless
     that is a generator of TensorFlow's itself; and where there is neither, with what the machine has by
     chance. The numbers are not those that NumPy or PyTorch draw from the same seed. `SeededNumbers` are
     taken as they are, whatever the node's seed.
     """
-    if isinstance(site.random, SeededNumbers):
-        return site.random
-    seed = site.attribute("seed")
+    if isinstance(context.random, SeededNumbers):
+        return context.random
+    seed = context.attribute("seed")
     with tf.init_scope():
         if seed is not None:
             return tf.random.Generator.from_seed(_seed(seed))
-        if site.random is None:
+        if context.random is None:
             return tf.random.Generator.from_non_deterministic_state()
-        if isinstance(site.random, tf.random.Generator):
-            return site.random
-        return tf.random.Generator.from_seed(int(float(site.random.random(())) * 2**53))
+        if isinstance(context.random, tf.random.Generator):
+            return context.random
+        return tf.random.Generator.from_seed(int(float(context.random.random(())) * 2**53))
 
 
 def _seed(seed: float) -> int:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, outputs, sizes
 
@@ -42,18 +42,18 @@ class Cell:
     step: Step
 
 
-def _activations(site: Site, directions: int, default: Sequence[str]) -> list[list[Activation]]:
+def _activations(context: NodeContext, directions: int, default: Sequence[str]) -> list[list[Activation]]:
     """The functions for every direction; alpha and beta go, in order, to the functions that take them."""
-    names = list(site.attribute("activations") or list(default) * directions)
+    names = list(context.attribute("activations") or list(default) * directions)
     if len(names) == len(default) and directions == 2:
         names *= 2  # as the defaults are given for one direction
-    alphas, betas = (list(site.attribute(f"activation_{each}") or ()) for each in ("alpha", "beta"))
+    alphas, betas = (list(context.attribute(f"activation_{each}") or ()) for each in ("alpha", "beta"))
     found: list[Activation] = []
     lowered = {name.lower(): name for name in ACTIVATIONS}
     for name in names:
         if name.lower() not in lowered:
             raise ConfigurationError(
-                f"the node {site.node} has the activation {name!r}: give one of {', '.join(ACTIVATIONS)}"
+                f"the node {context.node} has the activation {name!r}: give one of {', '.join(ACTIVATIONS)}"
             )
         make, alpha, beta = ACTIVATIONS[lowered[name.lower()]]
         takes_alpha = lowered[name.lower()] in TAKES_ALPHA
@@ -72,9 +72,9 @@ TAKES_ALPHA = frozenset({"Affine", "Elu", "HardSigmoid", "LeakyRelu", "ScaledTan
 TAKES_BETA = frozenset({"Affine", "HardSigmoid", "ScaledTanh"})
 
 
-def _clipped(site: Site) -> Activation:
+def _clipped(context: NodeContext) -> Activation:
     """The function that bounds the input of every activation to [−clip, clip]."""
-    bound = site.attribute("clip")
+    bound = context.attribute("clip")
     return (lambda x: x) if not bound else (lambda x: tf.clip_by_value(x, -bound, bound))
 
 
@@ -111,27 +111,27 @@ def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _run(
-    site: Site, x: Tensor, cells: Sequence[Cell], starts: Sequence[States], lengths: Tensor | None
+    context: NodeContext, x: Tensor, cells: Sequence[Cell], starts: Sequence[States], lengths: Tensor | None
 ) -> list[Tensor]:
     """Y (time, directions, batch, hidden) and the last states (directions, batch, hidden), or batch first."""
-    direction = site.attribute("direction", "forward")
+    direction = context.attribute("direction", "forward")
     backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
     all_outputs, last = [], []
     for cell, states, back in zip(cells, starts, backwards, strict=True):
         sequence, states = _scanned(cell, _reversed(x, lengths) if back else x, states, lengths)
         all_outputs.append(_reversed(sequence, lengths) if back else sequence)
         last.append(states)
-    batch_first = bool(site.attribute("layout", 0))
+    batch_first = bool(context.attribute("layout", 0))
     y = tf.stack(all_outputs, 2 if batch_first else 1)
     y = tf.transpose(y, [1, 0, 2, 3]) if batch_first else y
     return [y, *(tf.stack(states, 1 if batch_first else 0) for states in zip(*last, strict=True))]
 
 
-def _directions(site: Site) -> int:
-    direction = site.attribute("direction", "forward")
+def _directions(context: NodeContext) -> int:
+    direction = context.attribute("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise ConfigurationError(
-            f"the node {site.node} has direction={direction!r}: give forward, reverse or bidirectional"
+            f"the node {context.node} has direction={direction!r}: give forward, reverse or bidirectional"
         )
     return 2 if direction == "bidirectional" else 1
 
@@ -146,12 +146,12 @@ def _times(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def _recurrent(
-    site: Site, states: int, make: Callable[..., Cell], default: Sequence[str]
+    context: NodeContext, states: int, make: Callable[..., Cell], default: Sequence[str]
 ) -> Callable[..., Any]:
     """The common part of the three operators; make(functions, w, r, b, p) gives the cell of one direction."""
-    directions = _directions(site)
-    functions = _activations(site, directions, default)
-    batch_first = bool(site.attribute("layout", 0))
+    directions = _directions(context)
+    functions = _activations(context, directions, default)
+    batch_first = bool(context.attribute("layout", 0))
 
     def call(
         x: Tensor,
@@ -175,14 +175,14 @@ def _recurrent(
                     for state in given[:states]
                 )
             )
-        return outputs(site, _run(site, x, cells, starts, lengths))
+        return outputs(context, _run(context, x, cells, starts, lengths))
 
     return call
 
 
-def _rnn(site: Site) -> Built:
+def _rnn(context: NodeContext) -> Kernel:
     """h' = f(W x + R h + b)"""
-    clip = _clipped(site)
+    clip = _clipped(context)
 
     def make(functions: list[Activation], w: Tensor, r: Tensor, b: Tensor | None, _: None) -> Cell:
         bias = 0 if b is None else tf.add_n(tf.split(b, 2))
@@ -191,15 +191,15 @@ def _rnn(site: Site) -> Built:
             lambda x, states: (functions[0](clip(x + _times(states[0], r))),),
         )
 
-    return _recurrent(site, 1, make, ("Tanh",))
+    return _recurrent(context, 1, make, ("Tanh",))
 
 
-def _gru(site: Site) -> Built:
+def _gru(context: NodeContext) -> Kernel:
     """z, r = f(...), h~ = g(W x + R (r h) + b) or g(W x + r (R h + b_R) + b_W), h' = (1 − z) h~ + z h
 
     The gates stand in the order update, reset, hidden   (Cho et al., arXiv:1406.1078).
     """
-    clip, reset_after = _clipped(site), bool(site.attribute("linear_before_reset", 0))
+    clip, reset_after = _clipped(context), bool(context.attribute("linear_before_reset", 0))
 
     def make(functions: list[Activation], w: Tensor, r: Tensor, b: Tensor | None, _: None) -> Cell:
         f, g = functions
@@ -223,7 +223,7 @@ def _gru(site: Site) -> Built:
 
         return Cell(lambda x: _times(x, w) + bias_w, reset_later if reset_after else reset_first)
 
-    return _recurrent(site, 1, make, ("Sigmoid", "Tanh"))
+    return _recurrent(context, 1, make, ("Sigmoid", "Tanh"))
 
 
 def _biased(x: Tensor, bias: Tensor | None, part: slice) -> Tensor:
@@ -234,13 +234,13 @@ def _mixed(update: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return (1 - update) * new + update * old
 
 
-def _lstm(site: Site) -> Built:
+def _lstm(context: NodeContext) -> Kernel:
     """i, o, f = σ(W x + R h + P c + b), c' = f c + i tanh(...), h' = o tanh(c')
 
     The gates stand in the order input, output, forget, cell; the output gate's peephole sees c'
     (Hochreiter and Schmidhuber, 1997; Gers and Schmidhuber, 2000).
     """
-    clip, coupled = _clipped(site), bool(site.attribute("input_forget", 0))
+    clip, coupled = _clipped(context), bool(context.attribute("input_forget", 0))
 
     def make(functions: list[Activation], w: Tensor, r: Tensor, b: Tensor | None, p: Tensor | None) -> Cell:
         f, g, h = functions
@@ -260,7 +260,7 @@ def _lstm(site: Site) -> Built:
 
         return Cell(lambda x: _times(x, w) + bias, step)
 
-    return _recurrent(site, 2, make, ("Sigmoid", "Tanh", "Tanh"))
+    return _recurrent(context, 2, make, ("Sigmoid", "Tanh", "Tanh"))
 
 
-BUILDERS: Mapping[str, Builder] = {"GRU": _gru, "LSTM": _lstm, "RNN": _rnn}
+FACTORIES: Mapping[str, KernelFactory] = {"GRU": _gru, "LSTM": _lstm, "RNN": _rnn}

@@ -5,24 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, axis_of, known, root, sizes
 
 Reduction = Callable[..., Tensor]  # of (x, axes, keepdims)
 
 
-def _reduced(reduction: Reduction) -> Builder:
+def _reduced(reduction: Reduction) -> KernelFactory:
     """A reduction over the axes of the second input, over all if it names none, unless that means none."""
 
-    def build(site: Site) -> Built:
-        keep = bool(site.attribute("keepdims", 1))
-        noop = bool(site.attribute("noop_with_empty_axes", 0))
-        attribute = site.attribute("axes")  # of the operator sets in which it was one
+    def build(context: NodeContext) -> Kernel:
+        keep = bool(context.attribute("keepdims", 1))
+        noop = bool(context.attribute("noop_with_empty_axes", 0))
+        attribute = context.attribute("axes")  # of the operator sets in which it was one
 
         def call(x: Tensor, given: Tensor | None = None) -> Tensor:
-            axes = known(site, 1, given) if attribute is None else np.asarray(attribute)
+            axes = known(context, 1, given) if attribute is None else np.asarray(attribute)
             if axes is None and given is not None and not noop:
                 return reduction(x, _all_where_empty(x, given), keep)
             if axes is None and given is not None:
@@ -74,15 +74,15 @@ def _floating(function: Reduction) -> Reduction:
     return call
 
 
-def _place(find: Callable[..., Tensor]) -> Builder:
+def _place(find: Callable[..., Tensor]) -> KernelFactory:
     """The position of the greatest or least along an axis, the first or the last of equals."""
 
-    def build(site: Site) -> Built:
-        keep = bool(site.attribute("keepdims", 1))
-        last = bool(site.attribute("select_last_index", 0))
+    def build(context: NodeContext) -> Kernel:
+        keep = bool(context.attribute("keepdims", 1))
+        last = bool(context.attribute("select_last_index", 0))
 
         def call(x: Tensor) -> Tensor:
-            axis = axis_of(site, x)
+            axis = axis_of(context, x)
             place = find(tf.reverse(x, [axis]), axis) if last else find(x, axis)
             if last:
                 place = tf.cast(sizes(x)[axis], tf.int64) - 1 - place
@@ -93,12 +93,12 @@ def _place(find: Callable[..., Tensor]) -> Builder:
     return build
 
 
-def _cumulative(function: Callable[..., Tensor]) -> Builder:
-    def build(site: Site) -> Built:
-        exclusive, backwards = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
+def _cumulative(function: Callable[..., Tensor]) -> KernelFactory:
+    def build(context: NodeContext) -> Kernel:
+        exclusive, backwards = bool(context.attribute("exclusive", 0)), bool(context.attribute("reverse", 0))
 
         def call(x: Tensor, given: Tensor) -> Tensor:
-            axis = known(site, 1, given)
+            axis = known(context, 1, given)
             axis = tf.reshape(given, []) if axis is None else int(np.reshape(axis, -1)[0])
             return function(x, axis, exclusive, backwards)
 
@@ -107,7 +107,7 @@ def _cumulative(function: Callable[..., Tensor]) -> Builder:
     return build
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "ArgMax": _place(tf.argmax),
     "ArgMin": _place(tf.argmin),
     "CumProd": _cumulative(tf.math.cumprod),

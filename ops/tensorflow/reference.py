@@ -5,8 +5,8 @@ from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.custom.custom_operator import CustomOp
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.referred import ReferredOp
 from d5ray.ops.tensorflow.held import as_held, holder
@@ -48,14 +48,14 @@ class HeldOp(CustomOp):
         return tuple(found)
 
 
-def by_reference(operator: ArrayOperator) -> Builder:
-    """A builder of the array operator: in host memory, differentiated by its `backward`."""
+def by_reference(operator: ArrayOperator) -> KernelFactory:
+    """A kernel factory of the array operator: in host memory, differentiated by its `backward`."""
 
-    def build(site: Site) -> Built:
+    def build(context: NodeContext) -> Kernel:
         from d5ray.ops.custom.tensorflow_operation import TensorflowOperation  # noqa: PLC0415 - imports these
 
-        operation = TensorflowOperation(HeldOp(ReferredOp(operator, site)))
-        if len(site.node.outputs) == 1:
+        operation = TensorflowOperation(HeldOp(ReferredOp(operator, context)))
+        if len(context.node.outputs) == 1:
             return operation
 
         def several(*inputs: Tensor | None) -> Any:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans, check_attributes, choice, resized_axes
-from d5ray.ops.tensorflow.interpolation import Numbers
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, known
@@ -17,22 +16,25 @@ from d5ray.ops.tensorflow.tensors import Tensor, known
 Numbers = np.ndarray[Any, Any]
 
 
-def _resize(site: Site) -> Built:
-    check_attributes(site)
+def _resize(context: NodeContext) -> Kernel:
+    check_attributes(context)
     layout = current_layout()
 
     def call(
         x: Tensor, region: Tensor | None = None, scales: Tensor | None = None, wanted: Tensor | None = None
     ) -> Tensor:
-        given = [_numbers(site, index, each) for index, each in ((1, region), (2, scales), (3, wanted))]
-        shape, known_numbers = _needed_shape(site, x, given[1]), [each for each in given if each is not None]
+        given = [_numbers(context, index, each) for index, each in ((1, region), (2, scales), (3, wanted))]
+        shape, known_numbers = (
+            _needed_shape(context, x, given[1]),
+            [each for each in given if each is not None],
+        )
         if shape is None or len(known_numbers) < len(given):
-            return _when_it_runs(site, x, region, scales, wanted)
-        plans = _plans(site, shape, *known_numbers)
-        quick = _by_kernel(site, layout, x, plans)
+            return _when_it_runs(context, x, region, scales, wanted)
+        plans = _plans(context, shape, *known_numbers)
+        quick = _by_kernel(context, layout, x, plans)
         if quick is not None:
             return quick
-        y, value = _computable(site, x)
+        y, value = _computable(context, x)
         for plan in plans:
             y = _resized(
                 y, plan.axis, plan.indices[:, 0] if plan.selects else plan.matrix, plan.outside, value
@@ -42,10 +44,10 @@ def _resize(site: Site) -> Built:
     return call
 
 
-def _computable(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
+def _computable(context: NodeContext, x: Tensor) -> tuple[Tensor, Tensor]:
     """x in a type that weights can be multiplied with, and the extrapolation value in this type."""
-    y = x if choice(site, "mode") == "nearest" or x.dtype.is_floating else tf.cast(x, tf.float64)
-    return y, tf.cast(site.attribute("extrapolation_value", 0.0), y.dtype)
+    y = x if choice(context, "mode") == "nearest" or x.dtype.is_floating else tf.cast(x, tf.float64)
+    return y, tf.cast(context.attribute("extrapolation_value", 0.0), y.dtype)
 
 
 def _as_given(y: Tensor, dtype: Any) -> Tensor:
@@ -53,19 +55,19 @@ def _as_given(y: Tensor, dtype: Any) -> Tensor:
     return y if y.dtype == dtype else tf.saturate_cast(tf.round(y), dtype)
 
 
-def _numbers(site: Site, index: int, given: Tensor | None) -> Numbers | None:
+def _numbers(context: NodeContext, index: int, given: Tensor | None) -> Numbers | None:
     """The numbers of this input: nothing if it is left out, None if only the running graph knows."""
     if given is None or (given.shape.rank == 1 and given.shape[0] == 0):
         return np.zeros(0)
-    value = known(site, index, given)
+    value = known(context, index, given)
     return None if value is None else np.reshape(value, -1).astype(np.float64)
 
 
-def _needed_shape(site: Site, x: Tensor, scales: Numbers | None) -> list[int] | None:
+def _needed_shape(context: NodeContext, x: Tensor, scales: Numbers | None) -> list[int] | None:
     """The shape, in which 1 stands for an open size that is scaled by 1; None where another size is open."""
     shape: list[int | None] = x.shape.as_list()
-    cropped = site.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
-    for place, axis in enumerate(resized_axes(site, len(shape))):
+    cropped = context.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+    for place, axis in enumerate(resized_axes(context, len(shape))):
         if shape[axis] is None:
             if cropped or scales is None or place >= len(scales) or scales[place] != 1.0:
                 return None
@@ -73,24 +75,24 @@ def _needed_shape(site: Site, x: Tensor, scales: Numbers | None) -> list[int] | 
     return [1 if size is None else size for size in shape]
 
 
-def _plans(site: Site, shape: Sequence[int], *numbers: Numbers) -> list[AxisPlan]:
+def _plans(context: NodeContext, shape: Sequence[int], *numbers: Numbers) -> list[AxisPlan]:
     """The axes that change. numbers: of the region, the scales and the sizes; none where it is left out."""
     region, scales, wanted = ([*map(float, each)] or None for each in numbers)
-    return axis_plans(site, shape, region, scales, wanted and [*map(int, wanted)])
+    return axis_plans(context, shape, region, scales, wanted and [*map(int, wanted)])
 
 
 def _when_it_runs(
-    site: Site, x: Tensor, region: Tensor | None, scales: Tensor | None, wanted: Tensor | None
+    context: NodeContext, x: Tensor, region: Tensor | None, scales: Tensor | None, wanted: Tensor | None
 ) -> Tensor:
     """Resizing by sizes or scales out of the graph: NumPy makes the matrices when it runs."""
     nothing = tf.zeros([0], tf.float64)
     given = [nothing if each is None else tf.cast(each, tf.float64) for each in (region, scales, wanted)]
-    selects, (y, value) = choice(site, "mode") == "nearest", _computable(site, x)
+    selects, (y, value) = choice(context, "mode") == "nearest", _computable(context, x)
     kinds = (tf.int64 if selects else tf.float64, tf.bool, tf.bool)
-    for axis in resized_axes(site, x.shape.rank):
+    for axis in resized_axes(context, x.shape.rank):
 
         def planned(shape: Numbers, *numbers: Numbers, axis: int = axis) -> tuple[Numbers, Numbers, bool]:
-            for plan in _plans(site, [int(size) for size in shape], *numbers):
+            for plan in _plans(context, [int(size) for size in shape], *numbers):
                 if plan.axis == axis:
                     beyond = np.zeros(plan.outputs, bool) if plan.outside is None else plan.outside
                     return plan.indices[:, 0] if selects else plan.matrix, beyond, True
@@ -123,16 +125,18 @@ def _multiplied(x: Tensor, axis: int, weights: Any) -> Tensor:
     return y if axis == last else tf.transpose(y, [*range(axis), last, *range(axis, last)])
 
 
-def _by_kernel(site: Site, layout: ImageLayout, x: Tensor, plans: list[AxisPlan]) -> Tensor | None:
+def _by_kernel(context: NodeContext, layout: ImageLayout, x: Tensor, plans: list[AxisPlan]) -> Tensor | None:
     """The result by TensorFlow's own kernel for images, None where it has none that does the same."""
     if x.shape.rank != 4 or layout.first or [plan.axis for plan in plans] != [2, 3]:
         return None
     if any(plan.outputs != plan.scale * plan.size for plan in plans):
         return None
-    way, mode = choice(site, "coordinate_transformation_mode"), choice(site, "mode")
+    way, mode = choice(context, "coordinate_transformation_mode"), choice(context, "mode")
     size = [plan.outputs for plan in plans]
-    if mode == "linear" and x.dtype == tf.float32 and not site.attribute("antialias", 0):
-        if way not in ("half_pixel", "align_corners", "asymmetric") or site.attribute("exclude_outside", 0):
+    if mode == "linear" and x.dtype == tf.float32 and not context.attribute("antialias", 0):
+        if way not in ("half_pixel", "align_corners", "asymmetric") or context.attribute(
+            "exclude_outside", 0
+        ):
             return None
         images = tf.raw_ops.ResizeBilinear(
             images=layout.enter(x),
@@ -158,4 +162,4 @@ def _same_nearest(plan: AxisPlan, half: bool) -> bool:
     return bool(np.array_equal(np.clip(own, 0, plan.size - 1), plan.indices[:, 0]))
 
 
-BUILDERS: Mapping[str, Builder] = {"Resize": _resize}
+FACTORIES: Mapping[str, KernelFactory] = {"Resize": _resize}

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, axis_of, known, outputs, plain, rank, sizes
 
@@ -19,32 +19,34 @@ def _from_front(indices: Tensor, size: Size) -> Tensor:
     return tf.where(indices < 0, indices + tf.cast(size, indices.dtype), indices)
 
 
-def _compress(site: Site) -> Built:
+def _compress(context: NodeContext) -> Kernel:
     """The slices for which the condition holds; without an axis, the elements of the flattened tensor."""
-    flat = site.attribute("axis") is None
+    flat = context.attribute("axis") is None
 
     def call(x: Tensor, condition: Tensor) -> Tensor:
-        value = known(site, 1, condition)
+        value = known(context, 1, condition)
         chosen = tf.where(condition)[:, 0] if value is None else np.flatnonzero(value)
-        return tf.gather(tf.reshape(x, [-1]), chosen) if flat else tf.gather(x, chosen, axis=axis_of(site, x))
+        return (
+            tf.gather(tf.reshape(x, [-1]), chosen) if flat else tf.gather(x, chosen, axis=axis_of(context, x))
+        )
 
     return call
 
 
-def _gather(site: Site) -> Built:
-    constant = site.constants.get(1)
+def _gather(context: NodeContext) -> Kernel:
+    constant = context.constants.get(1)
     none_negative = constant is not None and bool(np.all(constant >= 0))
 
     def call(x: Tensor, indices: Tensor) -> Tensor:
-        axis = axis_of(site, x)
+        axis = axis_of(context, x)
         return tf.gather(x, indices if none_negative else _from_front(indices, sizes(x)[axis]), axis=axis)
 
     return call
 
 
-def _gather_elements(site: Site) -> Built:
+def _gather_elements(context: NodeContext) -> Kernel:
     def call(x: Tensor, indices: Tensor) -> Tensor:
-        return tf.gather(tf.reshape(x, [-1]), _flat_places(x, indices, axis_of(site, x)))
+        return tf.gather(tf.reshape(x, [-1]), _flat_places(x, indices, axis_of(context, x)))
 
     return call
 
@@ -68,8 +70,8 @@ def _along(size: Size, axis: int, count: int) -> Tensor:
     return tf.reshape(tf.range(tf.cast(size, tf.int64)), [-1 if each == axis else 1 for each in range(count)])
 
 
-def _gather_nd(site: Site) -> Built:
-    batch = site.attribute("batch_dims", 0)
+def _gather_nd(context: NodeContext) -> Kernel:
+    batch = context.attribute("batch_dims", 0)
 
     def call(x: Tensor, indices: Tensor) -> Tensor:
         return tf.gather_nd(x, _nd_from_front(x, indices, batch), batch_dims=batch)
@@ -87,23 +89,23 @@ def _nonzero(x: Tensor) -> Tensor:
     return tf.transpose(tf.where(x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros((), x.dtype))))
 
 
-def _one_hot(site: Site) -> Built:
+def _one_hot(context: NodeContext) -> Kernel:
     def call(indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
-        count = known(site, 1, depth)
+        count = known(context, 1, depth)
         classes = tf.cast(tf.reshape(depth, []), tf.int32) if count is None else int(np.reshape(count, -1)[0])
         places = _from_front(tf.cast(indices, tf.int64), classes)
-        axis = axis_of(site, indices, default=-1) + (1 if site.attribute("axis", -1) < 0 else 0)
+        axis = axis_of(context, indices, default=-1) + (1 if context.attribute("axis", -1) < 0 else 0)
         on = tf.one_hot(places, classes, on_value=True, off_value=False, axis=axis, dtype=tf.bool)
         return tf.where(on, values[1], values[0])  # not tf.one_hot's own values, which have no gradient
 
     return call
 
 
-def _scatter(site: Site, reductions: Mapping[str, Callable[..., Tensor]]) -> Callable[..., Tensor]:
-    name = site.attribute("reduction", "none")
+def _scatter(context: NodeContext, reductions: Mapping[str, Callable[..., Tensor]]) -> Callable[..., Tensor]:
+    name = context.attribute("reduction", "none")
     if name not in reductions:
         raise ConfigurationError(
-            f"the node {site.node} has reduction={name!r}: give one of {', '.join(reductions)}"
+            f"the node {context.node} has reduction={name!r}: give one of {', '.join(reductions)}"
         )
     return reductions[name]
 
@@ -129,35 +131,35 @@ SCATTERS: Mapping[str, Callable[..., Tensor]] = {
 }
 
 
-def _scatter_elements(site: Site) -> Built:
-    scatter = _scatter(site, SCATTERS)
+def _scatter_elements(context: NodeContext) -> Kernel:
+    scatter = _scatter(context, SCATTERS)
 
     def call(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-        place = tf.broadcast_to(_flat_places(x, indices, axis_of(site, x)), tf.shape(indices))
+        place = tf.broadcast_to(_flat_places(x, indices, axis_of(context, x)), tf.shape(indices))
         rows = tf.reshape(place, [-1, 1])
         return tf.reshape(scatter(tf.reshape(x, [-1]), rows, tf.reshape(updates, [-1])), sizes(x))
 
     return call
 
 
-def _scatter_nd(site: Site) -> Built:
-    scatter = _scatter(site, SCATTERS)
+def _scatter_nd(context: NodeContext) -> Kernel:
+    scatter = _scatter(context, SCATTERS)
     return lambda x, indices, updates: scatter(x, _nd_from_front(x, indices), updates)
 
 
-def _top_k(site: Site) -> Built:
+def _top_k(context: NodeContext) -> Kernel:
     """The greatest, or the least, along an axis, and where they stand; of equals the first comes first."""
-    largest, in_order = bool(site.attribute("largest", 1)), bool(site.attribute("sorted", 1))
+    largest, in_order = bool(context.attribute("largest", 1)), bool(context.attribute("sorted", 1))
 
     def call(x: Tensor, given: Tensor) -> Any:
-        count = known(site, 1, given)
+        count = known(context, 1, given)
         count = tf.cast(tf.reshape(given, []), tf.int32) if count is None else int(np.reshape(count, -1)[0])
-        axis, last = axis_of(site, x, default=-1), rank(site, x) - 1
+        axis, last = axis_of(context, x, default=-1), rank(context, x) - 1
         swap = [last if each == axis else axis if each == last else each for each in range(last + 1)]
         x = x if axis == last else tf.transpose(x, swap)
         values, places = tf.math.top_k(x if largest else _opposite(x), count, in_order)
         found = [values if largest else _opposite(values), tf.cast(places, tf.int64)]
-        return outputs(site, found if axis == last else [tf.transpose(each, swap) for each in found])
+        return outputs(context, found if axis == last else [tf.transpose(each, swap) for each in found])
 
     return call
 
@@ -167,7 +169,7 @@ def _opposite(x: Tensor) -> Tensor:
     return tf.bitwise.invert(x) if x.dtype.is_integer else -x
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Compress": _compress,
     "Gather": _gather,
     "GatherElements": _gather_elements,

@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.layout import kept_concat
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.padding import pad
 from d5ray.ops.tensorflow.tensors import Size, Tensor, axis_of, from_front, integers, known, rank, sizes
 
 
-def _concat(site: Site) -> Built:
-    site.required("axis")
-    return lambda *given: kept_concat(given, axis_of(site, given[0]))
+def _concat(context: NodeContext) -> Kernel:
+    context.required("axis")
+    return lambda *given: kept_concat(given, axis_of(context, given[0]))
 
 
-def _depth_to_space(site: Site) -> Built:
+def _depth_to_space(context: NodeContext) -> Kernel:
     """DCR: the channels are (block, block, depth); CRD: (depth, block, block)."""
-    block, first = site.required("blocksize"), site.attribute("mode", "DCR") == "DCR"
+    block, first = context.required("blocksize"), context.attribute("mode", "DCR") == "DCR"
 
     def call(x: Tensor) -> Tensor:
         batch, channels, height, width = sizes(x)
@@ -36,8 +36,8 @@ def _depth_to_space(site: Site) -> Built:
     return call
 
 
-def _space_to_depth(site: Site) -> Built:
-    block, first = site.required("blocksize"), site.attribute("mode", "DCR") == "DCR"
+def _space_to_depth(context: NodeContext) -> Kernel:
+    block, first = context.required("blocksize"), context.attribute("mode", "DCR") == "DCR"
 
     def call(x: Tensor) -> Tensor:
         batch, channels, height, width = sizes(x)
@@ -48,11 +48,11 @@ def _space_to_depth(site: Site) -> Built:
     return call
 
 
-def _expand(site: Site) -> Built:
+def _expand(context: NodeContext) -> Kernel:
     """Broadcast to a shape and by it: where it asks for 1, x keeps its own size."""
 
     def call(x: Tensor, given: Tensor) -> Tensor:
-        shape = known(site, 1, given)
+        shape = known(context, 1, given)
         if shape is not None and x.shape.is_fully_defined():
             return tf.broadcast_to(x, np.broadcast_shapes(tuple(x.shape), tuple(int(size) for size in shape)))
         return tf.broadcast_to(x, tf.broadcast_dynamic_shape(tf.shape(x), tf.cast(given, tf.int32)))
@@ -60,11 +60,11 @@ def _expand(site: Site) -> Built:
     return call
 
 
-def _flatten(site: Site) -> Built:
+def _flatten(context: NodeContext) -> Kernel:
     """The input as a matrix, split at the axis."""
 
     def call(x: Tensor) -> Tensor:
-        axis, shape = axis_of(site, x, default=1), sizes(x)
+        axis, shape = axis_of(context, x, default=1), sizes(x)
         rows, columns = shape[:axis], shape[axis:]
         if all(isinstance(size, int) for size in columns) and (0 not in columns or axis == 0):
             return tf.reshape(x, [1 if axis == 0 else -1, int(np.prod(columns, dtype=np.int64))])
@@ -73,16 +73,16 @@ def _flatten(site: Site) -> Built:
     return call
 
 
-def _identity(site: Site) -> Built:
+def _identity(context: NodeContext) -> Kernel:
     return lambda x: x
 
 
-def _reshape(site: Site) -> Built:
+def _reshape(context: NodeContext) -> Kernel:
     """0 takes the size that x has there (unless allowzero), −1 what is left."""
-    copies = not site.attribute("allowzero", 0)
+    copies = not context.attribute("allowzero", 0)
 
     def call(x: Tensor, given: Tensor) -> Tensor:
-        shape = known(site, 1, given)
+        shape = known(context, 1, given)
         if shape is None:
             wanted = tf.where(tf.equal(given, 0), _leading_sizes(x, given), given) if copies else given
             return tf.reshape(x, wanted)
@@ -117,14 +117,16 @@ def _copied(asked: list[int], x: Tensor) -> list[Size]:
     return [shape[axis] if size == 0 else size for axis, size in enumerate(asked)]
 
 
-def _slice(site: Site) -> Built:
+def _slice(context: NodeContext) -> Kernel:
     def call(
         x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
     ) -> Tensor:
-        count = rank(site, x)
-        first, last, by = (_listed(site, index, each) for index, each in ((1, starts), (2, ends), (4, steps)))
+        count = rank(context, x)
+        first, last, by = (
+            _listed(context, index, each) for index, each in ((1, starts), (2, ends), (4, steps))
+        )
         length = len(first) if isinstance(first, list) else starts.shape[0]
-        chosen = list(range(length)) if axes is None else from_front(integers(site, 3, axes), count)
+        chosen = list(range(length)) if axes is None else from_front(integers(context, 3, axes), count)
         begin, end, step = [0] * count, [0] * count, [1] * count
         for place, axis in enumerate(chosen):
             begin[axis], end[axis] = first[place], last[place]
@@ -138,20 +140,20 @@ def _slice(site: Site) -> Built:
     return call
 
 
-def _listed(site: Site, index: int, given: Tensor | None) -> Any:
+def _listed(context: NodeContext, index: int, given: Tensor | None) -> Any:
     """The numbers of this input, or the tensor where they are known only when the graph runs."""
     if given is None:
         return []
-    value = known(site, index, given)
+    value = known(context, index, given)
     return given if value is None else [int(number) for number in np.reshape(value, -1)]
 
 
-def _split(site: Site) -> Built:
-    parts = len(site.node.outputs)
+def _split(context: NodeContext) -> Kernel:
+    parts = len(context.node.outputs)
 
     def call(x: Tensor, given: Tensor | None = None) -> Any:
-        axis = axis_of(site, x)
-        lengths = _equal_parts(sizes(x)[axis], parts) if given is None else known(site, 1, given)
+        axis = axis_of(context, x)
+        lengths = _equal_parts(sizes(x)[axis], parts) if given is None else known(context, 1, given)
         if lengths is not None and not tf.is_tensor(lengths):
             lengths = [int(length) for length in lengths]
         found = tf.split(x, given if lengths is None else lengths, axis, num=parts)
@@ -171,43 +173,43 @@ def _equal_parts(size: Size, parts: int) -> Any:
     )
 
 
-def _squeeze(site: Site) -> Built:
-    attribute = site.attribute("axes")
+def _squeeze(context: NodeContext) -> Kernel:
+    attribute = context.attribute("axes")
 
     def call(x: Tensor, given: Tensor | None = None) -> Tensor:
         if given is None and attribute is None:
             return tf.squeeze(x)
-        axes = tuple(attribute) if given is None else integers(site, 1, given)
+        axes = tuple(attribute) if given is None else integers(context, 1, given)
         return tf.squeeze(x, list(axes)) if axes else x
 
     return call
 
 
-def _unsqueeze(site: Site) -> Built:
-    attribute = site.attribute("axes")
+def _unsqueeze(context: NodeContext) -> Kernel:
+    attribute = context.attribute("axes")
 
     def call(x: Tensor, given: Tensor | None = None) -> Tensor:
-        axes = tuple(attribute) if given is None else integers(site, 1, given)
-        for axis in sorted(from_front(axes, rank(site, x) + len(axes))):
+        axes = tuple(attribute) if given is None else integers(context, 1, given)
+        for axis in sorted(from_front(axes, rank(context, x) + len(axes))):
             x = tf.expand_dims(x, axis)
         return x
 
     return call
 
 
-def _tile(site: Site) -> Built:
-    repeats = site.constants.get(1)
+def _tile(context: NodeContext) -> Kernel:
+    repeats = context.constants.get(1)
     return tf.tile if repeats is None else lambda x, _: tf.tile(x, repeats)
 
 
-def _transpose(site: Site) -> Built:
-    order = site.attribute("perm")
+def _transpose(context: NodeContext) -> Kernel:
+    order = context.attribute("perm")
     return lambda x: tf.transpose(x, None if order is None else list(order))
 
 
-def _triangle(site: Site) -> Built:
+def _triangle(context: NodeContext) -> Kernel:
     """The upper or lower triangle of matrices, from the k-th diagonal on; the rest is 0."""
-    upper = bool(site.attribute("upper", 1))
+    upper = bool(context.attribute("upper", 1))
 
     def call(x: Tensor, k: Tensor | None = None) -> Tensor:
         rows, columns = sizes(x)[-2:]
@@ -219,7 +221,7 @@ def _triangle(site: Site) -> Built:
     return call
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Concat": _concat,
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,

@@ -1,4 +1,4 @@
-"""Facts about tensors that builders need: their sizes, their values where these are known, their types"""
+"""Facts about tensors that kernel factories need: sizes, types, and values where these are known"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,9 +7,9 @@ import numpy as np
 from onnx import helper
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow
@@ -18,10 +18,10 @@ KNOWN_BEFORE: Mapping[str, tuple[int, ...]] = {"Pad": (3,), "Slice": (3,), "Sque
 Size = Any  # a number, or a scalar tensor where it is known only when the graph runs
 
 
-def plain(function: Callable[..., Any]) -> Builder:
-    """The builder of what needs no attributes: TensorFlow's own function, as it is."""
+def plain(function: Callable[..., Any]) -> KernelFactory:
+    """The kernel factory of what needs no attributes: TensorFlow's own function, as it is."""
 
-    def build(site: Site) -> Built:
+    def build(context: NodeContext) -> Kernel:
         return function
 
     return build
@@ -36,37 +36,37 @@ def sizes(x: Tensor) -> list[Size]:
     return [asked[axis] if size is None else size for axis, size in enumerate(known)]
 
 
-def rank(site: Site, x: Tensor) -> int:
+def rank(context: NodeContext, x: Tensor) -> int:
     """The number of axes. Raises `ConfigurationError` where even that is open."""
     if x.shape.rank is None:
         raise ConfigurationError(
-            f"the node {site.node} needs the number of axes of what it reads, and TensorFlow's graph does "
+            f"the node {context.node} needs the number of axes of what it reads, and TensorFlow's graph does "
             "not know it: make the input that gives the shape, or the axes, constant"
         )
     return int(x.shape.rank)
 
 
-def axis_of(site: Site, x: Tensor, name: str = "axis", default: int = 0) -> int:
+def axis_of(context: NodeContext, x: Tensor, name: str = "axis", default: int = 0) -> int:
     """The axis that the attribute names, counted from the front."""
-    axis = int(site.attribute(name, default))
-    return axis + rank(site, x) if axis < 0 else axis
+    axis = int(context.attribute(name, default))
+    return axis + rank(context, x) if axis < 0 else axis
 
 
-def known(site: Site, index: int, given: Tensor | None) -> Any:
+def known(context: NodeContext, index: int, given: Tensor | None) -> Any:
     """The value (a NumPy array) of an input where it is known before anything runs, else None.
 
     It is where the network holds it as a constant, where TensorFlow can fold it, and always when eager.
     """
-    if index in site.constants:
-        return site.constants[index]
+    if index in context.constants:
+        return context.constants[index]
     return None if given is None else tf.get_static_value(given)
 
 
-def integers(site: Site, index: int, given: Tensor) -> tuple[int, ...]:
+def integers(context: NodeContext, index: int, given: Tensor) -> tuple[int, ...]:
     """The numbers that this input holds. Raises `ConfigurationError` where only the running graph knows."""
-    value = known(site, index, given)
+    value = known(context, index, given)
     if value is None:
-        raise must_be_known(site.node, index)
+        raise must_be_known(context.node, index)
     return tuple(int(number) for number in np.reshape(value, -1))
 
 
@@ -113,6 +113,6 @@ def root(x: Tensor, degree: float = 2) -> Tensor:
     return tf.where(zero, tf.zeros_like(x), taken)
 
 
-def outputs(site: Site, values: list[Tensor]) -> Any:
+def outputs(context: NodeContext, values: list[Tensor]) -> Any:
     """The values of a node: a tensor if it has one output, a tuple otherwise."""
-    return values[0] if len(site.node.outputs) == 1 else tuple(values[: len(site.node.outputs)])
+    return values[0] if len(context.node.outputs) == 1 else tuple(values[: len(context.node.outputs)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor
 
@@ -77,21 +77,24 @@ def positive(size: Size) -> Size:
     return tf.maximum(size, 0) if tf.is_tensor(size) else max(size, 0)
 
 
-def window(site: Site, kernel: Sequence[int]) -> Window:
+def window(context: NodeContext, kernel: Sequence[int]) -> Window:
     """The node's window, with this kernel. Raises `ConfigurationError` where attributes do not fit."""
     count = len(kernel)
-    ones, automatic = (1,) * count, site.attribute("auto_pad", "NOTSET")
+    ones, automatic = (1,) * count, context.attribute("auto_pad", "NOTSET")
     if automatic not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ConfigurationError(
-            f"the node {site.node} has auto_pad={automatic!r}: give NOTSET, VALID, SAME_UPPER or SAME_LOWER"
+            f"the node {context.node} has auto_pad={automatic!r}: give NOTSET, VALID, SAME_UPPER or "
+            "SAME_LOWER"
         )
     found = Window(
         kernel=tuple(int(size) for size in kernel),
-        strides=tuple(site.attribute("strides", ones)),
-        dilations=tuple(site.attribute("dilations", ones)),
-        pads=tuple(site.attribute("pads", (0,) * 2 * count)) if automatic == "NOTSET" else (0,) * 2 * count,
+        strides=tuple(context.attribute("strides", ones)),
+        dilations=tuple(context.attribute("dilations", ones)),
+        pads=tuple(context.attribute("pads", (0,) * 2 * count))
+        if automatic == "NOTSET"
+        else (0,) * 2 * count,
         automatic=automatic,
-        up=bool(site.attribute("ceil_mode", 0)) and automatic == "NOTSET",
+        up=bool(context.attribute("ceil_mode", 0)) and automatic == "NOTSET",
     )
     for name, values, length in (
         ("strides", found.strides, count),
@@ -100,7 +103,7 @@ def window(site: Site, kernel: Sequence[int]) -> Window:
     ):
         if len(values) != length:
             raise ConfigurationError(
-                f"the node {site.node} has {name}={list(values)} for a kernel with {count} axes: "
+                f"the node {context.node} has {name}={list(values)} for a kernel with {count} axes: "
                 f"give {length} numbers"
             )
     return found

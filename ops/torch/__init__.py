@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.nodes.kernel_factory import Builder
+from d5ray.operators.nodes.kernel_factory import KernelFactory
 from d5ray.ops.torch import (
     activations,
     attention,
@@ -29,28 +29,28 @@ from d5ray.ops.torch import (
     spectra,
 )
 
-BUILDERS: Mapping[str, Builder] = {
-    **activations.BUILDERS,
-    **attention.BUILDERS,
-    **casting.BUILDERS,
-    **comparison.BUILDERS,
-    **constants.BUILDERS,
-    **convolution.BUILDERS,
-    **dropout.BUILDERS,
-    **elementwise.BUILDERS,
-    **losses.BUILDERS,
-    **normalization.BUILDERS,
-    **pooling.BUILDERS,
-    **products.BUILDERS,
-    **quantization.BUILDERS,
-    **recurrent.BUILDERS,
-    **reductions.BUILDERS,
-    **regions.BUILDERS,
-    **resizing.BUILDERS,
-    **selection.BUILDERS,
-    **sequences.BUILDERS,
-    **sets.BUILDERS,
-    **shapes.BUILDERS,
-    **softmaxes.BUILDERS,
-    **spectra.BUILDERS,
+FACTORIES: Mapping[str, KernelFactory] = {
+    **activations.FACTORIES,
+    **attention.FACTORIES,
+    **casting.FACTORIES,
+    **comparison.FACTORIES,
+    **constants.FACTORIES,
+    **convolution.FACTORIES,
+    **dropout.FACTORIES,
+    **elementwise.FACTORIES,
+    **losses.FACTORIES,
+    **normalization.FACTORIES,
+    **pooling.FACTORIES,
+    **products.FACTORIES,
+    **quantization.FACTORIES,
+    **recurrent.FACTORIES,
+    **reductions.FACTORIES,
+    **regions.FACTORIES,
+    **resizing.FACTORIES,
+    **selection.FACTORIES,
+    **sequences.FACTORIES,
+    **sets.FACTORIES,
+    **shapes.FACTORIES,
+    **softmaxes.FACTORIES,
+    **spectra.FACTORIES,
 }

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import constant, directly, number
 from d5ray.ops.torch.types import UNSIGNED, is_floating, known_rank, known_sizes
 from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered
 
 
-def celu(site: Site) -> Built:
+def celu(context: NodeContext) -> Kernel:
     """max(x, 0) + α (exp(min(x, 0) / α) − 1)   (Barron, arXiv:1704.07483)."""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
 
     def celu(x: Tensor) -> Tensor:
         return F.celu(x, alpha)
@@ -23,11 +23,11 @@ def celu(site: Site) -> Built:
     return celu
 
 
-def clip(site: Site) -> Built:
+def clip(context: NodeContext) -> Kernel:
     """min(max(x, low), high): where low is above high, everything becomes high."""
-    bounds = [index for index in (1, 2) if site.has_input(index)]
-    if all(index in site.constants and site.constants[index].dtype not in UNSIGNED for index in bounds):
-        low, high = (number(constant(site, index)) for index in (1, 2))
+    bounds = [index for index in (1, 2) if context.has_input(index)]
+    if all(index in context.constants and context.constants[index].dtype not in UNSIGNED for index in bounds):
+        low, high = (number(constant(context, index)) for index in (1, 2))
 
         def clip(x: Tensor, *bounds: Tensor | None) -> Tensor:
             return torch.clamp(x, low, high)
@@ -46,9 +46,9 @@ def _same(x: Tensor, *bounds: None) -> Tensor:
     return x
 
 
-def elu(site: Site) -> Built:
+def elu(context: NodeContext) -> Kernel:
     """x for x > 0, else α (eˣ − 1)   (Clevert, Unterthiner and Hochreiter, arXiv:1511.07289)."""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
 
     def elu(x: Tensor) -> Tensor:
         return F.elu(x, alpha)
@@ -56,9 +56,9 @@ def elu(site: Site) -> Built:
     return elu
 
 
-def gelu(site: Site) -> Built:
+def gelu(context: NodeContext) -> Kernel:
     """x Φ(x), or its approximation by tanh where the node asks for that   (arXiv:1606.08415)."""
-    approximation = site.attribute("approximate", "none")
+    approximation = context.attribute("approximate", "none")
     if approximation == "none":
         return F.gelu
 
@@ -68,9 +68,9 @@ def gelu(site: Site) -> Built:
     return gelu
 
 
-def hard_sigmoid(site: Site) -> Built:
+def hard_sigmoid(context: NodeContext) -> Kernel:
     """max(0, min(1, α x + β)), by PyTorch's own where α is 1/6 and β is 1/2."""
-    alpha, beta = site.attribute("alpha", 0.2), site.attribute("beta", 0.5)
+    alpha, beta = context.attribute("alpha", 0.2), context.attribute("beta", 0.5)
     if abs(alpha - 1 / 6) < 1e-7 and beta == 0.5:  # as PyTorch has it; the attribute is a float32
         return F.hardsigmoid
 
@@ -80,9 +80,9 @@ def hard_sigmoid(site: Site) -> Built:
     return hard_sigmoid
 
 
-def leaky_relu(site: Site) -> Built:
+def leaky_relu(context: NodeContext) -> Kernel:
     """x for x > 0, else α x."""
-    alpha = site.attribute("alpha", 0.01)
+    alpha = context.attribute("alpha", 0.01)
 
     def leaky_relu(x: Tensor) -> Tensor:
         return F.leaky_relu(x, alpha)
@@ -90,10 +90,10 @@ def leaky_relu(site: Site) -> Built:
     return leaky_relu
 
 
-def prelu(site: Site) -> Built:
+def prelu(context: NodeContext) -> Kernel:
     """PyTorch's own where the slope is one number, or one for each channel; it broadcasts otherwise."""
-    rank, slopes = known_rank(site), known_sizes(site, 1)
-    if rank is not None and slopes is not None and rank > 1 and is_floating(site):
+    rank, slopes = known_rank(context), known_sizes(context, 1)
+    if rank is not None and slopes is not None and rank > 1 and is_floating(context):
         aligned = (1,) * (rank - len(slopes)) + slopes  # with the axes of x
         if all(size == 1 for axis, size in enumerate(aligned) if axis != 1):
 
@@ -108,9 +108,9 @@ def prelu(site: Site) -> Built:
     return broadcast
 
 
-def selu(site: Site) -> Built:
+def selu(context: NodeContext) -> Kernel:
     """γ x for x > 0, else γ α (eˣ − 1)   (Klambauer et al., arXiv:1706.02515)."""
-    alpha, gamma = site.attribute("alpha", 1.6732632), site.attribute("gamma", 1.0507010)
+    alpha, gamma = context.attribute("alpha", 1.6732632), context.attribute("gamma", 1.0507010)
     if abs(alpha - 1.6732632423543772) < 2e-7 and abs(gamma - 1.0507009873554805) < 2e-7:
         return torch.selu  # its constants are these, before they were rounded to float32
 
@@ -120,9 +120,9 @@ def selu(site: Site) -> Built:
     return selu
 
 
-def shrink(site: Site) -> Built:
+def shrink(context: NodeContext) -> Kernel:
     """x + bias below −λ, x − bias above λ, and 0 between them."""
-    bias, threshold = site.attribute("bias", 0.0), site.attribute("lambd", 0.5)
+    bias, threshold = context.attribute("bias", 0.0), context.attribute("lambd", 0.5)
 
     def shrink(x: Tensor) -> Tensor:
         shrunk = torch.where(x < -threshold, x + bias, torch.where(x > threshold, x - bias, 0))
@@ -131,9 +131,9 @@ def shrink(site: Site) -> Built:
     return shrink
 
 
-def swish(site: Site) -> Built:
+def swish(context: NodeContext) -> Kernel:
     """x σ(α x)   (Ramachandran, Zoph and Le, arXiv:1710.05941)."""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
     if alpha == 1:
         return F.silu
 
@@ -143,9 +143,9 @@ def swish(site: Site) -> Built:
     return swish
 
 
-def thresholded_relu(site: Site) -> Built:
+def thresholded_relu(context: NodeContext) -> Kernel:
     """x for x > α, else 0   (Konda, Memisevic and Krueger, arXiv:1402.3337)."""
-    alpha = site.attribute("alpha", 1.0)
+    alpha = context.attribute("alpha", 1.0)
 
     def thresholded_relu(x: Tensor) -> Tensor:
         return F.threshold(x, alpha, 0.0)
@@ -153,7 +153,7 @@ def thresholded_relu(site: Site) -> Built:
     return thresholded_relu
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Celu": celu,
     "Clip": clip,
     "Elu": elu,

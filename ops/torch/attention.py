@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.attention_mask import Mask
 from d5ray.ops.torch.builders import asked
 from d5ray.ops.torch.types import ONNX_TYPES
@@ -16,17 +16,17 @@ from d5ray.ops.torch.types import ONNX_TYPES
 _AFTER_SOFTCAP, _AFTER_BIAS, _AFTER_SOFTMAX = 1, 2, 3  # what qk_matmul_output may be; 0: the product itself
 
 
-def attention(site: Site) -> Built:
+def attention(context: NodeContext) -> Kernel:
     """softmax(Q K' · scale + mask) V, for every head (arXiv:1706.03762).
 
     PyTorch's scaled_dot_product_attention computes it, unless scores are capped, are asked for, or have a
     precision of their own.
     """
-    q_heads, kv_heads = site.attribute("q_num_heads"), site.attribute("kv_num_heads")
-    mask, scale = Mask(site), site.attribute("scale")
-    own_precision = site.attribute("softmax_precision", 1) != 1  # PyTorch's kernels have float32 or better
-    written_out = bool(site.attribute("softcap", 0.0)) or site.has_output(3) or own_precision
-    if not written_out and mask.plain and not any(map(site.has_input, (3, 4, 5, 6))):
+    q_heads, kv_heads = context.attribute("q_num_heads"), context.attribute("kv_num_heads")
+    mask, scale = Mask(context), context.attribute("scale")
+    own_precision = context.attribute("softmax_precision", 1) != 1  # PyTorch's kernels have float32 or better
+    written_out = bool(context.attribute("softcap", 0.0)) or context.has_output(3) or own_precision
+    if not written_out and mask.plain and not any(map(context.has_input, (3, 4, 5, 6))):
         causal = mask.causal
 
         def plain(q: Tensor, k: Tensor, v: Tensor, *none: None) -> Any:
@@ -37,7 +37,7 @@ def attention(site: Site) -> Built:
             y = F.scaled_dot_product_attention(q, k, v, None, 0.0, causal, scale=scale, enable_gqa=grouped)
             return y.transpose(1, 2).flatten(2) if flat else y, k, v
 
-        return asked(site, plain)
+        return asked(context, plain)
 
     def attention(
         q: Tensor,
@@ -57,7 +57,7 @@ def attention(site: Site) -> Built:
             k, v = torch.cat((past_key, k), 2), torch.cat((past_value, v), 2)
         scores = None
         if written_out:
-            y, scores = _written_out(site, q, k, v, mask.bias(q, k, given, past, lengths), scale)
+            y, scores = _written_out(context, q, k, v, mask.bias(q, k, given, past, lengths), scale)
         else:
             bias, causal = mask.for_kernel(q, k, given, past, lengths)
             grouped = q.shape[1] != k.shape[1]
@@ -66,7 +66,7 @@ def attention(site: Site) -> Built:
             y = y.transpose(1, 2).flatten(2)
         return y, k, v, scores
 
-    return asked(site, attention)
+    return asked(context, attention)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
@@ -75,10 +75,10 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _written_out(
-    site: Site, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float | None
+    context: NodeContext, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float | None
 ) -> tuple[Tensor, Tensor]:
     """The output, and the scores as they were at the point that the node names."""
-    stage, cap = site.attribute("qk_matmul_output_mode", 0), site.attribute("softcap", 0.0)
+    stage, cap = context.attribute("qk_matmul_output_mode", 0), context.attribute("softcap", 0.0)
     if q.shape[1] != k.shape[1]:
         groups = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
@@ -91,20 +91,20 @@ def _written_out(
         scores = scores + bias
     if stage == _AFTER_BIAS:
         shown = scores
-    precision = ONNX_TYPES.get(site.attribute("softmax_precision"), scores.dtype)
+    precision = ONNX_TYPES.get(context.attribute("softmax_precision"), scores.dtype)
     empty = (scores == -torch.inf).all(-1, keepdim=True)  # nothing to attend to: 0, not NaN
     weights = torch.softmax(scores.masked_fill(empty, 0).to(precision), -1).to(q.dtype).masked_fill(empty, 0)
     return weights @ v, weights if stage == _AFTER_SOFTMAX else shown
 
 
-def rotary_embedding(site: Site) -> Built:
+def rotary_embedding(context: NodeContext) -> Kernel:
     """Pairs of elements turned by an angle that grows with the position (arXiv:2104.09864).
 
     x: (batch, heads, positions, size) or (batch, positions, heads · size). The pairs are neighbours if
     `interleaved`, and otherwise the elements of the first and second half of what is turned.
     """
-    heads, turned = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
-    interleaved = bool(site.attribute("interleaved", 0))
+    heads, turned = context.attribute("num_heads", 0), context.attribute("rotary_embedding_dim", 0)
+    interleaved = bool(context.attribute("interleaved", 0))
 
     def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None = None) -> Tensor:
         flat = x.dim() == 3
@@ -126,4 +126,4 @@ def rotary_embedding(site: Site) -> Built:
     return rotary_embedding
 
 
-BUILDERS: Mapping[str, Builder] = {"Attention": attention, "RotaryEmbedding": rotary_embedding}
+FACTORIES: Mapping[str, KernelFactory] = {"Attention": attention, "RotaryEmbedding": rotary_embedding}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 
 @final
@@ -17,10 +17,10 @@ class Mask:
     the sequences are given, the queries are the last of each.
     """
 
-    def __init__(self, site: Site) -> None:
-        self.causal = bool(site.attribute("is_causal", 0))
-        self._left: int = site.attribute("left_window_size", -1)
-        self._right: int = site.attribute("right_window_size", -1)
+    def __init__(self, context: NodeContext) -> None:
+        self.causal = bool(context.attribute("is_causal", 0))
+        self._left: int = context.attribute("left_window_size", -1)
+        self._right: int = context.attribute("right_window_size", -1)
 
     @property
     def plain(self) -> bool:

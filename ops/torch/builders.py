@@ -1,4 +1,4 @@
-"""Common parts of builders: functions as they are, values read once or at every call, outputs asked for"""
+"""Common parts of kernel factories: functions as they are, values read once or at every call, some outputs"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,36 +6,36 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 
 Value = Any  # what `tolist` gives: a number, or lists of numbers
 
 
-def directly(function: Built) -> Builder:
-    """A builder of the framework's own function, wherever it stands."""
+def directly(function: Kernel) -> KernelFactory:
+    """A kernel factory of the framework's own function, wherever it stands."""
 
-    def build(site: Site) -> Built:
+    def build(context: NodeContext) -> Kernel:
         return function
 
     return build
 
 
-def with_values(*indices: int) -> Callable[[Callable[..., Built]], Builder]:
-    """Decorates `make(site, *values)`, which builds from the values of these inputs.
+def with_values(*indices: int) -> Callable[[Callable[..., Kernel]], KernelFactory]:
+    """Decorates `make(context, *values)`, which builds from the values of these inputs.
 
     Values are lists of Python's numbers, or None for an input that is left out.
 
     Where they are constants, it builds once. Otherwise every call reads them, which waits for the device.
     """
 
-    def decorate(make: Callable[..., Built]) -> Builder:
-        def build(site: Site) -> Built:
-            if all(index in site.constants or not site.has_input(index) for index in indices):
-                return make(site, *(constant(site, index) for index in indices))
+    def decorate(make: Callable[..., Kernel]) -> KernelFactory:
+        def build(context: NodeContext) -> Kernel:
+            if all(index in context.constants or not context.has_input(index) for index in indices):
+                return make(context, *(constant(context, index) for index in indices))
 
             def call(*inputs: Tensor | None) -> Any:
-                return make(site, *(_value(site, inputs, index) for index in indices))(*inputs)
+                return make(context, *(_value(context, inputs, index) for index in indices))(*inputs)
 
             return call
 
@@ -44,24 +44,24 @@ def with_values(*indices: int) -> Callable[[Callable[..., Built]], Builder]:
     return decorate
 
 
-def constant(site: Site, index: int) -> Value:
+def constant(context: NodeContext, index: int) -> Value:
     """The value of an input that is constant, None where it is not, or is left out."""
-    if index not in site.constants:
+    if index not in context.constants:
         return None
-    array = site.constants[index]
+    array = context.constants[index]
     return (array.astype(np.float32) if array.dtype.name == "bfloat16" else array).tolist()
 
 
-def _value(site: Site, inputs: Sequence[Tensor | None], index: int) -> Value:
-    if index in site.constants:
-        return constant(site, index)
+def _value(context: NodeContext, inputs: Sequence[Tensor | None], index: int) -> Value:
+    if index in context.constants:
+        return constant(context, index)
     tensor = inputs[index] if index < len(inputs) else None
     return None if tensor is None else tensor.tolist()
 
 
-def asked(site: Site, function: Callable[..., Sequence[Any]]) -> Built:
+def asked(context: NodeContext, function: Callable[..., Sequence[Any]]) -> Kernel:
     """The function that gives all outputs a type may have, cut to those that the node has."""
-    count = len(site.node.outputs)
+    count = len(context.node.outputs)
     if count == 1:
 
         def first(*inputs: Tensor | None) -> Any:

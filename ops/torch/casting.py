@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import casting as reference
 from d5ray.ops.torch.reference import by_reference
 from d5ray.ops.torch.types import HELD_NUMBERS, HOLDERS, known_type, onnx_type
@@ -14,12 +14,12 @@ from d5ray.ops.torch.types import HELD_NUMBERS, HOLDERS, known_type, onnx_type
 E8M0 = 24  # ONNX's number
 
 
-def cast(site: Site) -> Built:
+def cast(context: NodeContext) -> Kernel:
     """Cast to the type that the node names; types that PyTorch does not compute in go by the reference."""
-    number = site.required("to")
+    number = context.required("to")
     if number in HELD_NUMBERS or number == E8M0:
-        return by_reference(reference.Cast())(site)
-    kind, saturate = onnx_type(site, "to"), bool(site.attribute("saturate", 1))
+        return by_reference(reference.Cast())(context)
+    kind, saturate = onnx_type(context, "to"), bool(context.attribute("saturate", 1))
     if _is_8_bit(kind):
 
         def cast_to_8_bits(x: Tensor) -> Tensor:
@@ -33,11 +33,11 @@ def cast(site: Site) -> Built:
     return cast
 
 
-def cast_like(site: Site) -> Built:
+def cast_like(context: NodeContext) -> Kernel:
     """Cast to the type of the second input; types that PyTorch does not compute in go by the reference."""
-    if known_type(site, 1) in HOLDERS or known_type(site, 1) == "float8_e8m0fnu":
-        return by_reference(reference.CastLike())(site)
-    saturate = bool(site.attribute("saturate", 1))
+    if known_type(context, 1) in HOLDERS or known_type(context, 1) == "float8_e8m0fnu":
+        return by_reference(reference.CastLike())(context)
+    saturate = bool(context.attribute("saturate", 1))
 
     def cast_like(x: Tensor, like: Tensor) -> Tensor:
         return _to_8_bits(x, like.dtype, saturate) if _is_8_bit(like.dtype) else x.to(like.dtype)
@@ -62,7 +62,7 @@ def _to_8_bits(x: Tensor, kind: torch.dtype, saturate: bool) -> Tensor:
     return x.to(kind)
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "BitCast": by_reference(reference.BitCast()),
     "Cast": cast,
     "CastLike": cast_like,

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.unsigned import compared, to_signed, widened
 
 
-def bit_shift(site: Site) -> Built:
+def bit_shift(context: NodeContext) -> Kernel:
     """BitShift: by more bits than there are, or a negative number, it gives what many single shifts give."""
-    if site.required("direction") == "LEFT":
-        return widened(torch.bitwise_left_shift)(site)
+    if context.required("direction") == "LEFT":
+        return widened(torch.bitwise_left_shift)(context)
 
     def right(a: Tensor, b: Tensor) -> Tensor:
         if a.dtype != torch.uint64:
@@ -26,9 +26,9 @@ def bit_shift(site: Site) -> Built:
     return right
 
 
-def is_infinite(site: Site) -> Built:
+def is_infinite(context: NodeContext) -> Kernel:
     """PyTorch's isinf, isneginf or isposinf, as the node asks; without either sign, never."""
-    negative, positive = site.attribute("detect_negative", 1), site.attribute("detect_positive", 1)
+    negative, positive = context.attribute("detect_negative", 1), context.attribute("detect_positive", 1)
     if negative and positive:
         return torch.isinf
     if negative:
@@ -42,7 +42,7 @@ def is_infinite(site: Site) -> Built:
     return never
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "And": directly(torch.logical_and),
     "BitShift": bit_shift,
     "BitwiseAnd": widened(torch.bitwise_and),

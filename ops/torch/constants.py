@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.types import onnx_type, tensor_of
 
 
-def constant(site: Site) -> Built:
+def constant(context: NodeContext) -> Kernel:
     """The node's value, on PyTorch's default device."""
-    value = tensor_of(_value(site))
+    value = tensor_of(_value(context))
 
     def constant() -> Tensor:
         return value.to(torch.empty(0).device)  # the default one, as torch.compile can see it
@@ -29,7 +29,7 @@ def constant(site: Site) -> Built:
     return constant
 
 
-def _value(site: Site) -> np.ndarray[Any, Any]:
+def _value(context: NodeContext) -> np.ndarray[Any, Any]:
     """The value in the attribute that the node has: a tensor, a number or numbers."""
     for name, kind in (
         ("value_float", "float32"),
@@ -37,20 +37,20 @@ def _value(site: Site) -> np.ndarray[Any, Any]:
         ("value_int", "int64"),
         ("value_ints", "int64"),
     ):
-        if name in site.node.attributes:
-            return np.asarray(site.required(name), kind)
-    if "value" not in site.node.attributes:
+        if name in context.node.attributes:
+            return np.asarray(context.required(name), kind)
+    if "value" not in context.node.attributes:
         raise ConfigurationError(
-            f"the node {site.node} holds {', '.join(site.node.attributes) or 'nothing'}: PyTorch takes dense "
-            "numbers, which are in the attributes value, value_float(s) or value_int(s)"
+            f"the node {context.node} holds {', '.join(context.node.attributes) or 'nothing'}: PyTorch takes "
+            "dense numbers, which are in the attributes value, value_float(s) or value_int(s)"
         )
-    return np.array(site.required("value"))  # its own memory: the caller's cannot change it
+    return np.array(context.required("value"))  # its own memory: the caller's cannot change it
 
 
 @with_values(0)
-def constant_of_shape(site: Site, shape: Value) -> Built:
+def constant_of_shape(context: NodeContext, shape: Value) -> Kernel:
     """A tensor of the given shape filled with the node's value, 0 in float32 by default."""
-    element = tensor_of(np.array(site.attribute("value", np.zeros(1, np.float32))).reshape(()))
+    element = tensor_of(np.array(context.attribute("value", np.zeros(1, np.float32))).reshape(()))
     value, kind, sizes = element.item(), element.dtype, tuple(shape)
 
     def full(shape: Tensor) -> Tensor:
@@ -59,10 +59,10 @@ def constant_of_shape(site: Site, shape: Value) -> Built:
     return full
 
 
-def eye_like(site: Site) -> Built:
+def eye_like(context: NodeContext) -> Kernel:
     """Ones on the k-th diagonal, to the right of the main one."""
-    kind = onnx_type(site, "dtype") if "dtype" in site.node.attributes else None
-    shift = site.attribute("k", 0)
+    kind = onnx_type(context, "dtype") if "dtype" in context.node.attributes else None
+    shift = context.attribute("k", 0)
 
     def eye(x: Tensor) -> Tensor:
         rows, columns = (torch.arange(size, device=x.device) for size in x.shape)
@@ -72,10 +72,10 @@ def eye_like(site: Site) -> Built:
     return eye
 
 
-def random_normal(site: Site) -> Built:
+def random_normal(context: NodeContext) -> Kernel:
     """Normal numbers of the node's shape, anew in every call, from PyTorch's own generator."""
-    kind, shape = onnx_type(site, "dtype", 1), tuple(site.required("shape"))
-    mean, scale = site.attribute("mean", 0.0), site.attribute("scale", 1.0)
+    kind, shape = onnx_type(context, "dtype", 1), tuple(context.required("shape"))
+    mean, scale = context.attribute("mean", 0.0), context.attribute("scale", 1.0)
 
     def normal() -> Tensor:
         return torch.empty(shape, dtype=kind).normal_(mean, scale)
@@ -83,10 +83,10 @@ def random_normal(site: Site) -> Built:
     return normal
 
 
-def random_normal_like(site: Site) -> Built:
+def random_normal_like(context: NodeContext) -> Kernel:
     """Normal numbers of the input's shape, anew in every call, from PyTorch's own generator."""
-    kind = onnx_type(site, "dtype") if "dtype" in site.node.attributes else None
-    mean, scale = site.attribute("mean", 0.0), site.attribute("scale", 1.0)
+    kind = onnx_type(context, "dtype") if "dtype" in context.node.attributes else None
+    mean, scale = context.attribute("mean", 0.0), context.attribute("scale", 1.0)
 
     def normal_like(x: Tensor) -> Tensor:
         return torch.empty_like(x, dtype=kind or x.dtype).normal_(mean, scale)
@@ -94,10 +94,10 @@ def random_normal_like(site: Site) -> Built:
     return normal_like
 
 
-def random_uniform(site: Site) -> Built:
+def random_uniform(context: NodeContext) -> Kernel:
     """Uniform numbers of the node's shape, anew in every call, from PyTorch's own generator."""
-    kind, shape = onnx_type(site, "dtype", 1), tuple(site.required("shape"))
-    low, high = site.attribute("low", 0.0), site.attribute("high", 1.0)
+    kind, shape = onnx_type(context, "dtype", 1), tuple(context.required("shape"))
+    low, high = context.attribute("low", 0.0), context.attribute("high", 1.0)
 
     def uniform() -> Tensor:
         return torch.empty(shape, dtype=kind).uniform_(low, high)
@@ -105,10 +105,10 @@ def random_uniform(site: Site) -> Built:
     return uniform
 
 
-def random_uniform_like(site: Site) -> Built:
+def random_uniform_like(context: NodeContext) -> Kernel:
     """Uniform numbers of the input's shape, anew in every call, from PyTorch's own generator."""
-    kind = onnx_type(site, "dtype") if "dtype" in site.node.attributes else None
-    low, high = site.attribute("low", 0.0), site.attribute("high", 1.0)
+    kind = onnx_type(context, "dtype") if "dtype" in context.node.attributes else None
+    low, high = context.attribute("low", 0.0), context.attribute("high", 1.0)
 
     def uniform_like(x: Tensor) -> Tensor:
         return torch.empty_like(x, dtype=kind or x.dtype).uniform_(low, high)
@@ -117,7 +117,7 @@ def random_uniform_like(site: Site) -> Built:
 
 
 @with_values(0, 1, 2)
-def arange(site: Site, start: Value, limit: Value, delta: Value) -> Built:
+def arange(context: NodeContext, start: Value, limit: Value, delta: Value) -> Kernel:
     """ONNX's Range: first, first + step, … as long as they lie before the end; none where there are none."""
     first, end, step = number(start), number(limit), number(delta)
     count = max(-int((first - end) // step), 0)
@@ -131,9 +131,9 @@ def arange(site: Site, start: Value, limit: Value, delta: Value) -> Built:
     return arange
 
 
-def shape(site: Site) -> Built:
+def shape(context: NodeContext) -> Kernel:
     """The input's shape as int64, from the axis `start` to the one before `end`."""
-    start, end = site.attribute("start", 0), site.attribute("end")
+    start, end = context.attribute("start", 0), context.attribute("end")
 
     def shape(x: Tensor) -> Tensor:
         return torch.tensor(x.shape[start:end], dtype=torch.int64, device=x.device)
@@ -141,7 +141,7 @@ def shape(site: Site) -> Built:
     return shape
 
 
-def size(site: Site) -> Built:
+def size(context: NodeContext) -> Kernel:
     """The number of elements of the input, int64 ()."""
 
     def size(x: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def size(site: Site) -> Built:
     return size
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
     "EyeLike": eye_like,

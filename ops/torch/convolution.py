@@ -5,19 +5,19 @@ from collections.abc import Mapping
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, shared, windows, with_sizes
 
 
-def convolution(site: Site) -> Built:
+def convolution(context: NodeContext) -> Kernel:
     """Conv; where the padding depends on the sizes of the image, it is built when they are known."""
-    return with_sizes(_convolution, site, needs_sizes(site))
+    return with_sizes(_convolution, context, needs_sizes(context))
 
 
-def _convolution(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
+def _convolution(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
     """Equal padding at both ends goes into PyTorch's call, other padding is laid around the image before."""
-    window, groups = windows(site, kernel, sizes), site.attribute("group", 1)
+    window, groups = windows(context, kernel, sizes), context.attribute("group", 1)
     function = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
     strides, padding, dilations = window.strides, window.begins, window.dilations
 
@@ -30,16 +30,16 @@ def _convolution(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
     return conv if window.symmetric else conv_of_padded
 
 
-def transposed(site: Site) -> Built:
+def transposed(context: NodeContext) -> Kernel:
     """ConvTranspose; where the node names the output's sizes, it is built when the image's are known."""
-    return with_sizes(_transposed, site, bool(site.attribute("output_shape")))
+    return with_sizes(_transposed, context, bool(context.attribute("output_shape")))
 
 
-def _transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
-    window, groups = _window_of_transposed(site, kernel, sizes), site.attribute("group", 1)
+def _transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
+    window, groups = _window_of_transposed(context, kernel, sizes), context.attribute("group", 1)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(kernel) - 1]
     strides, dilations, begins = window.strides, window.dilations, window.begins
-    given = _output_padding(site, len(kernel))
+    given = _output_padding(context, len(kernel))
     # PyTorch crops `begins` from both ends, and then adds this to the end.
     more = tuple(g + begin - end for g, begin, end in zip(given, begins, window.ends, strict=True))
     limits = map(max, strides, dilations)
@@ -64,26 +64,26 @@ def _transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
     return conv_transpose_cropped
 
 
-def _window_of_transposed(site: Site, kernel: Sizes, sizes: Sizes | None) -> Windows:
+def _window_of_transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Windows:
     """The window with the padding to crop: as given, or what is too much for the given output's shape."""
-    automatic = site.attribute("auto_pad", "NOTSET")
-    explicit = site.attribute("output_shape")
+    automatic = context.attribute("auto_pad", "NOTSET")
+    explicit = context.attribute("output_shape")
     rank = len(kernel)
-    strides = tuple(site.attribute("strides") or (1,) * rank)
-    dilations = tuple(site.attribute("dilations") or (1,) * rank)
+    strides = tuple(context.attribute("strides") or (1,) * rank)
+    dilations = tuple(context.attribute("dilations") or (1,) * rank)
     if not explicit and not automatic.startswith("SAME"):
-        return windows(site, kernel, None)
+        return windows(context, kernel, None)
     totals = []
     extents = Windows(kernel, strides, dilations, (), ()).extents
-    for axis, more in enumerate(_output_padding(site, rank)):
+    for axis, more in enumerate(_output_padding(context, rank)):
         size = 1 if sizes is None else sizes[axis]  # any does, where the output is as many times larger
         output = explicit[axis - rank] if explicit else size * strides[axis]
         totals.append(strides[axis] * (size - 1) + more + extents[axis] - output)
     return Windows(kernel, strides, dilations, *shared(totals, upper=automatic == "SAME_UPPER"))
 
 
-def _output_padding(site: Site, rank: int) -> Sizes:
-    return tuple(site.attribute("output_padding") or (0,) * rank)
+def _output_padding(context: NodeContext, rank: int) -> Sizes:
+    return tuple(context.attribute("output_padding") or (0,) * rank)
 
 
-BUILDERS: Mapping[str, Builder] = {"Conv": convolution, "ConvTranspose": transposed}
+FACTORIES: Mapping[str, KernelFactory] = {"Conv": convolution, "ConvTranspose": transposed}

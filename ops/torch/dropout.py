@@ -6,19 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import Value, asked, number, with_values
 
 
 @with_values(1, 2)
-def dropout(site: Site, ratio: Value, training: Value) -> Built:
+def dropout(context: NodeContext, ratio: Value, training: Value) -> Kernel:
     """Drawn from PyTorch's own generator (`torch.manual_seed`); a seed in the node, which would drop the same
     elements in every step, is not used."""
     share = 0.5 if ratio is None else float(number(ratio))
-    if site.evaluating or not (training is not None and number(training)) or share == 0:
-        return asked(site, _everything_passes) if len(site.node.outputs) > 1 else _passes
-    if len(site.node.outputs) == 1:
+    if context.evaluating or not (training is not None and number(training)) or share == 0:
+        return asked(context, _everything_passes) if len(context.node.outputs) > 1 else _passes
+    if len(context.node.outputs) == 1:
 
         def dropout(x: Tensor, *others: Tensor | None) -> Tensor:
             return torch.dropout(x, share, True)
@@ -39,4 +39,4 @@ def _everything_passes(x: Tensor, *others: Tensor | None) -> Any:
     return x, torch.ones_like(x, dtype=torch.bool)
 
 
-BUILDERS: Mapping[str, Builder] = {"Dropout": dropout}
+FACTORIES: Mapping[str, KernelFactory] = {"Dropout": dropout}

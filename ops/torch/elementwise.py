@@ -6,16 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import constant, directly
 from d5ray.ops.torch.types import is_floating, known_type
 from d5ray.ops.torch.unsigned import ordered, quotient, remainder, to_signed, to_unsigned, widened
 
 
-def divide(site: Site) -> Built:
+def divide(context: NodeContext) -> Kernel:
     """Integers are divided towards zero."""
-    if is_floating(site):
+    if is_floating(context):
         return torch.div
 
     def div(a: Tensor, b: Tensor) -> Tensor:
@@ -24,11 +24,11 @@ def divide(site: Site) -> Built:
     return div
 
 
-def modulo(site: Site) -> Built:
+def modulo(context: NodeContext) -> Kernel:
     """fmod=1 gives the sign of the dividend, as C does, and 0 that of the divisor, as Python does."""
-    if site.attribute("fmod", 0):
-        return widened(torch.fmod)(site)
-    if is_floating(site):
+    if context.attribute("fmod", 0):
+        return widened(torch.fmod)(context)
+    if is_floating(context):
         return torch.remainder
 
     def mod(a: Tensor, b: Tensor) -> Tensor:
@@ -37,16 +37,16 @@ def modulo(site: Site) -> Built:
     return mod
 
 
-def power(site: Site) -> Built:
+def power(context: NodeContext) -> Kernel:
     """The power, in the type of the base, whatever the exponent's."""
-    exponent = constant(site, 1)
-    if is_floating(site) and isinstance(exponent, (int, float)):
+    exponent = constant(context, 1)
+    if is_floating(context) and isinstance(exponent, (int, float)):
 
         def to_number(base: Tensor, _: Tensor) -> Tensor:
             return torch.pow(base, exponent)
 
         return to_number
-    if is_floating(site) and known_type(site, 0) == known_type(site, 1):
+    if is_floating(context) and known_type(context, 0) == known_type(context, 1):
         return torch.pow
 
     def pow(base: Tensor, exponent: Tensor) -> Tensor:
@@ -59,11 +59,11 @@ def power(site: Site) -> Built:
     return pow
 
 
-def variadic(binary: Builder) -> Builder:
-    """A builder for one tensor or more, from the function of two."""
+def variadic(binary: KernelFactory) -> KernelFactory:
+    """A kernel factory for one tensor or more, from the function of two."""
 
-    def build(site: Site) -> Built:
-        count, function = len(site.node.inputs), binary(site)
+    def build(context: NodeContext) -> Kernel:
+        count, function = len(context.node.inputs), binary(context)
         if count == 1:
             return _only
         if count == 2:
@@ -79,9 +79,9 @@ def variadic(binary: Builder) -> Builder:
     return build
 
 
-def mean(site: Site) -> Built:
+def mean(context: NodeContext) -> Kernel:
     """The mean of all inputs, broadcast to one shape; with one input, that input."""
-    total, count = variadic(directly(torch.add))(site), len(site.node.inputs)
+    total, count = variadic(directly(torch.add))(context), len(context.node.inputs)
 
     def mean(*tensors: Tensor) -> Tensor:
         result: Tensor = total(*tensors) / count
@@ -94,7 +94,7 @@ def _only(tensor: Tensor) -> Tensor:
     return tensor
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Abs": widened(torch.abs),
     "Acos": directly(torch.acos),
     "Acosh": directly(torch.acosh),

@@ -7,17 +7,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import directly
 
 _NONE_IGNORED = -100  # PyTorch's default, which no label is
 
 
-def softmax_cross_entropy(site: Site) -> Built:
+def softmax_cross_entropy(context: NodeContext) -> Kernel:
     """Scores (batch, classes, …), labels (batch, …); the logarithms of the probabilities come out too."""
-    reduction, ignored = site.attribute("reduction", "mean"), site.attribute("ignore_index", _NONE_IGNORED)
-    if len(site.node.outputs) == 1:
+    reduction, ignored = (
+        context.attribute("reduction", "mean"),
+        context.attribute("ignore_index", _NONE_IGNORED),
+    )
+    if len(context.node.outputs) == 1:
 
         def cross_entropy(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
             if scores.dim() > 2 and reduction == "mean" and (rows := scores.movedim(1, -1)).is_contiguous():
@@ -34,9 +37,12 @@ def softmax_cross_entropy(site: Site) -> Built:
     return with_logarithms
 
 
-def negative_log_likelihood(site: Site) -> Built:
+def negative_log_likelihood(context: NodeContext) -> Kernel:
     """Logarithms of probabilities (batch, classes, …), labels (batch, …)."""
-    reduction, ignored = site.attribute("reduction", "mean"), site.attribute("ignore_index", _NONE_IGNORED)
+    reduction, ignored = (
+        context.attribute("reduction", "mean"),
+        context.attribute("ignore_index", _NONE_IGNORED),
+    )
 
     def nll_loss(logarithms: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         return F.nll_loss(logarithms, labels.long(), weight, ignore_index=ignored, reduction=reduction)
@@ -44,7 +50,7 @@ def negative_log_likelihood(site: Site) -> Built:
     return nll_loss
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "MeanSquaredError": directly(F.mse_loss),  # the mean over all elements
     "NegativeLogLikelihoodLoss": negative_log_likelihood,
     "SoftmaxCrossEntropyLoss": softmax_cross_entropy,

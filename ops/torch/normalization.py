@@ -7,27 +7,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import asked
 from d5ray.ops.torch.types import known_sizes
 
 
-def batch_normalization(site: Site) -> Built:
+def batch_normalization(context: NodeContext) -> Kernel:
     """BatchNormalization with the batch's statistics in training, and with the running ones otherwise.
 
     The running variance that comes out follows the population variance of the batch, as ONNX has it;
     PyTorch's own, in place, follows the sample variance.
     """
-    epsilon, momentum = site.attribute("epsilon", 1e-5), site.attribute("momentum", 0.9)
-    outputs = len(site.node.outputs)
-    if site.evaluating or not site.attribute("training_mode", 0):
+    epsilon, momentum = context.attribute("epsilon", 1e-5), context.attribute("momentum", 0.9)
+    outputs = len(context.node.outputs)
+    if context.evaluating or not context.attribute("training_mode", 0):
 
         def of_running(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
             y = torch.batch_norm(x, scale, bias, mean, variance, False, 0.0, epsilon, True)
             return y, mean, variance
 
-        return asked(site, of_running)
+        return asked(context, of_running)
 
     if outputs == 1:
 
@@ -52,9 +52,9 @@ def batch_normalization(site: Site) -> Built:
     return of_batch_with_running
 
 
-def group_normalization(site: Site) -> Built:
+def group_normalization(context: NodeContext) -> Kernel:
     """γ (x − mean) / √(variance + ε) + β within groups of channels   (Wu and He, arXiv:1803.08494)."""
-    groups, epsilon = site.required("num_groups"), site.attribute("epsilon", 1e-5)
+    groups, epsilon = context.required("num_groups"), context.attribute("epsilon", 1e-5)
 
     def group_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         return F.group_norm(x, groups, scale, bias, epsilon)
@@ -62,9 +62,9 @@ def group_normalization(site: Site) -> Built:
     return group_norm
 
 
-def instance_normalization(site: Site) -> Built:
+def instance_normalization(context: NodeContext) -> Kernel:
     """γ (x − mean) / √(variance + ε) + β within every channel of a sample   (arXiv:1607.08022)."""
-    epsilon = site.attribute("epsilon", 1e-5)
+    epsilon = context.attribute("epsilon", 1e-5)
 
     def instance_norm(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         return torch.instance_norm(x, scale, bias, None, None, True, 0.0, epsilon, True)
@@ -72,10 +72,10 @@ def instance_normalization(site: Site) -> Built:
     return instance_norm
 
 
-def local_response_normalization(site: Site) -> Built:
+def local_response_normalization(context: NodeContext) -> Kernel:
     """x / (bias + α/size Σ x²)^β, Σ over `size` channels around each, one more after it if size is even."""
-    size, bias = site.required("size"), site.attribute("bias", 1.0)
-    alpha, beta = site.attribute("alpha", 1e-4), site.attribute("beta", 0.75)
+    size, bias = context.required("size"), context.attribute("bias", 1.0)
+    alpha, beta = context.attribute("alpha", 1e-4), context.attribute("beta", 0.75)
     before, after = (size - 1) // 2, size // 2
 
     def local_response_norm(x: Tensor) -> Tensor:
@@ -87,12 +87,12 @@ def local_response_normalization(site: Site) -> Built:
     return local_response_norm
 
 
-def layer_normalization(site: Site) -> Built:
+def layer_normalization(context: NodeContext) -> Kernel:
     """LayerNormalization over all axes from `axis` on; also the mean and 1 / the deviation of each."""
-    axis, epsilon = site.attribute("axis", -1), site.attribute("epsilon", 1e-5)
-    with_statistics = len(site.node.outputs) > 1
-    known = known_sizes(site, 0, axis)
-    if not with_statistics and known is not None and _scaled_by(site, known):
+    axis, epsilon = context.attribute("axis", -1), context.attribute("epsilon", 1e-5)
+    with_statistics = len(context.node.outputs) > 1
+    known = known_sizes(context, 0, axis)
+    if not with_statistics and known is not None and _scaled_by(context, known):
 
         def layer_norm_of_known(x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
             return torch.layer_norm(x, known, scale, bias, epsilon)
@@ -108,12 +108,12 @@ def layer_normalization(site: Site) -> Built:
             y = y * scale if bias is None else y * scale + bias
         return y, _statistic(mean), _statistic(inverse_deviation)
 
-    return asked(site, layer_norm)
+    return asked(context, layer_norm)
 
 
-def _scaled_by(site: Site, sizes: tuple[int, ...]) -> bool:
+def _scaled_by(context: NodeContext, sizes: tuple[int, ...]) -> bool:
     """True if scale and bias have the shape of what is normalized, and need not be broadcast."""
-    return all(known_sizes(site, index) == sizes for index in (1, 2) if site.has_input(index))
+    return all(known_sizes(context, index) == sizes for index in (1, 2) if context.has_input(index))
 
 
 def _statistic(values: Tensor) -> Tensor:
@@ -121,9 +121,9 @@ def _statistic(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def lp_normalization(site: Site) -> Built:
+def lp_normalization(context: NodeContext) -> Kernel:
     """x / ‖x‖ along an axis, and 0 where all is 0."""
-    axis, p = site.attribute("axis", -1), site.attribute("p", 2)
+    axis, p = context.attribute("axis", -1), context.attribute("p", 2)
 
     def normalize(x: Tensor) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(x, p, axis, keepdim=True)
@@ -132,9 +132,9 @@ def lp_normalization(site: Site) -> Built:
     return normalize
 
 
-def mean_variance_normalization(site: Site) -> Built:
+def mean_variance_normalization(context: NodeContext) -> Kernel:
     """(x − mean) / (deviation + 10⁻⁹), as ONNX's function body has it."""
-    axes = tuple(site.attribute("axes", (0, 2, 3)))
+    axes = tuple(context.attribute("axes", (0, 2, 3)))
 
     def mean_variance_norm(x: Tensor) -> Tensor:
         deviation, mean = torch.std_mean(x, axes, correction=0, keepdim=True)
@@ -143,11 +143,11 @@ def mean_variance_normalization(site: Site) -> Built:
     return mean_variance_norm
 
 
-def rms_normalization(site: Site) -> Built:
+def rms_normalization(context: NodeContext) -> Kernel:
     """x / √(mean of x² + ε) over all axes from `axis` on, scaled."""
-    axis, epsilon = site.attribute("axis", -1), site.attribute("epsilon", 1e-5)
-    known = known_sizes(site, 0, axis)
-    if known is not None and _scaled_by(site, known):
+    axis, epsilon = context.attribute("axis", -1), context.attribute("epsilon", 1e-5)
+    known = known_sizes(context, 0, axis)
+    if known is not None and _scaled_by(context, known):
 
         def rms_norm_of_known(x: Tensor, scale: Tensor) -> Tensor:
             return torch.rms_norm(x, known, scale, epsilon)
@@ -163,7 +163,7 @@ def rms_normalization(site: Site) -> Built:
     return rms_norm
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "BatchNormalization": batch_normalization,
     "GroupNormalization": group_normalization,
     "InstanceNormalization": instance_normalization,

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.types import known_sizes
 
@@ -16,12 +16,12 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @with_values(1, 2, 3)
-def pad(site: Site, pads: Value, value: Value, axes: Value) -> Built:
+def pad(context: NodeContext, pads: Value, value: Value, axes: Value) -> Kernel:
     """Pad. pads: for every axis, or those given, how much comes before; then how much comes after."""
-    mode = site.attribute("mode", "constant")
+    mode = context.attribute("mode", "constant")
     if mode not in _MODES:
         raise ConfigurationError(
-            f"the node {site.node} pads by {mode!r}: it must be one of {', '.join(_MODES)}"
+            f"the node {context.node} pads by {mode!r}: it must be one of {', '.join(_MODES)}"
         )
     begins, ends = pads[: len(pads) // 2], pads[len(pads) // 2 :]
     along = range(len(begins)) if axes is None else axes
@@ -40,7 +40,7 @@ def pad(site: Site, pads: Value, value: Value, axes: Value) -> Built:
             for axis, begin, end in zip(along, begins, ends, strict=True)
         ]
 
-    shape = known_sizes(site)
+    shape = known_sizes(context)
     known = None if shape is None or mode == "constant" else tables(shape)
 
     def pad_with_elements(x: Tensor, *others: Tensor | None) -> Tensor:

@@ -8,29 +8,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, windows, with_sizes
 
-_AVERAGES: tuple[Built, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-_MAXIMA: tuple[Built, ...] = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)
-_MAXIMA_WITH_PLACES: tuple[Built, ...] = (
+_AVERAGES: tuple[Kernel, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+_MAXIMA: tuple[Kernel, ...] = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)
+_MAXIMA_WITH_PLACES: tuple[Kernel, ...] = (
     F.max_pool1d_with_indices,
     F.max_pool2d_with_indices,
     F.max_pool3d_with_indices,
 )
 
 
-def average(site: Site) -> Built:
+def average(context: NodeContext) -> Kernel:
     """AveragePool; where the padding depends on the sizes of the image, it is built when they are known."""
-    return with_sizes(_average, site, needs_sizes(site))
+    return with_sizes(_average, context, needs_sizes(context))
 
 
-def _average(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
+def _average(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
     """PyTorch's own function, unless windows are dilated, or the padding is of a kind it does not take."""
-    window, ceil = windows(site, kernel, sizes), _ceil(site)
-    padded = bool(site.attribute("count_include_pad", 0))
+    window, ceil = windows(context, kernel, sizes), _ceil(context)
+    padded = bool(context.attribute("count_include_pad", 0))
     function, strides, padding = _AVERAGES[len(kernel) - 1], window.strides, window.begins
     if _plain(window) and _fits(window):
 
@@ -45,14 +45,14 @@ def _average(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
     return avg_of_sums
 
 
-def norm(site: Site) -> Built:
+def norm(context: NodeContext) -> Kernel:
     """LpPool; where the padding depends on the sizes of the image, it is built when they are known."""
-    return with_sizes(_norm, site, needs_sizes(site))
+    return with_sizes(_norm, context, needs_sizes(context))
 
 
-def _norm(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
+def _norm(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
     """(Σ |x|ᵖ)^(1/p) over every window."""
-    window, ceil, p = windows(site, kernel, sizes), _ceil(site), site.attribute("p", 2)
+    window, ceil, p = windows(context, kernel, sizes), _ceil(context), context.attribute("p", 2)
 
     def lp_pool(x: Tensor) -> Tensor:
         return _sums(x.abs().pow(p), window, ceil).pow(1 / p)
@@ -60,9 +60,9 @@ def _norm(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
     return lp_pool
 
 
-def maximum(site: Site) -> Built:
+def maximum(context: NodeContext) -> Kernel:
     """MaxPool for any type: integers are computed in float32, which holds those of 8 bits exactly."""
-    built = with_sizes(_maximum, site, needs_sizes(site))
+    built = with_sizes(_maximum, context, needs_sizes(context))
 
     def max_pool_of_any(x: Tensor) -> Any:
         """Integers, which ONNX has of 8 bits here, are exact in float32."""
@@ -71,16 +71,16 @@ def maximum(site: Site) -> Built:
         found = built(x.float())
         return (found[0].to(x.dtype), found[1]) if isinstance(found, tuple) else found.to(x.dtype)
 
-    return built if is_floating(site) else max_pool_of_any
+    return built if is_floating(context) else max_pool_of_any
 
 
-def _maximum(site: Site, kernel: Sizes, sizes: Sizes | None) -> Built:
-    window, ceil, rank = windows(site, kernel, sizes), _ceil(site), len(kernel)
+def _maximum(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
+    window, ceil, rank = windows(context, kernel, sizes), _ceil(context), len(kernel)
     strides, dilations = window.strides, window.dilations
-    with_places = len(site.node.outputs) > 1
+    with_places = len(context.node.outputs) > 1
     function = (_MAXIMA_WITH_PLACES if with_places else _MAXIMA)[rank - 1]
     padding, padded = (window.begins, False) if _fits(window) else ((0,) * rank, True)
-    columns_first = bool(site.attribute("storage_order", 0))
+    columns_first = bool(context.attribute("storage_order", 0))
 
     def max_pool(x: Tensor) -> Any:
         return function(x, kernel, strides, padding, dilations, ceil)
@@ -126,11 +126,11 @@ def _flat_places(places: Tensor, x: Tensor, frame: list[int], begins: Sizes, col
     return flat
 
 
-def over_whole(function: Callable[..., Tensor]) -> Builder:
-    """A builder for whole images: (batch, channels, …) to (batch, channels, 1, …)."""
+def over_whole(function: Callable[..., Tensor]) -> KernelFactory:
+    """A kernel factory for whole images: (batch, channels, …) to (batch, channels, 1, …)."""
 
-    def build(site: Site) -> Built:
-        rank = known_rank(site)
+    def build(context: NodeContext) -> Kernel:
+        rank = known_rank(context)
         axes = None if rank is None else tuple(range(2, rank))
 
         def of_known(x: Tensor) -> Tensor:
@@ -144,8 +144,8 @@ def over_whole(function: Callable[..., Tensor]) -> Builder:
     return build
 
 
-def _ceil(site: Site) -> bool:
-    return bool(site.attribute("ceil_mode", 0)) and not site.attribute("auto_pad", "NOTSET").startswith(
+def _ceil(context: NodeContext) -> bool:
+    return bool(context.attribute("ceil_mode", 0)) and not context.attribute("auto_pad", "NOTSET").startswith(
         "SAME"
     )
 
@@ -193,7 +193,7 @@ def _elements(x: Tensor, window: Windows, ceil: bool, padded: bool) -> Tensor:
     return result
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "AveragePool": average,
     "GlobalAveragePool": over_whole(torch.mean),
     "GlobalMaxPool": over_whole(torch.amax),

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.unsigned import through_signed, to_signed, to_unsigned, widened
 
 
-def einsum(site: Site) -> Built:
+def einsum(context: NodeContext) -> Kernel:
     """PyTorch's own einsum by the node's equation."""
-    equation = site.required("equation").replace(" ", "")
+    equation = context.required("equation").replace(" ", "")
 
     def einsum(*tensors: Tensor) -> Tensor:
         result: Tensor = torch.einsum(equation, *tensors)
@@ -24,12 +24,12 @@ def einsum(site: Site) -> Built:
     return einsum
 
 
-def gemm(site: Site) -> Built:
+def gemm(context: NodeContext) -> Kernel:
     """α A' B' + β C, where ' transposes or does not; a layer of a network is `torch.nn.functional.linear`."""
-    alpha, beta = site.attribute("alpha", 1.0), site.attribute("beta", 1.0)
-    flip_a, flip_b = site.attribute("transA", 0), site.attribute("transB", 0)
-    plain = not flip_a and flip_b and alpha == beta == 1 and is_floating(site)
-    if plain and (not site.has_input(2) or known_rank(site, 2) == 1):
+    alpha, beta = context.attribute("alpha", 1.0), context.attribute("beta", 1.0)
+    flip_a, flip_b = context.attribute("transA", 0), context.attribute("transB", 0)
+    plain = not flip_a and flip_b and alpha == beta == 1 and is_floating(context)
+    if plain and (not context.has_input(2) or known_rank(context, 2) == 1):
         return F.linear
 
     def gemm(a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
@@ -58,7 +58,7 @@ def _determinant(x: Tensor) -> Tensor:
     return found
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Det": directly(_determinant),
     "Einsum": through_signed(einsum),
     "Gemm": gemm,

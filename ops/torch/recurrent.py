@@ -7,8 +7,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import asked
 from d5ray.ops.torch.recurrent_steps import (
     GRU_STEP,
@@ -20,7 +20,7 @@ from d5ray.ops.torch.recurrent_steps import (
 )
 from d5ray.ops.torch.types import known_sizes
 
-Kernel = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool], tuple[Tensor, ...]]
+AllSteps = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool], tuple[Tensor, ...]]
 
 
 @final
@@ -30,44 +30,44 @@ class Recurrence:
 
     step: RecurrentStep
     order: tuple[int, ...]
-    kernels: Mapping[tuple[str, ...], Kernel]  # by the activations of one direction
+    kernels: Mapping[tuple[str, ...], AllSteps]  # by the activations of one direction
 
 
-def recurrent(kind: Recurrence) -> Builder:
-    """The builder of RNN, GRU or LSTM: by PyTorch's kernel where one has the activations, else by steps."""
+def recurrent(kind: Recurrence) -> KernelFactory:
+    """The kernel factory of RNN, GRU or LSTM: by PyTorch's where one has the activations, else by steps."""
 
-    def build(site: Site) -> Built:
-        directions = 2 if site.attribute("direction", "forward") == "bidirectional" else 1
-        names = activations(site, kind.step, directions)
+    def build(context: NodeContext) -> Kernel:
+        directions = 2 if context.attribute("direction", "forward") == "bidirectional" else 1
+        names = activations(context, kind.step, directions)
         kernel = kind.kernels.get(names[: len(names) // directions])
         alike = names == names[: len(names) // directions] * directions
-        if kernel is None or not alike or _needs_steps(site):
-            return asked(site, step_by_step(site, kind.step))
-        return asked(site, _by_kernel(site, kernel, kind.order))
+        if kernel is None or not alike or _needs_steps(context):
+            return asked(context, step_by_step(context, kind.step))
+        return asked(context, _by_kernel(context, kernel, kind.order))
 
     return build
 
 
-def _needs_steps(site: Site) -> bool:
+def _needs_steps(context: NodeContext) -> bool:
     """True if a node asks for what PyTorch's kernels cannot."""
-    if site.attribute("clip") or site.attribute("input_forget", 0) or site.has_input(7):
+    if context.attribute("clip") or context.attribute("input_forget", 0) or context.has_input(7):
         return True
-    if site.node.type == "GRU" and not site.attribute("linear_before_reset", 0):
+    if context.node.type == "GRU" and not context.attribute("linear_before_reset", 0):
         return True
-    return site.has_input(4) and not _full(site)
+    return context.has_input(4) and not _full(context)
 
 
-def _full(site: Site) -> bool:
+def _full(context: NodeContext) -> bool:
     """True if the lengths of the sequences are known, and leave nothing out."""
-    sizes, lengths = known_sizes(site), site.constants.get(4)
-    time = 1 if site.attribute("layout", 0) else 0
+    sizes, lengths = known_sizes(context), context.constants.get(4)
+    time = 1 if context.attribute("layout", 0) else 0
     return sizes is not None and lengths is not None and bool((lengths == sizes[time]).all())
 
 
-def _by_kernel(site: Site, kernel: Kernel, order: tuple[int, ...]) -> Built:
+def _by_kernel(context: NodeContext, kernel: AllSteps, order: tuple[int, ...]) -> Kernel:
     """Gradients go through the rearranged weights to ONNX's."""
-    batch_first = bool(site.attribute("layout", 0))
-    direction = site.attribute("direction", "forward")
+    batch_first = bool(context.attribute("layout", 0))
+    direction = context.attribute("direction", "forward")
     directions, time = 2 if direction == "bidirectional" else 1, 1 if batch_first else 0
 
     def call(
@@ -110,7 +110,7 @@ def _reordered(weight: Tensor, order: tuple[int, ...]) -> Tensor:
     return torch.cat([gates[gate] for gate in order], 1)
 
 
-def _plain(function: Callable[..., tuple[Tensor, Tensor]]) -> Kernel:
+def _plain(function: Callable[..., tuple[Tensor, Tensor]]) -> AllSteps:
     """A kernel whose only state is the output."""
 
     def kernel(
@@ -131,7 +131,7 @@ def _lstm(
     return result
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     # ONNX: update, reset, hidden. PyTorch: reset, update, new.
     "GRU": recurrent(Recurrence(GRU_STEP, (1, 0, 2), {("sigmoid", "tanh"): _plain(torch.gru)})),
     # ONNX: input, output, forget, cell. PyTorch: input, forget, cell, output.

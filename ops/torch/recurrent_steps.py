@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 
 Function = Callable[[Tensor], Tensor]
 
@@ -32,7 +32,7 @@ class Compute(Protocol):
     """The next states, the output first, of x W' (batch, gates · hidden) and the states (batch, hidden)."""
 
     def __call__(
-        self, site: Site, at: Direction, xw: Tensor, states: tuple[Tensor, ...]
+        self, context: NodeContext, at: Direction, xw: Tensor, states: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]: ...
 
 
@@ -46,35 +46,35 @@ class RecurrentStep:
     activations: tuple[str, ...]
 
 
-def _rnn(site: Site, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _rnn(context: NodeContext, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     (f,) = at.functions
-    return (f(_clipped(site, xw + at.bias_w + F.linear(states[0], at.r, at.bias_r))),)
+    return (f(_clipped(context, xw + at.bias_w + F.linear(states[0], at.r, at.bias_r))),)
 
 
-def _gru(site: Site, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _gru(context: NodeContext, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     (f, g), (h,) = at.functions, states
     xz, xr, xh = (xw + at.bias_w).chunk(3, 1)
     rz, rr, rh = at.r.chunk(3)
     bz, br, bh = at.bias_r.chunk(3)
-    z = f(_clipped(site, xz + F.linear(h, rz, bz)))
-    r = f(_clipped(site, xr + F.linear(h, rr, br)))
-    if site.attribute("linear_before_reset", 0):
-        candidate = g(_clipped(site, xh + r * F.linear(h, rh, bh)))
+    z = f(_clipped(context, xz + F.linear(h, rz, bz)))
+    r = f(_clipped(context, xr + F.linear(h, rr, br)))
+    if context.attribute("linear_before_reset", 0):
+        candidate = g(_clipped(context, xh + r * F.linear(h, rh, bh)))
     else:
-        candidate = g(_clipped(site, xh + F.linear(r * h, rh, bh)))
+        candidate = g(_clipped(context, xh + F.linear(r * h, rh, bh)))
     return ((1 - z) * candidate + z * h,)
 
 
-def _lstm(site: Site, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _lstm(context: NodeContext, at: Direction, xw: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     (f, g, out), (h, c) = at.functions, states
     gate_i, gate_o, gate_f, gate_c = (xw + at.bias_w + F.linear(h, at.r, at.bias_r)).chunk(4, 1)
     nothing = c.new_zeros(())
     peep_i, peep_o, peep_f = (nothing,) * 3 if at.peepholes is None else at.peepholes.chunk(3)
-    i = f(_clipped(site, gate_i + peep_i * c))
-    forget = 1 - i if site.attribute("input_forget", 0) else f(_clipped(site, gate_f + peep_f * c))
-    c = forget * c + i * g(_clipped(site, gate_c))
-    o = f(_clipped(site, gate_o + peep_o * c))
-    return o * out(_clipped(site, c)), c
+    i = f(_clipped(context, gate_i + peep_i * c))
+    forget = 1 - i if context.attribute("input_forget", 0) else f(_clipped(context, gate_f + peep_f * c))
+    c = forget * c + i * g(_clipped(context, gate_c))
+    o = f(_clipped(context, gate_o + peep_o * c))
+    return o * out(_clipped(context, c)), c
 
 
 RNN_STEP = RecurrentStep(_rnn, 1, ("tanh",))
@@ -82,18 +82,18 @@ GRU_STEP = RecurrentStep(_gru, 1, ("sigmoid", "tanh"))
 LSTM_STEP = RecurrentStep(_lstm, 2, ("sigmoid", "tanh", "tanh"))
 
 
-def _clipped(site: Site, x: Tensor) -> Tensor:
-    limit = site.attribute("clip")
+def _clipped(context: NodeContext, x: Tensor) -> Tensor:
+    limit = context.attribute("clip")
     return x.clamp(-limit, limit) if limit else x
 
 
-def step_by_step(site: Site, step: RecurrentStep) -> Built:
+def step_by_step(context: NodeContext, step: RecurrentStep) -> Kernel:
     """A recurrent operator step by step; beyond its length, a sequence's output is 0, its state stays."""
-    batch_first = bool(site.attribute("layout", 0))
-    direction = site.attribute("direction", "forward")
+    batch_first = bool(context.attribute("layout", 0))
+    direction = context.attribute("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
     count = len(step.activations)
-    functions = _functions(site, activations(site, step, directions))
+    functions = _functions(context, activations(context, step, directions))
 
     def call(
         x: Tensor,
@@ -115,7 +115,7 @@ def step_by_step(site: Site, step: RecurrentStep) -> Built:
                 _first_state(state, each, x, r, batch_first) for state in (*more, None, None)[: step.states]
             )
             backwards = direction == "reverse" or each == 1
-            compute = partial(step.compute, site, at)
+            compute = partial(step.compute, context, at)
             y, last = _all_steps(compute, F.linear(x, w[each]), states, lengths, backwards)
             ys.append(y)
             lasts.append(last)
@@ -171,28 +171,28 @@ _ACTIVATIONS: dict[str, tuple[tuple[float | None, float | None], Callable[..., T
 }
 
 
-def activations(site: Site, step: RecurrentStep, directions: int) -> tuple[str, ...]:
+def activations(context: NodeContext, step: RecurrentStep, directions: int) -> tuple[str, ...]:
     """The names of all activations, direction by direction. Raises `ConfigurationError` for unknown ones."""
     needed = len(step.activations) * directions
-    names = tuple(name.lower() for name in site.attribute("activations") or step.activations * directions)
+    names = tuple(name.lower() for name in context.attribute("activations") or step.activations * directions)
     unknown = [name for name in names if name not in _ACTIVATIONS]
     if unknown:
         raise ConfigurationError(
-            f"the node {site.node} has the activation {unknown[0]!r}, which ONNX does not know: "
+            f"the node {context.node} has the activation {unknown[0]!r}, which ONNX does not know: "
             + nearest(unknown[0], _ACTIVATIONS)
         )
     if len(names) < needed:
         raise ConfigurationError(
-            f"the node {site.node} names {len(names)} activations: it must name {needed}, "
+            f"the node {context.node} names {len(names)} activations: it must name {needed}, "
             f"{len(step.activations)} for each direction"
         )
     return names[:needed]
 
 
-def _functions(site: Site, names: Sequence[str]) -> list[Function]:
+def _functions(context: NodeContext, names: Sequence[str]) -> list[Function]:
     """alpha and beta go, one after the other, to the functions that take them."""
-    alphas = iter(site.attribute("activation_alpha") or ())
-    betas = iter(site.attribute("activation_beta") or ())
+    alphas = iter(context.attribute("activation_alpha") or ())
+    betas = iter(context.attribute("activation_beta") or ())
     found: list[Function] = []
     for name in names:
         (alpha, beta), function = _ACTIVATIONS[name]

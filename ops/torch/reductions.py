@@ -7,8 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered, to_signed
 
@@ -25,14 +25,14 @@ class Reduction:
     of_one: Callable[[Tensor], Tensor]
 
 
-def reduction(kind: Reduction) -> Builder:
+def reduction(kind: Reduction) -> KernelFactory:
     """The reduction over the axes of the second input; without it over all or, if a node says so, none."""
 
-    def make(site: Site, given: Value) -> Built:
+    def make(context: NodeContext, given: Value) -> Kernel:
         axes: Axes = tuple(given or ())
-        kept = bool(site.attribute("keepdims", 1))
+        kept = bool(context.attribute("keepdims", 1))
         over, of_one = kind.over, kind.of_one
-        if not axes and site.attribute("noop_with_empty_axes", 0):
+        if not axes and context.attribute("noop_with_empty_axes", 0):
 
             def none_reduced(x: Tensor, axes: Tensor | None = None) -> Tensor:
                 return of_one(x)
@@ -116,11 +116,11 @@ def _itself(x: Tensor) -> Tensor:
     return x
 
 
-def place(function: Callable[[Tensor, int, bool], Tensor]) -> Builder:
+def place(function: Callable[[Tensor, int, bool], Tensor]) -> KernelFactory:
     """ArgMax or ArgMin: the first place of the extreme along an axis, or the last if the node says so."""
 
-    def build(site: Site) -> Built:
-        axis, kept = site.attribute("axis", 0), bool(site.attribute("keepdims", 1))
+    def build(context: NodeContext) -> Kernel:
+        axis, kept = context.attribute("axis", 0), bool(context.attribute("keepdims", 1))
 
         def first(x: Tensor) -> Tensor:
             return function(to_ordered(x), axis, kept)
@@ -128,16 +128,20 @@ def place(function: Callable[[Tensor, int, bool], Tensor]) -> Builder:
         def last(x: Tensor) -> Tensor:
             return x.shape[axis] - 1 - function(to_ordered(x).flip(axis), axis, kept)
 
-        return last if site.attribute("select_last_index", 0) else first
+        return last if context.attribute("select_last_index", 0) else first
 
     return build
 
 
-def cumulative(function: Callable[..., Tensor], neutral: int) -> Builder:
+def cumulative(function: Callable[..., Tensor], neutral: int) -> KernelFactory:
     """PyTorch's function; exclusive: the element itself is left out. reverse: from the end."""
 
-    def make(site: Site, given: Value) -> Built:
-        axis, exclusive, reverse = number(given), site.attribute("exclusive", 0), site.attribute("reverse", 0)
+    def make(context: NodeContext, given: Value) -> Kernel:
+        axis, exclusive, reverse = (
+            number(given),
+            context.attribute("exclusive", 0),
+            context.attribute("reverse", 0),
+        )
 
         def cumulated(x: Tensor, axis_: Tensor) -> Tensor:
             elements = x.flip(axis) if reverse else x
@@ -152,7 +156,7 @@ def cumulative(function: Callable[..., Tensor], neutral: int) -> Builder:
     return with_values(1)(make)
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "ArgMax": place(torch.argmax),
     "ArgMin": place(torch.argmin),
     "CumProd": through_signed(cumulative(torch.cumprod, 1)),

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import regions as reference
 from d5ray.ops.arrays.grid_sample import GridSample, sampling_of
 from d5ray.ops.torch.reference import by_reference
@@ -16,11 +16,11 @@ from d5ray.ops.torch.types import known_rank
 MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}  # in PyTorch's words
 
 
-def grid_sample(site: Site) -> Built:
+def grid_sample(context: NodeContext) -> Kernel:
     """PyTorch's own function for two and three axes of space, without cubic in three; else the reference."""
-    sampling, rank = sampling_of(site), known_rank(site)
+    sampling, rank = sampling_of(context), known_rank(context)
     if rank not in ((4,) if sampling.kernel == "cubic" else (4, 5)):
-        return by_reference(GridSample())(site)
+        return by_reference(GridSample())(context)
 
     def grid_sample(x: Tensor, grid: Tensor) -> Tensor:
         kind = torch.promote_types(x.dtype, grid.dtype) if x.is_floating_point() else torch.float64
@@ -31,7 +31,7 @@ def grid_sample(site: Site) -> Built:
     return grid_sample
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     **{name: by_reference(operator) for name, operator in reference.OPERATORS.items()},
     "GridSample": grid_sample,
 }

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans, check_attributes, choice
 from d5ray.ops.torch.builders import Value, with_values
 from d5ray.ops.torch.types import is_floating, known_sizes
@@ -20,14 +20,14 @@ _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}  # PyTorch's names, by th
 
 
 @with_values(1, 2, 3)
-def resize(site: Site, region: Value, scales: Value, sizes: Value) -> Built:
+def resize(context: NodeContext, region: Value, scales: Value, sizes: Value) -> Kernel:
     """Resize, with weights computed once if the sizes of the image are known, else for each new size."""
-    check_attributes(site)
+    check_attributes(context)
 
-    def make(shape: tuple[int, ...]) -> Built:
-        plans = axis_plans(site, shape, region or None, scales or None, sizes or None)
-        kernel, matrices = _by_interpolate(site, plans, shape), _by_matrices(site, plans)
-        if kernel is None or is_floating(site):
+    def make(shape: tuple[int, ...]) -> Kernel:
+        plans = axis_plans(context, shape, region or None, scales or None, sizes or None)
+        kernel, matrices = _by_interpolate(context, plans, shape), _by_matrices(context, plans)
+        if kernel is None or is_floating(context):
             return kernel or matrices
 
         def of_any(x: Tensor) -> Any:
@@ -35,7 +35,7 @@ def resize(site: Site, region: Value, scales: Value, sizes: Value) -> Built:
 
         return of_any
 
-    shape = known_sizes(site)
+    shape = known_sizes(context)
     if shape is not None:
         made = make(shape)
 
@@ -51,13 +51,13 @@ def resize(site: Site, region: Value, scales: Value, sizes: Value) -> Built:
     return resize
 
 
-def _by_interpolate(site: Site, plans: Sequence[AxisPlan], shape: tuple[int, ...]) -> Built | None:
+def _by_interpolate(context: NodeContext, plans: Sequence[AxisPlan], shape: tuple[int, ...]) -> Kernel | None:
     """PyTorch's own function of images of real numbers, None where ONNX asks for something else."""
-    mode, coordinates = choice(site, "mode"), choice(site, "coordinate_transformation_mode")
+    mode, coordinates = choice(context, "mode"), choice(context, "coordinate_transformation_mode")
     if len(shape) not in _LINEAR or not plans or min(each.axis for each in plans) < 2:
         return None
     whole = all(math.isclose(each.size * each.scale, each.outputs, rel_tol=1e-9) for each in plans)
-    if not whole or site.attribute("antialias", 0) or coordinates == "tf_crop_and_resize":
+    if not whole or context.attribute("antialias", 0) or coordinates == "tf_crop_and_resize":
         return None
     size = list(shape[2:])
     for each in plans:
@@ -76,7 +76,7 @@ def _by_interpolate(site: Site, plans: Sequence[AxisPlan], shape: tuple[int, ...
     corners, cubic = coordinates == "align_corners", mode == "cubic"
     if not corners and not pixels_are_areas:
         return None
-    own = site.attribute("cubic_coeff_a", -0.75) == -0.75 and not site.attribute("exclude_outside", 0)
+    own = context.attribute("cubic_coeff_a", -0.75) == -0.75 and not context.attribute("exclude_outside", 0)
     if cubic and (len(shape) != 4 or not own):
         return None
     name = "bicubic" if cubic else _LINEAR[len(shape)]
@@ -94,9 +94,12 @@ def _doubled(plan: AxisPlan) -> bool:
     return times.bit_count() == 1 and np.array_equal(plan.indices[:, 0], expected)
 
 
-def _by_matrices(site: Site, plans: Sequence[AxisPlan]) -> Built:
+def _by_matrices(context: NodeContext, plans: Sequence[AxisPlan]) -> Kernel:
     """Axis by axis: whole elements by their indices, weighted ones by a matrix (outputs, size)."""
-    selects, extrapolation = choice(site, "mode") == "nearest", site.attribute("extrapolation_value", 0.0)
+    selects, extrapolation = (
+        choice(context, "mode") == "nearest",
+        context.attribute("extrapolation_value", 0.0),
+    )
     tables = [torch.from_numpy(each.indices[:, 0] if selects else each.matrix) for each in plans]
     beyond = [None if each.outside is None else torch.from_numpy(each.outside) for each in plans]
 
@@ -127,4 +130,4 @@ def _rounded(y: Tensor, kind: torch.dtype) -> Tensor:
     return torch.clamp(torch.round(y), limits.min, limits.max).to(kind)
 
 
-BUILDERS: Mapping[str, Builder] = {"Resize": resize}
+FACTORIES: Mapping[str, KernelFactory] = {"Resize": resize}

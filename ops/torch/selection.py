@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import Value, asked, constant, number, with_values
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.unsigned import from_ordered, through_ordered, through_signed, to_ordered
@@ -16,9 +16,9 @@ from d5ray.ops.torch.unsigned import from_ordered, through_ordered, through_sign
 _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}  # ONNX's names of them, and PyTorch's
 
 
-def compress(site: Site) -> Built:
+def compress(context: NodeContext) -> Kernel:
     """The elements along an axis, or of all in their order, for which the condition holds."""
-    axis = site.attribute("axis")
+    axis = context.attribute("axis")
 
     def compress(x: Tensor, condition: Tensor) -> Tensor:
         places = condition.nonzero().squeeze(1)
@@ -27,17 +27,17 @@ def compress(site: Site) -> Built:
     return compress
 
 
-def gather(site: Site) -> Built:
+def gather(context: NodeContext) -> Kernel:
     """Slices along an axis, by indices of any shape; negative ones count from the end."""
-    axis, index = site.attribute("axis", 0), constant(site, 1)
+    axis, index = context.attribute("axis", 0), constant(context, 1)
     if isinstance(index, int):
 
         def select(x: Tensor, indices: Tensor) -> Tensor:
             return x.select(axis, index)
 
         return select
-    counted = 1 in site.constants and bool((site.constants[1] >= 0).all())
-    if axis == 0 and known_rank(site, 0) == 2 and is_floating(site):
+    counted = 1 in context.constants and bool((context.constants[1] >= 0).all())
+    if axis == 0 and known_rank(context, 0) == 2 and is_floating(context):
 
         def embedding(table: Tensor, indices: Tensor) -> Tensor:
             return torch.embedding(table, indices if counted else _from_start(indices, table.shape[0]))
@@ -58,9 +58,9 @@ def _from_start(indices: Tensor, size: int) -> Tensor:
     return torch.where(indices < 0, indices + size, indices)
 
 
-def gather_elements(site: Site) -> Built:
+def gather_elements(context: NodeContext) -> Kernel:
     """PyTorch's gather along the node's axis; negative indices count from the end."""
-    axis = site.attribute("axis", 0)
+    axis = context.attribute("axis", 0)
 
     def gather_elements(x: Tensor, indices: Tensor) -> Tensor:
         return torch.gather(x, axis, _from_start(indices, x.shape[axis]).long())
@@ -68,9 +68,9 @@ def gather_elements(site: Site) -> Built:
     return gather_elements
 
 
-def gather_nd(site: Site) -> Built:
+def gather_nd(context: NodeContext) -> Kernel:
     """x[batch…, indices[batch…, i, 0], indices[batch…, i, 1], …] for every i."""
-    batch_axes = site.attribute("batch_dims", 0)
+    batch_axes = context.attribute("batch_dims", 0)
 
     def gather_nd(x: Tensor, indices: Tensor) -> Tensor:
         if batch_axes == 0:
@@ -84,7 +84,7 @@ def gather_nd(site: Site) -> Built:
     return gather_nd
 
 
-def non_zero(site: Site) -> Built:
+def non_zero(context: NodeContext) -> Kernel:
     """The indices of the elements that are not 0: (axes, elements)."""
 
     def non_zero(x: Tensor) -> Tensor:
@@ -94,9 +94,9 @@ def non_zero(site: Site) -> Built:
 
 
 @with_values(1)
-def one_hot(site: Site, given: Value) -> Built:
+def one_hot(context: NodeContext, given: Value) -> Kernel:
     """OneHot for indices of any number type; those out of range give no hot element."""
-    axis, depth = site.attribute("axis", -1), int(number(given))
+    axis, depth = context.attribute("axis", -1), int(number(given))
 
     def one_hot(indices: Tensor, depth_: Tensor, values: Tensor) -> Tensor:
         at = axis % (indices.dim() + 1)
@@ -108,9 +108,9 @@ def one_hot(site: Site, given: Value) -> Built:
     return one_hot
 
 
-def scatter_elements(site: Site) -> Built:
+def scatter_elements(context: NodeContext) -> Kernel:
     """A copy of x with updates at x[…, index, …]; where several meet, the reduction says what comes of it."""
-    axis, reduction = site.attribute("axis", 0), site.attribute("reduction", "none")
+    axis, reduction = context.attribute("axis", 0), context.attribute("reduction", "none")
 
     def scatter(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
         places = _from_start(indices, x.shape[axis]).long()
@@ -123,9 +123,9 @@ def scatter_elements(site: Site) -> Built:
     return scatter
 
 
-def scatter_nd(site: Site) -> Built:
+def scatter_nd(context: NodeContext) -> Kernel:
     """A copy of x with updates[i] at x[indices[i, 0], indices[i, 1], …] for every i."""
-    reduction = site.attribute("reduction", "none")
+    reduction = context.attribute("reduction", "none")
 
     def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
         if reduction in ("none", "add"):
@@ -142,23 +142,23 @@ def scatter_nd(site: Site) -> Built:
     return scatter_nd
 
 
-def scattered(builder: Builder) -> Builder:
+def scattered(builder: KernelFactory) -> KernelFactory:
     """A scattering of unsigned integers: what compares them needs their order, what computes their bits."""
 
-    def build(site: Site) -> Built:
-        compares = site.attribute("reduction", "none") in ("max", "min")
-        return (through_ordered if compares else through_signed)(builder)(site)
+    def build(context: NodeContext) -> Kernel:
+        compares = context.attribute("reduction", "none") in ("max", "min")
+        return (through_ordered if compares else through_signed)(builder)(context)
 
     return build
 
 
 @with_values(1)
-def top_k(site: Site, given: Value) -> Built:
+def top_k(context: NodeContext, given: Value) -> Kernel:
     """The k greatest or smallest along an axis and their places; of equal ones, the first come first.
 
     PyTorch's topk leaves that open, so this sorts.
     """
-    axis, greatest, k = site.attribute("axis", -1), bool(site.attribute("largest", 1)), number(given)
+    axis, greatest, k = context.attribute("axis", -1), bool(context.attribute("largest", 1)), number(given)
 
     def top_k(x: Tensor, k_: Tensor) -> Any:
         values, places = torch.sort(to_ordered(x), dim=axis, descending=greatest, stable=True)
@@ -166,10 +166,10 @@ def top_k(site: Site, given: Value) -> Built:
         values = values if values.dtype == x.dtype else from_ordered(values, x.dtype)
         return values, places.narrow(axis, 0, k)
 
-    return asked(site, top_k)
+    return asked(context, top_k)
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Compress": compress,
     "Gather": gather,
     "GatherElements": through_signed(gather_elements),

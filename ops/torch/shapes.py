@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import Value, directly, number, with_values
 from d5ray.ops.torch.padding import pad
 from d5ray.ops.torch.types import known_rank
 from d5ray.ops.torch.unsigned import through_signed
 
 
-def concat(site: Site) -> Built:
+def concat(context: NodeContext) -> Kernel:
     """The inputs joined along the node's axis."""
-    axis = site.required("axis")
+    axis = context.required("axis")
 
     def concat(*tensors: Tensor) -> Tensor:
         return torch.cat(tensors, axis)
@@ -27,10 +27,10 @@ def concat(site: Site) -> Built:
     return concat
 
 
-def depth_to_space(site: Site) -> Built:
+def depth_to_space(context: NodeContext) -> Kernel:
     """(batch, channels, height, width) to (batch, channels / block², height · block, width · block)."""
-    block = site.required("blocksize")
-    columns_first = site.attribute("mode", "DCR") == "CRD"
+    block = context.required("blocksize")
+    columns_first = context.attribute("mode", "DCR") == "CRD"
 
     def depth_to_space(x: Tensor) -> Tensor:
         if columns_first:
@@ -43,10 +43,10 @@ def depth_to_space(site: Site) -> Built:
     return depth_to_space
 
 
-def space_to_depth(site: Site) -> Built:
+def space_to_depth(context: NodeContext) -> Kernel:
     """(batch, channels, height, width) to (batch, channels · block², height / block, width / block)."""
-    block = site.required("blocksize")
-    columns_first = site.attribute("mode", "DCR") == "CRD"
+    block = context.required("blocksize")
+    columns_first = context.attribute("mode", "DCR") == "CRD"
 
     def space_to_depth(x: Tensor) -> Tensor:
         if columns_first:
@@ -60,7 +60,7 @@ def space_to_depth(site: Site) -> Built:
 
 
 @with_values(1)
-def expand(site: Site, given: Value) -> Built:
+def expand(context: NodeContext, given: Value) -> Kernel:
     """Expand, broadcasting both ways: a 1 in the new shape leaves the axis as it is."""
     shape = tuple(given)
 
@@ -72,10 +72,10 @@ def expand(site: Site, given: Value) -> Built:
     return expand
 
 
-def flatten(site: Site) -> Built:
+def flatten(context: NodeContext) -> Kernel:
     """A matrix: the axes before `axis`, and the others."""
-    axis = site.attribute("axis", 1)
-    if axis == 1 and (known_rank(site) or 0) > 1:
+    axis = context.attribute("axis", 1)
+    if axis == 1 and (known_rank(context) or 0) > 1:
 
         def flatten(x: Tensor) -> Tensor:
             return torch.flatten(x, 1)
@@ -94,10 +94,10 @@ def identity(x: Tensor) -> Tensor:
 
 
 @with_values(1)
-def reshape(site: Site, given: Value) -> Built:
+def reshape(context: NodeContext, given: Value) -> Kernel:
     """-1 is for the size that is left over, 0 for the size that the axis has, unless `allowzero`."""
     shape: Sequence[int] = tuple(given)
-    copied = [axis for axis, size in enumerate(shape) if size == 0 and not site.attribute("allowzero", 0)]
+    copied = [axis for axis, size in enumerate(shape) if size == 0 and not context.attribute("allowzero", 0)]
 
     def reshape(x: Tensor, shape_: Tensor) -> Tensor:
         return x.reshape(shape)
@@ -109,7 +109,7 @@ def reshape(site: Site, given: Value) -> Built:
 
 
 @with_values(1, 2, 3, 4)
-def slice_(site: Site, starts: Value, ends: Value, axes: Value, steps: Value) -> Built:
+def slice_(context: NodeContext, starts: Value, ends: Value, axes: Value, steps: Value) -> Kernel:
     """NumPy's slices, along some axes."""
     along = tuple(range(len(starts)) if axes is None else axes)
     pieces = tuple(map(slice, starts, ends, [1] * len(starts) if steps is None else steps))
@@ -120,7 +120,7 @@ def slice_(site: Site, starts: Value, ends: Value, axes: Value, steps: Value) ->
             indices[axis] = piece
         return tuple(indices)
 
-    rank = known_rank(site)
+    rank = known_rank(context)
     known = None if rank is None else everywhere(rank)
 
     def slice_forwards(x: Tensor, *others: Tensor | None) -> Tensor:
@@ -141,9 +141,9 @@ def slice_(site: Site, starts: Value, ends: Value, axes: Value, steps: Value) ->
 
 
 @with_values(1)
-def split(site: Site, given: Value) -> Built:
+def split(context: NodeContext, given: Value) -> Kernel:
     """The input split by sizes, or into as many equal parts as outputs; the last one may be smaller."""
-    axis, count = site.attribute("axis", 0), len(site.node.outputs)
+    axis, count = context.attribute("axis", 0), len(context.node.outputs)
 
     def split(x: Tensor, sizes: Tensor | None = None) -> Any:
         parts = torch.split(x, given or max(-(-x.shape[axis] // count), 1), axis)
@@ -153,7 +153,7 @@ def split(site: Site, given: Value) -> Built:
 
 
 @with_values(1)
-def squeeze(site: Site, given: Value) -> Built:
+def squeeze(context: NodeContext, given: Value) -> Kernel:
     """The input without the axes given, or without all of size 1 where none are given."""
     axes = None if given is None else tuple(given)
 
@@ -164,7 +164,7 @@ def squeeze(site: Site, given: Value) -> Built:
 
 
 @with_values(1)
-def tile(site: Site, given: Value) -> Built:
+def tile(context: NodeContext, given: Value) -> Kernel:
     """The input repeated along each axis as often as the second input says."""
     repeats = tuple(given)
 
@@ -174,9 +174,9 @@ def tile(site: Site, given: Value) -> Built:
     return tile
 
 
-def transpose(site: Site) -> Built:
+def transpose(context: NodeContext) -> Kernel:
     """The input with its axes in the node's order, reversed where it has none; a view."""
-    order = site.attribute("perm")
+    order = context.attribute("perm")
 
     def transpose(x: Tensor) -> Tensor:
         return x.permute(order)
@@ -188,10 +188,10 @@ def transpose(site: Site) -> Built:
 
 
 @with_values(1)
-def triangle(site: Site, given: Value) -> Built:
+def triangle(context: NodeContext, given: Value) -> Kernel:
     """The elements on and above the k-th diagonal, or on and below it; 0 elsewhere."""
     k = 0 if given is None else number(given)
-    function = torch.triu if site.attribute("upper", 1) else torch.tril
+    function = torch.triu if context.attribute("upper", 1) else torch.tril
 
     def triangle(x: Tensor, k_: Tensor | None = None) -> Tensor:
         return function(x, k)
@@ -200,7 +200,7 @@ def triangle(site: Site, given: Value) -> Built:
 
 
 @with_values(1)
-def unsqueeze(site: Site, given: Value) -> Built:
+def unsqueeze(context: NodeContext, given: Value) -> Kernel:
     """The new axes are counted in the output."""
     axes = given if isinstance(given, list) else [given]
 
@@ -213,7 +213,7 @@ def unsqueeze(site: Site, given: Value) -> Built:
     return unsqueeze
 
 
-BUILDERS: Mapping[str, Builder] = {
+FACTORIES: Mapping[str, KernelFactory] = {
     "Concat": concat,
     "DepthToSpace": through_signed(depth_to_space),
     "Expand": expand,

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 
 
-def softmax(site: Site) -> Built:
+def softmax(context: NodeContext) -> Kernel:
     """exp(x) / Σ exp(x) along the node's axis, the last by default."""
-    axis = site.attribute("axis", -1)
+    axis = context.attribute("axis", -1)
 
     def softmax(x: Tensor) -> Tensor:
         return torch.softmax(x, axis)
@@ -19,9 +19,9 @@ def softmax(site: Site) -> Built:
     return softmax
 
 
-def log_softmax(site: Site) -> Built:
+def log_softmax(context: NodeContext) -> Kernel:
     """x − log Σ exp(x) along the node's axis, the last by default."""
-    axis = site.attribute("axis", -1)
+    axis = context.attribute("axis", -1)
 
     def log_softmax(x: Tensor) -> Tensor:
         return torch.log_softmax(x, axis)
@@ -29,9 +29,9 @@ def log_softmax(site: Site) -> Built:
     return log_softmax
 
 
-def hardmax(site: Site) -> Built:
+def hardmax(context: NodeContext) -> Kernel:
     """1 where the greatest number stands first, 0 elsewhere."""
-    axis = site.attribute("axis", -1)
+    axis = context.attribute("axis", -1)
 
     def hardmax(x: Tensor) -> Tensor:
         place = torch.argmax(x, axis, keepdim=True)
@@ -40,4 +40,4 @@ def hardmax(site: Site) -> Built:
     return hardmax
 
 
-BUILDERS: Mapping[str, Builder] = {"Hardmax": hardmax, "LogSoftmax": log_softmax, "Softmax": softmax}
+FACTORIES: Mapping[str, KernelFactory] = {"Hardmax": hardmax, "LogSoftmax": log_softmax, "Softmax": softmax}

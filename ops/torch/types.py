@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import element_type
 
 # By the numbers that ONNX's attributes have for types (onnx.TensorProto.DataType).
@@ -57,12 +57,12 @@ HELD_NUMBERS = {21: "uint4", 22: "int4", 23: "float4_e2m1fn", 25: "uint2", 26: "
 UNSIGNED = ("uint16", "uint32", "uint64")  # for which PyTorch has few functions
 
 
-def onnx_type(site: Site, attribute: str, default: int | None = None) -> torch.dtype:
+def onnx_type(context: NodeContext, attribute: str, default: int | None = None) -> torch.dtype:
     """The type that an attribute names by ONNX's number. Raises `ConfigurationError` for unknown ones."""
-    number = site.required(attribute) if default is None else site.attribute(attribute, default)
+    number = context.required(attribute) if default is None else context.attribute(attribute, default)
     if number not in ONNX_TYPES:
         raise ConfigurationError(
-            f"the node {site.node} asks for ONNX's element type {number}, which PyTorch has not: "
+            f"the node {context.node} asks for ONNX's element type {number}, which PyTorch has not: "
             f"choose another {attribute!r}, or run this network under NumPy"
         )
     return ONNX_TYPES[number]
@@ -101,28 +101,28 @@ def is_plain(kind: "np.dtype[Any]") -> bool:
     return kind.name not in BY_BITS and kind.name not in HOLDERS
 
 
-def known_type(site: Site, index: int = 0) -> str | None:
+def known_type(context: NodeContext, index: int = 0) -> str | None:
     """The name of an input's element type, such as "float32", None where it is not known."""
-    descriptor = site.inputs[index] if index < len(site.inputs) else None
+    descriptor = context.inputs[index] if index < len(context.inputs) else None
     return None if descriptor is None else descriptor.dtype.name
 
 
-def is_floating(site: Site, index: int = 0) -> bool:
+def is_floating(context: NodeContext, index: int = 0) -> bool:
     """True if an input is known to be of a floating-point type."""
-    return (known_type(site, index) or "").startswith(("float", "bfloat"))
+    return (known_type(context, index) or "").startswith(("float", "bfloat"))
 
 
-def known_rank(site: Site, index: int = 0) -> int | None:
+def known_rank(context: NodeContext, index: int = 0) -> int | None:
     """The number of an input's axes, None where it is not known."""
-    descriptor = site.inputs[index] if index < len(site.inputs) else None
-    if index in site.constants:
-        return site.constants[index].ndim
+    descriptor = context.inputs[index] if index < len(context.inputs) else None
+    if index in context.constants:
+        return context.constants[index].ndim
     return None if descriptor is None or descriptor.shape is None else len(descriptor.shape)
 
 
-def known_sizes(site: Site, index: int = 0, start: int = 0) -> tuple[int, ...] | None:
+def known_sizes(context: NodeContext, index: int = 0, start: int = 0) -> tuple[int, ...] | None:
     """The sizes of an input's axes from `start` on, None where one of them is open."""
-    descriptor = site.inputs[index] if index < len(site.inputs) else None
+    descriptor = context.inputs[index] if index < len(context.inputs) else None
     if descriptor is None or descriptor.shape is None:
         return None
     sizes = tuple(size for size in descriptor.shape[start:] if isinstance(size, int))

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Builder, Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.types import UNSIGNED, known_type
 
@@ -15,43 +15,43 @@ _HOLDERS = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: 
 _LOWEST = -(2**63)
 
 
-def widened(function: Built) -> Builder:
+def widened(function: Kernel) -> KernelFactory:
     """The function; unsigned inputs and outputs pass through a wider signed type, uint64 modulo 2⁶⁴."""
     return through_signed(directly(function))
 
 
-def ordered(function: Built) -> Builder:
-    """A builder like `widened`, for functions that only compare and choose: the order of uint64 is kept."""
+def ordered(function: Kernel) -> KernelFactory:
+    """A kernel factory like `widened`, for functions that only compare and choose: uint64 keeps its order."""
     return through_ordered(directly(function))
 
 
-def compared(function: Built) -> Builder:
-    """A builder like `ordered`, for functions whose output is of another type: booleans, or places."""
+def compared(function: Kernel) -> KernelFactory:
+    """A kernel factory like `ordered`, for functions whose output is of another type: booleans, or places."""
 
     def call(*tensors: Tensor) -> Any:
         return function(*map(to_ordered, tensors))
 
-    def build(site: Site) -> Built:
-        return call if _may_be_unsigned(site) else function
+    def build(context: NodeContext) -> Kernel:
+        return call if _may_be_unsigned(context) else function
 
     return build
 
 
-def through_signed(builder: Builder) -> Builder:
-    """A builder for inputs that may be unsigned, and for one output of the first one's type."""
+def through_signed(builder: KernelFactory) -> KernelFactory:
+    """A kernel factory for inputs that may be unsigned, and for one output of the first one's type."""
     return _through(builder, to_signed, to_unsigned)
 
 
-def through_ordered(builder: Builder) -> Builder:
-    """A builder like `through_signed`, for what only compares and chooses."""
+def through_ordered(builder: KernelFactory) -> KernelFactory:
+    """A kernel factory like `through_signed`, for what only compares and chooses."""
     return _through(builder, to_ordered, from_ordered)
 
 
 def _through(
-    builder: Builder, to: Callable[[Tensor], Tensor], back: Callable[[Tensor, torch.dtype], Tensor]
-) -> Builder:
-    def build(site: Site) -> Built:
-        built = builder(site)
+    builder: KernelFactory, to: Callable[[Tensor], Tensor], back: Callable[[Tensor, torch.dtype], Tensor]
+) -> KernelFactory:
+    def build(context: NodeContext) -> Kernel:
+        built = builder(context)
 
         def call(first: Tensor, *others: Tensor | None) -> Any:
             if first.dtype not in _HOLDERS:
@@ -59,13 +59,13 @@ def _through(
             signed = (None if other is None else to(other) for other in others)
             return back(built(to(first), *signed), first.dtype)
 
-        return call if _may_be_unsigned(site) else built
+        return call if _may_be_unsigned(context) else built
 
     return build
 
 
-def _may_be_unsigned(site: Site) -> bool:
-    return known_type(site) in (None, *UNSIGNED)
+def _may_be_unsigned(context: NodeContext) -> bool:
+    return known_type(context) in (None, *UNSIGNED)
 
 
 def to_signed(tensor: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.torch.types import known_sizes
 
 Sizes = tuple[int, ...]
@@ -61,18 +61,18 @@ class Windows:
         return tuple(counts), tuple(more)
 
 
-def windows(site: Site, kernel: Sizes, sizes: Sizes | None) -> Windows:
+def windows(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Windows:
     """A node's attributes, for an image of these sizes; None if the padding does not depend on them."""
     rank = len(kernel)
     if rank > 3 or rank == 0:
         raise ConfigurationError(
-            f"the node {site.node} works along {rank} spatial axes; PyTorch has functions for 1, 2 and 3"
+            f"the node {context.node} works along {rank} spatial axes; PyTorch has functions for 1, 2 and 3"
         )
-    strides = tuple(site.attribute("strides") or (1,) * rank)
-    dilations = tuple(site.attribute("dilations") or (1,) * rank)
-    automatic = site.attribute("auto_pad", "NOTSET")
+    strides = tuple(context.attribute("strides") or (1,) * rank)
+    dilations = tuple(context.attribute("dilations") or (1,) * rank)
+    automatic = context.attribute("auto_pad", "NOTSET")
     if not automatic.startswith("SAME"):
-        pads = tuple(site.attribute("pads") or ()) if automatic == "NOTSET" else ()
+        pads = tuple(context.attribute("pads") or ()) if automatic == "NOTSET" else ()
         pads = pads or (0,) * (2 * rank)
         return Windows(kernel, strides, dilations, pads[:rank], pads[rank:])
     totals = []
@@ -89,22 +89,26 @@ def shared(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
     return (less, greater) if upper else (greater, less)
 
 
-def needs_sizes(site: Site) -> bool:
+def needs_sizes(context: NodeContext) -> bool:
     """True if the padding depends on the sizes of the image."""
-    strides = site.attribute("strides") or (1,)
-    return site.attribute("auto_pad", "NOTSET").startswith("SAME") and any(stride != 1 for stride in strides)
+    strides = context.attribute("strides") or (1,)
+    return context.attribute("auto_pad", "NOTSET").startswith("SAME") and any(
+        stride != 1 for stride in strides
+    )
 
 
-def with_sizes(make: Callable[[Site, Sizes, Sizes | None], Built], site: Site, needed: bool) -> Built:
+def with_sizes(
+    make: Callable[[NodeContext, Sizes, Sizes | None], Kernel], context: NodeContext, needed: bool
+) -> Kernel:
     """The function that `make` gives for these sizes: now if they are known, else at each call."""
-    kernel = site.attribute("kernel_shape") or known_sizes(site, 1, start=2)
-    sizes = known_sizes(site, 0, start=2)
+    kernel = context.attribute("kernel_shape") or known_sizes(context, 1, start=2)
+    sizes = known_sizes(context, 0, start=2)
     if kernel and (sizes is not None or not needed):
-        return make(site, tuple(kernel), sizes)
+        return make(context, tuple(kernel), sizes)
 
     def call(x: Tensor, *others: Tensor | None) -> Tensor:
         shape = kernel or others[0].shape[2:]  # type: ignore[union-attr]  # pooling has its kernel_shape
-        result: Tensor = make(site, tuple(shape), tuple(x.shape[2:]))(x, *others)
+        result: Tensor = make(context, tuple(shape), tuple(x.shape[2:]))(x, *others)
         return result
 
     return call

@@ -55,11 +55,11 @@ def test_a_site_knows_constants_and_descriptors_but_no_parameter() -> None:
     network = line()
     network.add_constant("shape", np.array([-1]))
     flat = network.add_node(Node("Reshape", ("y", "shape"), ("flat",)))
-    site = network.site(flat, evaluating=True)
-    assert site.evaluating
-    assert {slot: value.tolist() for slot, value in site.constants.items()} == {1: [-1]}
-    assert site.inputs[0] == TensorDescriptor("float32", ("batch", 2))
-    assert site.outputs == (TensorDescriptor("float32", (None,)),)
+    context = network.site(flat, evaluating=True)
+    assert context.evaluating
+    assert {slot: value.tolist() for slot, value in context.constants.items()} == {1: [-1]}
+    assert context.inputs[0] == TensorDescriptor("float32", ("batch", 2))
+    assert context.outputs == (TensorDescriptor("float32", (None,)),)
     assert network.site("product").constants == {}
 
 
@@ -218,8 +218,8 @@ def test_all_missing_operators_are_named_at_once() -> None:
 
 
 def test_an_operator_of_a_domain_of_its_own_has_the_shapes_of_its_rule() -> None:
-    def rule(site: object) -> tuple[TensorDescriptor]:
-        given = site.inputs[0]  # type: ignore[attr-defined]
+    def rule(context: object) -> tuple[TensorDescriptor]:
+        given = context.inputs[0]  # type: ignore[attr-defined]
         if len(given.shape) != 2:
             raise ConfigurationError("it takes matrices")
         return (TensorDescriptor(given.dtype, given.shape[::-1]),)

@@ -7,19 +7,26 @@ from typing import Any
 import torch
 
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 
 
 class Product(ArrayOperator):
     """op(A) · op(B), as Gemm has them without C."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
         a, b = inputs
-        return ((a.T if site.attribute("transA", 0) else a) @ (b.T if site.attribute("transB", 0) else b),)
+        return (
+            (a.T if context.attribute("transA", 0) else a) @ (b.T if context.attribute("transB", 0) else b),
+        )
 
     def backward(
-        self, xp: Any, site: Site, gradients: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+        self,
+        xp: Any,
+        context: NodeContext,
+        gradients: Sequence[Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
     ) -> tuple[Any, ...]:
         raise NotImplementedError("a Gemm is measured forwards")
 
@@ -29,14 +36,14 @@ class Slow(Product):
 
     seconds = 0.05
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
         time.sleep(self.seconds)
-        return super().forward(xp, site, inputs)
+        return super().forward(xp, context, inputs)
 
 
-def product(site: Site) -> Built:
+def product(context: NodeContext) -> Kernel:
     """Gemm through PyTorch."""
-    first, second = (bool(site.attribute(name, 0)) for name in ("transA", "transB"))
+    first, second = (bool(context.attribute(name, 0)) for name in ("transA", "transB"))
 
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.mm(a.T if first else a, b.T if second else b)
@@ -44,7 +51,7 @@ def product(site: Site) -> Built:
     return call
 
 
-def broken(site: Site) -> Built:
+def broken(context: NodeContext) -> Kernel:
     """Fails whenever it is called."""
 
     def call(*inputs: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 
 Array = np.ndarray[Any, Any]
@@ -15,13 +15,13 @@ Inputs = Sequence[Array | None]
 STEP = 1e-6
 
 
-def site(
+def context(
     kind: str, inputs: Inputs, attributes: Mapping[str, Any] | None = None, outputs: int = 1, **more: Any
-) -> Site:
+) -> NodeContext:
     """Where a node of this type stands that reads these inputs."""
     names = tuple("" if each is None else f"x{index}" for index, each in enumerate(inputs))
     written = tuple(f"y{index}" for index in range(outputs))
-    return Site(Node(kind, names, written, dict(attributes or {})), **more)
+    return NodeContext(Node(kind, names, written, dict(attributes or {})), **more)
 
 
 def normal(*shapes: tuple[int, ...], seed: int = 0) -> list[Array]:
@@ -30,7 +30,7 @@ def normal(*shapes: tuple[int, ...], seed: int = 0) -> list[Array]:
     return [generator.standard_normal(shape) for shape in shapes]
 
 
-def forward(xp: Any, place: Site, inputs: Inputs) -> list[Any]:
+def forward(xp: Any, place: NodeContext, inputs: Inputs) -> list[Any]:
     """What the operator gives under an array module, with all that it keeps; it leaves its inputs alone."""
     on_device = moved(xp, inputs)
     outputs = OPERATORS[place.node.type].forward(xp, place, on_device)
@@ -40,7 +40,7 @@ def forward(xp: Any, place: Site, inputs: Inputs) -> list[Any]:
     return list(outputs)
 
 
-def backward(xp: Any, place: Site, inputs: Inputs, cotangents: Inputs) -> list[Array | None]:
+def backward(xp: Any, place: NodeContext, inputs: Inputs, cotangents: Inputs) -> list[Array | None]:
     """The gradients that the operator gives for these of its outputs."""
     outputs = forward(xp, place, inputs)
     found = OPERATORS[place.node.type].backward(xp, place, moved(xp, cotangents), moved(xp, inputs), outputs)
@@ -57,7 +57,7 @@ def on_host(array: Any) -> Array:
     return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
-def cotangents_for(place: Site, outputs: Sequence[Any]) -> list[Array | None]:
+def cotangents_for(place: NodeContext, outputs: Sequence[Any]) -> list[Array | None]:
     """A random gradient for every floating-point output that the node has."""
     generator = np.random.default_rng(1)
     asked = outputs[: len(place.node.outputs)]
@@ -68,7 +68,7 @@ def cotangents_for(place: Site, outputs: Sequence[Any]) -> list[Array | None]:
     ]
 
 
-def check(xp: Any, place: Site, inputs: Inputs, without: Sequence[int] = ()) -> None:
+def check(xp: Any, place: NodeContext, inputs: Inputs, without: Sequence[int] = ()) -> None:
     """The gradients of all floating-point inputs but some are central differences; the others have none.
 
     Held against NumPy's own differences in float64, every element, for random cotangents.
@@ -88,7 +88,7 @@ def check(xp: Any, place: Site, inputs: Inputs, without: Sequence[int] = ()) -> 
 
 
 def check_against_torch(
-    place: Site, inputs: Inputs, function: Callable[..., Any], without: Sequence[int] = ()
+    place: NodeContext, inputs: Inputs, function: Callable[..., Any], without: Sequence[int] = ()
 ) -> None:
     """Outputs and gradients equal those of PyTorch's own function, in float64."""
     outputs = forward(np, place, inputs)
@@ -114,7 +114,7 @@ def check_against_torch(
 
 
 def _check_in_single_precision(
-    xp: Any, place: Site, inputs: Inputs, cotangents: Inputs, expected: Sequence[Array | None]
+    xp: Any, place: NodeContext, inputs: Inputs, cotangents: Inputs, expected: Sequence[Array | None]
 ) -> None:
     """In float32 the gradients are of that type, and near those of float64."""
     narrow, given = _single(inputs), _single(cotangents)
@@ -131,7 +131,7 @@ def _single(arrays: Inputs) -> list[Array | None]:
     ]
 
 
-def _differences(place: Site, inputs: Inputs, index: int, cotangents: Inputs) -> Array:
+def _differences(place: NodeContext, inputs: Inputs, index: int, cotangents: Inputs) -> Array:
     """d⟨cotangents, outputs⟩ / d inputs[index]."""
     given = inputs[index]
     assert given is not None

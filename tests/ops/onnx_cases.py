@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.catalogue import TYPES
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache"
@@ -40,9 +40,9 @@ class Case:
     atol: float
 
     @property
-    def site(self) -> Site:
+    def context(self) -> NodeContext:
         """Where the node stands, of which nothing is known but itself."""
-        return Site(self.node, random=np.random.default_rng(0))
+        return NodeContext(self.node, random=np.random.default_rng(0))
 
     def __str__(self) -> str:
         return self.name

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from tests.ops import shared_rows
 
 Array = np.ndarray[Any, Any]
@@ -35,9 +35,9 @@ class Row:
         return Node(self.type, inputs, tuple(f"y{index}" for index in range(self.outputs)), self.attributes)
 
     @property
-    def site(self) -> Site:
+    def context(self) -> NodeContext:
         """Where the node stands, of which nothing is known but itself."""
-        return Site(self.node, random=np.random.default_rng(0))
+        return NodeContext(self.node, random=np.random.default_rng(0))
 
     @property
     def generator(self) -> np.random.Generator:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from tests.ops import shared_rows
 
 Array = np.ndarray[Any, Any]
@@ -33,10 +33,10 @@ class Row:
         inputs = tuple("" if x is None else f"x{index}" for index, x in enumerate(self.inputs))
         return Node(self.type, inputs, tuple(f"y{index}" for index in range(self.outputs)), self.attributes)
 
-    def site(self, dtype: Any = np.float64) -> Site:
+    def context(self, dtype: Any = np.float64) -> NodeContext:
         """In a network that holds all integers and booleans as constants."""
         held = {i: x for i, x in enumerate(self.drawn(dtype)) if x is not None and x.dtype.kind in "iub"}
-        return Site(self.node, held, random=np.random.default_rng(0))
+        return NodeContext(self.node, held, random=np.random.default_rng(0))
 
     def drawn(self, dtype: Any = np.float64) -> list[Array | None]:
         """The inputs, always the same, the floating-point ones rounded to dtype."""

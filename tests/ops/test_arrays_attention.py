@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from d5ray.errors import ConfigurationError
-from tests.ops.gradients import Array, backward, check, check_against_torch, forward, normal, on_host, site
+from tests.ops.gradients import Array, backward, check, check_against_torch, context, forward, normal, on_host
 
 QUERIES, KEYS = (2, 4, 3, 2), (2, 2, 5, 2)  # (batch, heads, length, features)
 VALUES, SCORES = (2, 2, 5, 3), (2, 4, 3, 5)
@@ -48,9 +48,9 @@ FINITE = ("plain", "scale", "softcap", "mask", "mask of heads")
 def test_attention(name: str, mode: int, xp: Any) -> None:
     """With masks, past keys, windows, a softcap, for all four outputs; what is forbidden has no gradient."""
     inputs, attributes = VARIANTS[name]
-    place = site("Attention", inputs, {**attributes, "qk_matmul_output_mode": mode}, outputs=4)
+    place = context("Attention", inputs, {**attributes, "qk_matmul_output_mode": mode}, outputs=4)
     if mode == 2 and name not in FINITE:  # minus infinity has no difference: three outputs count
-        place = site("Attention", inputs, attributes, outputs=3)
+        place = context("Attention", inputs, attributes, outputs=3)
     check(xp, place, inputs)
 
 
@@ -60,10 +60,10 @@ def test_heads_side_by_side(heads: tuple[int, int], xp: Any) -> None:
     of_queries, of_keys = heads
     q, k, v = normal((2, of_queries, 3, 2), (2, of_keys, 5, 2), (2, of_keys, 5, 3))
     flat = [each.swapaxes(1, 2).reshape(2, each.shape[2], -1) for each in (q, k, v)]
-    place = site("Attention", flat, {"q_num_heads": of_queries, "kv_num_heads": of_keys})
+    place = context("Attention", flat, {"q_num_heads": of_queries, "kv_num_heads": of_keys})
     check(xp, place, flat)
     found = on_host(forward(xp, place, flat)[0]).reshape(2, 3, of_queries, 3).swapaxes(1, 2)
-    expected = forward(np, site("Attention", [q, k, v]), [q, k, v])[0]
+    expected = forward(np, context("Attention", [q, k, v]), [q, k, v])[0]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -72,14 +72,14 @@ def test_pytorch_agrees(causal: bool) -> None:
     """Values and gradients of scaled_dot_product_attention, with grouped keys; and with a mask."""
     inputs = normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 3))
     check_against_torch(
-        site("Attention", inputs, {"is_causal": int(causal)}),
+        context("Attention", inputs, {"is_causal": int(causal)}),
         inputs,
         lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True),
     )
     if not causal:
         masked = [*inputs, *normal((2, 4, 5, 5), seed=2)]
         check_against_torch(
-            site("Attention", masked),
+            context("Attention", masked),
             masked,
             lambda q, k, v, mask: functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True),
         )
@@ -89,7 +89,7 @@ def test_a_query_that_may_look_at_nothing_gives_nothing() -> None:
     """Zeros, neither a mean nor not-a-number; and it has no gradient."""
     mask = np.array([[True, True], [False, False]])
     inputs: list[Array | None] = [*normal((1, 1, 2, 2), (1, 1, 2, 2), (1, 1, 2, 2)), mask]
-    place = site("Attention", inputs)
+    place = context("Attention", inputs)
     (y,) = forward(np, place, inputs)[:1]
     assert y[0, 0, 0].all() and not y[0, 0, 1].any()
     of_query = backward(np, place, inputs, [np.ones_like(y)])[0]
@@ -102,20 +102,20 @@ def test_a_query_that_may_look_at_nothing_gives_nothing() -> None:
 def test_what_a_mask_does_not_reach_is_forbidden(mask: Array) -> None:
     """As if it had been filled up with false, or with minus infinity."""
     inputs = arrays(mask)
-    (y,) = forward(np, site("Attention", inputs), inputs)[:1]
+    (y,) = forward(np, context("Attention", inputs), inputs)[:1]
     fewer = [inputs[0], *(each[:, :, :4] for each in inputs[1:3] if each is not None)]
-    np.testing.assert_allclose(y, forward(np, site("Attention", fewer), fewer)[0], rtol=1e-12)
+    np.testing.assert_allclose(y, forward(np, context("Attention", fewer), fewer)[0], rtol=1e-12)
 
 
 def test_two_steps_with_a_past_are_one() -> None:
     """Keys and values that were kept stand for those that are given again."""
     q, k, v = normal((1, 2, 4, 3), (1, 2, 4, 3), (1, 2, 4, 3))
-    whole = forward(np, site("Attention", [q, k, v], {"is_causal": 1}), [q, k, v])[0]
+    whole = forward(np, context("Attention", [q, k, v], {"is_causal": 1}), [q, k, v])[0]
     first = [each[:, :, :3] for each in (q, k, v)]
-    place = site("Attention", first, {"is_causal": 1}, outputs=3)
+    place = context("Attention", first, {"is_causal": 1}, outputs=3)
     start, keys, values = forward(np, place, first)[:3]
     last = [*(each[:, :, 3:] for each in (q, k, v)), None, keys, values]
-    end = forward(np, site("Attention", last, {"is_causal": 1}, outputs=3), last)[0]
+    end = forward(np, context("Attention", last, {"is_causal": 1}, outputs=3), last)[0]
     np.testing.assert_allclose(np.concatenate((start, end), axis=2), whole, rtol=1e-12)
 
 
@@ -123,9 +123,9 @@ def test_two_steps_with_a_past_are_one() -> None:
 def test_the_softmax_may_have_a_type_of_its_own(precision: int) -> None:
     """The result keeps the inputs' type."""
     inputs = [each.astype(np.float32) for each in normal(QUERIES, KEYS, VALUES)]
-    place = site("Attention", inputs, {"softmax_precision": precision})
+    place = context("Attention", inputs, {"softmax_precision": precision})
     (y,) = forward(np, place, inputs)[:1]
-    exact = forward(np, site("Attention", inputs), [each.astype(np.float64) for each in inputs])[0]
+    exact = forward(np, context("Attention", inputs), [each.astype(np.float64) for each in inputs])[0]
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-6)
 
@@ -147,7 +147,7 @@ def test_rotary_embedding(indexed: bool, shape: tuple[int, ...], attributes: dic
     tables = [(7, half)] * 2 if indexed else [(2, 4, half)] * 2
     positions = [np.array([[0, 1, 2, 3], [6, 2, 2, 0]])] if indexed else []
     inputs = [*normal(shape, *tables), *positions]
-    check(xp, site("RotaryEmbedding", inputs, attributes), inputs)
+    check(xp, context("RotaryEmbedding", inputs, attributes), inputs)
 
 
 def test_a_rotation_keeps_lengths() -> None:
@@ -155,7 +155,7 @@ def test_a_rotation_keeps_lengths() -> None:
     (x,) = normal((1, 1, 3, 4))
     angles = np.random.default_rng(0).random((1, 3, 2))
     inputs = [x, np.cos(angles), np.sin(angles)]
-    (y,) = forward(np, site("RotaryEmbedding", inputs), inputs)
+    (y,) = forward(np, context("RotaryEmbedding", inputs), inputs)
     np.testing.assert_allclose((y**2).sum(), (x**2).sum())
     complex_x = x[..., :2] + 1j * x[..., 2:]
     np.testing.assert_allclose(y[..., :2] + 1j * y[..., 2:], complex_x * np.exp(1j * angles)[:, None])
@@ -177,21 +177,23 @@ def test_what_does_not_fit_is_named(
     """With the node, what was found, and what is needed."""
     inputs = normal(*shapes)
     with pytest.raises(ConfigurationError, match=f"{kind} .*{message}"):
-        forward(np, site(kind, inputs, attributes), inputs)
+        forward(np, context(kind, inputs, attributes), inputs)
 
 
 def test_half_of_a_past_is_an_error() -> None:
     """Keys and values come together."""
     inputs: list[Array | None] = [*normal(QUERIES, KEYS, VALUES), None, *normal((2, 2, 1, 2)), None]
     with pytest.raises(ConfigurationError, match="one of past_key and past_value: give both"):
-        forward(np, site("Attention", inputs), inputs)
+        forward(np, context("Attention", inputs), inputs)
 
 
 def test_scores_are_given_as_asked() -> None:
     """Raw, with the softcap, with the mask, and the softmax: ONNX's four modes."""
     inputs: list[Array | None] = arrays(normal((3, 5), seed=4)[0])
     found = [
-        forward(np, site("Attention", inputs, {"softcap": 1.5, "qk_matmul_output_mode": mode}, 4), inputs)[3]
+        forward(np, context("Attention", inputs, {"softcap": 1.5, "qk_matmul_output_mode": mode}, 4), inputs)[
+            3
+        ]
         for mode in range(4)
     ]
     raw = torch.tensor(found[0])

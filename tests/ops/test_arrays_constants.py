@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 
 UNIFORM = {"low": -2.0, "high": 3.0}
@@ -18,7 +18,7 @@ NORMAL = {"mean": -2.0, "scale": 3.0}
 
 def drawn(kind: str, *inputs: Any, random: Any = None, **attributes: Any) -> Any:
     node = Node(kind, tuple(f"x{index}" for index in range(len(inputs))), ("y",), attributes)
-    return OPERATORS[kind].forward(np, Site(node, random=random), [np.asarray(x) for x in inputs])[0]
+    return OPERATORS[kind].forward(np, NodeContext(node, random=random), [np.asarray(x) for x in inputs])[0]
 
 
 @pytest.mark.parametrize("kind", ["RandomUniform", "RandomUniformLike"])
@@ -108,7 +108,7 @@ def test_a_constant_is_what_the_node_says(attributes: Mapping[str, Any], dtype: 
 
 
 def test_what_the_network_holds_is_read_there() -> None:
-    """A new shape among the site's constants is not fetched from the device again."""
+    """A new shape among the node's constants is not fetched from the device again."""
 
     class OnDevice:
         ndim = 1
@@ -117,6 +117,6 @@ def test_what_the_network_holds_is_read_there() -> None:
             raise AssertionError("it was fetched")
 
     node = Node("Reshape", ("x", "shape"), ("y",))
-    site = Site(node, constants={1: np.array([3, -1])})
-    (found,) = OPERATORS["Reshape"].forward(np, site, [np.zeros((2, 6)), OnDevice()])
+    context = NodeContext(node, constants={1: np.array([3, -1])})
+    (found,) = OPERATORS["Reshape"].forward(np, context, [np.zeros((2, 6)), OnDevice()])
     assert found.shape == (3, 4)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from d5ray.errors import ConfigurationError
 from d5ray.ops.arrays import convolution
-from tests.ops.gradients import check, check_against_torch, forward, normal, site
+from tests.ops.gradients import check, check_against_torch, context, forward, normal
 
 CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 6), (4, 3, 3), {}),
@@ -50,7 +50,7 @@ TRANSPOSING: tuple[Any, ...] = (
 def test_conv(image: tuple[int, ...], weight: tuple[int, ...], attributes: dict[str, Any], xp: Any) -> None:
     """Strided, dilated, padded, grouped, in one to three dimensions, with a bias."""
     inputs = normal(image, weight, weight[:1])
-    check(xp, site("Conv", inputs, attributes), inputs)
+    check(xp, context("Conv", inputs, attributes), inputs)
 
 
 @pytest.mark.parametrize(("image", "weight", "attributes"), TRANSPOSED, ids=str)
@@ -59,7 +59,7 @@ def test_conv_transpose(
 ) -> None:
     """With output padding and output shape too."""
     inputs = normal(image, weight, (weight[1] * attributes.get("group", 1),))
-    check(xp, site("ConvTranspose", inputs, attributes), inputs)
+    check(xp, context("ConvTranspose", inputs, attributes), inputs)
 
 
 @given(
@@ -86,11 +86,11 @@ def test_conv_and_its_transpose_are_pytorchs(
     sizes = (5, 6, 5)[:rank]
     inputs = normal((batch, 2 * groups, *sizes), (2 * groups, 2, *(kernel,) * rank), (2 * groups,))
     check_against_torch(
-        site("Conv", inputs, attributes), inputs, lambda *given: FUNCTIONS[rank - 1](*given, **options)
+        context("Conv", inputs, attributes), inputs, lambda *given: FUNCTIONS[rank - 1](*given, **options)
     )
     more = stride - 1
     check_against_torch(
-        site("ConvTranspose", inputs, {**attributes, "output_padding": (more,) * rank}),
+        context("ConvTranspose", inputs, {**attributes, "output_padding": (more,) * rank}),
         inputs,
         lambda *given: TRANSPOSING[rank - 1](*given, **options, output_padding=more),
     )
@@ -99,7 +99,7 @@ def test_conv_and_its_transpose_are_pytorchs(
 def test_blocks_of_the_batch_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the columns would take too much memory, images are taken one after the other."""
     inputs = normal((5, 2, 6, 6), (4, 2, 3, 3), (4,))
-    place = site("Conv", inputs)
+    place = context("Conv", inputs)
     whole = forward(np, place, inputs)[0]
     monkeypatch.setattr(convolution, "COLUMN_BYTES", 2 * 2 * 9 * 16 * 8)  # two images
     np.testing.assert_allclose(forward(np, place, inputs)[0], whole, rtol=1e-12)
@@ -125,4 +125,4 @@ def test_what_does_not_fit_is_named(
     """With the node, what was found, and what is needed."""
     inputs = normal(image, weight)
     with pytest.raises(ConfigurationError, match=f"Conv .*{message}"):
-        forward(np, site("Conv", inputs, attributes), inputs)
+        forward(np, context("Conv", inputs, attributes), inputs)

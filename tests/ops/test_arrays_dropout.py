@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
-from tests.ops.gradients import Array, backward, forward, on_host, site
+from tests.ops.gradients import Array, backward, context, forward, on_host
 
 
 def inputs_of(ratio: float | None, training: bool = True, size: int = 1000) -> list[Array | None]:
@@ -18,7 +18,7 @@ def inputs_of(ratio: float | None, training: bool = True, size: int = 1000) -> l
 def test_training_drops_as_many_as_asked(ratio: float | None, xp: Any) -> None:
     """The rest is scaled so that the mean stays; the mask says which, and is what comes back."""
     inputs = inputs_of(ratio)
-    place = site("Dropout", inputs, outputs=2, random=xp.random.default_rng(3))
+    place = context("Dropout", inputs, outputs=2, random=xp.random.default_rng(3))
     y, mask = (on_host(each) for each in forward(xp, place, inputs)[:2])
     share, x = 0.5 if ratio is None else ratio, inputs[0]
     assert x is not None and mask.dtype == bool
@@ -30,7 +30,7 @@ def test_training_drops_as_many_as_asked(ratio: float | None, xp: Any) -> None:
 def test_the_gradient_passes_where_the_input_did(outputs: int) -> None:
     """By the mask that was drawn forwards, also where nobody asked for it."""
     inputs = inputs_of(0.25, size=10)
-    place = site("Dropout", inputs, outputs=outputs, random=np.random.default_rng(0))
+    place = context("Dropout", inputs, outputs=outputs, random=np.random.default_rng(0))
     mask = np.random.default_rng(0).random((10, 4)) >= 0.25
     cotangent = np.arange(40.0).reshape(10, 4)
     found = backward(np, place, inputs, [cotangent, None])
@@ -46,7 +46,7 @@ def test_the_gradient_passes_where_the_input_did(outputs: int) -> None:
 )  # fmt: skip
 def test_without_training_everything_passes(inputs: list[Array | None], more: dict[str, Any]) -> None:
     """Forwards and backwards, whatever the generator, which is not asked."""
-    place = site("Dropout", inputs, outputs=2, **more)
+    place = context("Dropout", inputs, outputs=2, **more)
     y, mask = forward(np, place, inputs)
     x = inputs[0]
     assert x is not None and np.array_equal(y, x)
@@ -60,7 +60,7 @@ def test_the_same_generator_draws_the_same_mask() -> None:
     inputs = inputs_of(0.5)
     masks = []
     for seed in (5, 5, 6):
-        place = site("Dropout", inputs, outputs=2, random=np.random.default_rng(seed))
+        place = context("Dropout", inputs, outputs=2, random=np.random.default_rng(seed))
         masks.append(forward(np, place, inputs)[1])
         masks.append(forward(np, place, inputs)[1])
     first, second, again, _, other, _ = masks
@@ -71,7 +71,7 @@ def test_the_same_generator_draws_the_same_mask() -> None:
 def test_everything_may_be_dropped() -> None:
     """A ratio of 1 leaves zeros, not divisions by zero; beyond 1 it is an error."""
     inputs = inputs_of(1.0)
-    place = site("Dropout", inputs, random=np.random.default_rng(0))
+    place = context("Dropout", inputs, random=np.random.default_rng(0))
     assert not forward(np, place, inputs)[0].any()
     assert not np.any(backward(np, place, inputs, [np.ones((1000, 4))])[0])
     with pytest.raises(ConfigurationError, match=r"the ratio 1\.5: it must lie between 0 and 1"):
@@ -81,7 +81,7 @@ def test_everything_may_be_dropped() -> None:
 def test_a_constant_ratio_decides_without_the_device() -> None:
     """What the graph holds need not be read where it is computed."""
     inputs = [inputs_of(None)[0], np.array(np.nan), np.array(False)]
-    place = site(
+    place = context(
         "Dropout", inputs, constants={1: np.array(1.0), 2: np.array(True)}, random=np.random.default_rng(0)
     )
     assert not forward(np, place, inputs)[0].any()

@@ -12,26 +12,26 @@ from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 
 Array = np.ndarray[Any, Any]
 
 
-def site(kind: str, inputs: int, attributes: Mapping[str, Any], outputs: int = 1) -> Site:
+def context(kind: str, inputs: int, attributes: Mapping[str, Any], outputs: int = 1) -> NodeContext:
     names = tuple(f"x{index}" for index in range(inputs))
-    return Site(Node(kind, names, tuple(f"y{index}" for index in range(outputs)), attributes, "here"))
+    return NodeContext(Node(kind, names, tuple(f"y{index}" for index in range(outputs)), attributes, "here"))
 
 
 def run(kind: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
     """The outputs of one node under NumPy."""
     arrays = [None if x is None else np.asarray(x) for x in inputs]
-    found = OPERATORS[kind].forward(np, site(kind, len(inputs), attributes, outputs), arrays)
+    found = OPERATORS[kind].forward(np, context(kind, len(inputs), attributes, outputs), arrays)
     return found[0] if outputs == 1 else found
 
 
 def backward(kind: str, dy: Any, *inputs: Any, **attributes: Any) -> Sequence[Any]:
-    here, arrays = site(kind, len(inputs), attributes), [np.asarray(x) for x in inputs]
+    here, arrays = context(kind, len(inputs), attributes), [np.asarray(x) for x in inputs]
     outputs = OPERATORS[kind].forward(np, here, arrays)
     return OPERATORS[kind].backward(np, here, [np.asarray(dy)], arrays, outputs)
 

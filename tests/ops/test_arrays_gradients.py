@@ -29,7 +29,7 @@ def rows(name: str) -> list[Row]:
 
 def applied(xp: Any, row: Row, inputs: Sequence[Array | None]) -> list[Array]:
     """The outputs under an array module."""
-    return [on_host(y) for y in OPERATORS[row.type].forward(xp, row.site, moved(xp, inputs))]
+    return [on_host(y) for y in OPERATORS[row.type].forward(xp, row.context, moved(xp, inputs))]
 
 
 def moved(xp: Any, arrays: Sequence[Array | None]) -> list[Any]:
@@ -54,8 +54,8 @@ def gradients(
 ) -> list[Array | None]:
     """What `backward` makes of these gradients of the outputs."""
     operator, on_device = OPERATORS[row.type], moved(xp, inputs)
-    outputs = operator.forward(xp, row.site, on_device)
-    found = operator.backward(xp, row.site, moved(xp, given), on_device, outputs)
+    outputs = operator.forward(xp, row.context, on_device)
+    found = operator.backward(xp, row.context, moved(xp, given), on_device, outputs)
     return [None if each is None else on_host(each) for each in found]
 
 
@@ -148,6 +148,6 @@ def test_what_follows_no_input_has_no_gradient(name: str) -> None:
     """None for every input, also where the output is a floating-point number."""
     row = Row(name, (np.ones((2, 3)),))
     found = OPERATORS[name].backward(
-        np, row.site, [np.ones((2, 3))], row.drawn(np.float64), [np.ones((2, 3))]
+        np, row.context, [np.ones((2, 3))], row.drawn(np.float64), [np.ones((2, 3))]
     )
     assert found == (None,)

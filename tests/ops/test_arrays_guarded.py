@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.arrays.special import _functions
 from tests.ops.guarded_arrays import GuardedArray, array_module, special
@@ -24,13 +24,13 @@ def scipy_for_cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     _functions.cache_clear()
 
 
-def places() -> dict[str, list[tuple[Site, list[Any]]]]:
-    """All sites and inputs of the table and of ONNX's cases, by operator type."""
-    found: dict[str, list[tuple[Site, list[Any]]]] = {}
+def places() -> dict[str, list[tuple[NodeContext, list[Any]]]]:
+    """All node contexts and inputs of the table and of ONNX's cases, by operator type."""
+    found: dict[str, list[tuple[NodeContext, list[Any]]]] = {}
     for row in ROWS:
-        found.setdefault(row.type, []).append((row.site, row.drawn(np.float64)))
+        found.setdefault(row.type, []).append((row.context, row.drawn(np.float64)))
     for case in CASES:
-        found.setdefault(case.node.type, []).append((case.site, list(case.inputs)))
+        found.setdefault(case.node.type, []).append((case.context, list(case.inputs)))
     return found
 
 
@@ -41,10 +41,14 @@ PLACES = places()
 def test_it_computes_in_the_given_array_module(kind: str) -> None:
     """Outputs and gradients are NumPy's, bit for bit, and arrays of the module; nothing leaves it unasked."""
     operator = OPERATORS[kind]
-    for site, inputs in PLACES[kind]:
+    for context, inputs in PLACES[kind]:
         results = []
         for xp in (np, array_module):
-            here: Any = site if site.random is None else Site(site.node, random=np.random.default_rng(3))
+            here: Any = (
+                context
+                if context.random is None
+                else NodeContext(context.node, random=np.random.default_rng(3))
+            )
             moved = [None if x is None else xp.asarray(x) for x in inputs]
             outputs = operator.forward(xp, here, moved)
             given = [xp.asarray(np.cos(np.arange(y.size)).reshape(y.shape)).astype(y.dtype) for y in outputs]
@@ -53,11 +57,11 @@ def test_it_computes_in_the_given_array_module(kind: str) -> None:
             if expected is None:
                 assert found is None
                 continue
-            assert isinstance(found, GuardedArray) and found.dtype == expected.dtype, (site.node, found)
+            assert isinstance(found, GuardedArray) and found.dtype == expected.dtype, (context.node, found)
             np.testing.assert_array_equal(found.values, expected)
 
 
-def _gradients(xp: Any, operator: Any, here: Site, *arrays: Any) -> Any:
+def _gradients(xp: Any, operator: Any, here: NodeContext, *arrays: Any) -> Any:
     """None, where an operator has a mode without one, and says so."""
     if here.node.type == "RoiAlign" and here.attribute("mode") == "max":
         with pytest.raises(ConfigurationError, match="no gradient where mode is max"):

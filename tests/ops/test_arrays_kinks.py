@@ -49,8 +49,8 @@ def test_slopes_at_kinks_are_those_of_pytorch(kind: str) -> None:
     row, function = KINKS[kind]
     inputs: list[Any] = row.drawn(np.float64)
     operator = OPERATORS[row.type]
-    outputs = operator.forward(np, row.site, inputs)
-    found = operator.backward(np, row.site, [np.ones_like(outputs[0])], inputs, outputs)
+    outputs = operator.forward(np, row.context, inputs)
+    found = operator.backward(np, row.context, [np.ones_like(outputs[0])], inputs, outputs)
     tensors = [torch.tensor(x, requires_grad=True) for x in inputs]
     function(*tensors).sum().backward()  # type: ignore[no-untyped-call]
     for x, gradient in zip(tensors, found, strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.catalogue import DOMAIN, GROUPS
 from tests.ops.exceptions import parameters, passing
@@ -24,11 +24,11 @@ TYPES = [
 CASES = [case for case in one_node() if case.node.type in TYPES]
 
 
-def place_of(case: Case) -> Site:
+def place_of(case: Case) -> NodeContext:
     """Dropout's cases drew their masks from NumPy's first generator: given it, they must come out."""
     if case.node.type != "Dropout":
-        return case.site
-    return replace(case.site, random=np.random.RandomState(0))
+        return case.context
+    return replace(case.context, random=np.random.RandomState(0))
 
 
 @pytest.mark.parametrize("case", parameters("numpy", CASES))
@@ -57,7 +57,7 @@ def test_a_case_of_16_bits_is_near(case: Case, xp: Any) -> None:
     """Of the type that ONNX says, and as near as ONNX's own rounding at every step allows."""
     if xp is not np and any(each is not None and each.dtype.name == "bfloat16" for each in case.inputs):
         pytest.skip("CuPy has no bfloat16")
-    outputs = OPERATORS[case.node.type].forward(xp, case.site, moved(xp, case.inputs))
+    outputs = OPERATORS[case.node.type].forward(xp, case.context, moved(xp, case.inputs))
     for expected, output in zip(case.expected, outputs, strict=False):
         if expected is not None:
             assert output.dtype == expected.dtype and output.shape == expected.shape

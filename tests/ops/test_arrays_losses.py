@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from tests.ops.gradients import Array, backward, check, check_against_torch, forward, normal, on_host, site
+from tests.ops.gradients import Array, backward, check, check_against_torch, context, forward, normal, on_host
 
 SHAPES = [(4, 3), (2, 3, 4), (2, 3, 2, 2)]
 REDUCTIONS = ["mean", "sum", "none"]
@@ -42,7 +42,7 @@ def test_a_loss_of_labels(
         ("SoftmaxCrossEntropyLoss", 2, functional.cross_entropy),
         ("NegativeLogLikelihoodLoss", 1, functional.nll_loss),
     ):
-        place = site(kind, inputs, attributes, outputs)
+        place = context(kind, inputs, attributes, outputs)
         check(xp, place, inputs, without=(2,))
 
         def loss(
@@ -58,7 +58,7 @@ def test_the_loss_of_training_is_the_same() -> None:
     """`d5ray.ops.losses.softmax_cross_entropy_loss` has the classes at the end."""
     scores, labels = loss_inputs((5, 4, 3), weighted=False, ignored=None)
     loss, last = SoftmaxCrossEntropyLoss(), scores.swapaxes(1, 2)
-    place = site("SoftmaxCrossEntropyLoss", [scores, labels])
+    place = context("SoftmaxCrossEntropyLoss", [scores, labels])
     assert forward(np, place, [scores, labels])[0] == pytest.approx(loss.numpy(last, labels), rel=1e-12)
     found = backward(np, place, [scores, labels], [np.ones(())])[0]
     assert found is not None
@@ -68,14 +68,14 @@ def test_the_loss_of_training_is_the_same() -> None:
 def test_large_scores_do_not_overflow(xp: Any) -> None:
     """exp of a thousand is no number of float32, the loss is 0 all the same."""
     inputs = [np.array([[1000.0, 0.0], [0.0, 1000.0]], dtype=np.float32), np.array([0, 1])]
-    (loss,) = forward(xp, site("SoftmaxCrossEntropyLoss", inputs), inputs)[:1]
+    (loss,) = forward(xp, context("SoftmaxCrossEntropyLoss", inputs), inputs)[:1]
     assert on_host(loss) == 0 and loss.dtype == np.float32
 
 
 def test_mean_squared_error(xp: Any) -> None:
     """A mean over all elements, with a gradient for both."""
     inputs = normal((3, 4), (3, 4))
-    place = site("MeanSquaredError", inputs)
+    place = context("MeanSquaredError", inputs)
     check(xp, place, inputs)
     check_against_torch(place, inputs, functional.mse_loss)
 
@@ -83,7 +83,7 @@ def test_mean_squared_error(xp: Any) -> None:
 def test_half_precision_is_computed_wide(xp: Any) -> None:
     """The mean of many float16 numbers, whose sum float16 could not hold."""
     inputs = [np.full(100_000, 2, dtype=np.float16), np.zeros(100_000, dtype=np.float16)]
-    (loss,) = forward(xp, site("MeanSquaredError", inputs), inputs)
+    (loss,) = forward(xp, context("MeanSquaredError", inputs), inputs)
     assert on_host(loss) == 4 and loss.dtype == np.float16
 
 
@@ -92,7 +92,7 @@ def test_a_label_outside_the_classes_is_an_error(label: int) -> None:
     """It says which labels there are, and which there may be."""
     inputs = [np.zeros((2, 3)), np.array([0, label])]
     with pytest.raises(DataError, match=r"for 3 classes: they must lie in 0\.\.2"):
-        forward(np, site("NegativeLogLikelihoodLoss", inputs), inputs)
+        forward(np, context("NegativeLogLikelihoodLoss", inputs), inputs)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_what_does_not_fit_is_named(
     """With the node, what was found, and what is needed."""
     inputs = [np.zeros(shapes[0]), np.zeros(shapes[1], dtype=np.int64)]
     with pytest.raises(ConfigurationError, match=f"{kind} .*{message}"):
-        forward(np, site(kind, inputs, attributes), inputs)
+        forward(np, context(kind, inputs, attributes), inputs)

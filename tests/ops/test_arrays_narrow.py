@@ -8,7 +8,7 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.ops.arrays import OPERATORS
-from tests.ops.gradients import Array, backward, forward, normal, on_host, site
+from tests.ops.gradients import Array, backward, context, forward, normal, on_host
 from tests.ops.test_arrays_layers import TYPES
 
 LABELS = np.array([[0, 2], [1, 1]])
@@ -73,7 +73,7 @@ def test_16_bits_are_computed_wide_and_rounded_once(kind: str, width: Any, xp: A
 
 
 def _site(xp: Any, kind: str, attributes: dict[str, Any], inputs: list[Array | None]) -> Any:
-    return site(kind, inputs, attributes, random=_Drawn(xp))
+    return context(kind, inputs, attributes, random=_Drawn(xp))
 
 
 class _Drawn:
@@ -107,7 +107,7 @@ def test_without_a_gradient_of_the_outputs_there_is_none(kind: str) -> None:
 def test_an_input_that_is_missing_is_named(kind: str) -> None:
     """Not by an error of Python's."""
     with pytest.raises(ConfigurationError, match=f"{kind} must have its first"):
-        OPERATORS[kind].forward(np, site(kind, []), [])
+        OPERATORS[kind].forward(np, context(kind, []), [])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_shapes_that_do_not_fit_are_named(
     """With the node, all inputs, and what the array module has against them."""
     inputs = normal(*shapes)
     with pytest.raises(ConfigurationError, match=f"{kind} cannot take inputs of .*{message}"):
-        forward(np, site(kind, inputs), inputs)
+        forward(np, context(kind, inputs), inputs)
 
 
 FIRST_AXES = {"RNN": 1, "GRU": 1, "LSTM": 1}  # where the batch is; elsewhere it comes first

@@ -12,10 +12,10 @@ from tests.ops.gradients import (
     backward,
     check,
     check_against_torch,
+    context,
     forward,
     normal,
     on_host,
-    site,
 )
 
 
@@ -34,25 +34,25 @@ def test_batch_normalization(training: int, evaluating: bool, shape: tuple[int, 
     inputs = batch_inputs(*shape)
     attributes = {"training_mode": training, "epsilon": 1e-2}
     by_batch = bool(training) and not evaluating
-    place = site("BatchNormalization", inputs, attributes, evaluating=evaluating)
+    place = context("BatchNormalization", inputs, attributes, evaluating=evaluating)
     check(xp, place, inputs, without=(3, 4) if by_batch else ())
 
 
 def test_batch_normalization_is_pytorchs() -> None:
     """In training, with running statistics of the population's variance; and in use."""
     inputs = batch_inputs(4, 3, 2, 2)
-    place = site("BatchNormalization", inputs, {"training_mode": 1, "momentum": 0.9}, outputs=3)
+    place = context("BatchNormalization", inputs, {"training_mode": 1, "momentum": 0.9}, outputs=3)
     y, mean, variance = forward(np, place, inputs)[:3]
     np.testing.assert_allclose(mean, 0.9 * inputs[3] + 0.1 * inputs[0].mean(axis=(0, 2, 3)))
     np.testing.assert_allclose(variance, 0.9 * inputs[4] + 0.1 * inputs[0].var(axis=(0, 2, 3)))
     check_against_torch(
-        site("BatchNormalization", inputs, {"training_mode": 1}),
+        context("BatchNormalization", inputs, {"training_mode": 1}),
         inputs,
         lambda x, scale, shift, *_: functional.batch_norm(x, None, None, scale, shift, training=True),
         without=(3, 4),
     )
     check_against_torch(
-        site("BatchNormalization", inputs),
+        context("BatchNormalization", inputs),
         inputs,
         lambda x, scale, shift, mean, variance: (
             (x - mean.reshape(-1, 1, 1))
@@ -67,7 +67,7 @@ def test_batch_normalization_is_pytorchs() -> None:
 def test_a_used_batch_normalization_keeps_its_statistics() -> None:
     """Where a network that was trained is used, its running statistics are what they were."""
     inputs = batch_inputs(4, 3)
-    place = site("BatchNormalization", inputs, {"training_mode": 1}, outputs=3, evaluating=True)
+    place = context("BatchNormalization", inputs, {"training_mode": 1}, outputs=3, evaluating=True)
     _, mean, variance = forward(np, place, inputs)
     np.testing.assert_array_equal(mean, inputs[3])
     np.testing.assert_array_equal(variance, inputs[4])
@@ -80,13 +80,13 @@ def test_layer_and_rms_normalization(kind: str, axis: int, xp: Any) -> None:
     shape = (2, 3, 4)
     for parameters in (shape[axis:], (shape[-1],), (1,)):
         inputs = normal(shape, *[parameters] * (2 if kind == "LayerNormalization" else 1))
-        check(xp, site(kind, inputs, {"axis": axis, "epsilon": 1e-2}), inputs)
+        check(xp, context(kind, inputs, {"axis": axis, "epsilon": 1e-2}), inputs)
 
 
 def test_layer_normalization_with_its_statistics() -> None:
     """The gradients of the mean and of the inverse deviation flow too; a shift may be left out."""
     inputs = normal((2, 3, 4), (3, 4))
-    place = site("LayerNormalization", inputs, {"axis": 1, "stash_type": 11}, outputs=3)
+    place = context("LayerNormalization", inputs, {"axis": 1, "stash_type": 11}, outputs=3)
     check(np, place, inputs)
     of_mean = [None, np.ones((2, 1, 1)), None]
     of_x, of_scale = backward(np, place, inputs, of_mean)
@@ -99,23 +99,23 @@ def test_layer_rms_group_and_instance_normalization_are_pytorchs() -> None:
     """Values and gradients."""
     inputs = normal((2, 3, 4), (3, 4), (3, 4))
     check_against_torch(
-        site("LayerNormalization", inputs, {"axis": 1}),
+        context("LayerNormalization", inputs, {"axis": 1}),
         inputs,
         lambda x, scale, shift: functional.layer_norm(x, (3, 4), scale, shift),
     )
     check_against_torch(
-        site("RMSNormalization", inputs[:2], {"axis": 1}),
+        context("RMSNormalization", inputs[:2], {"axis": 1}),
         inputs[:2],
         lambda x, scale: functional.rms_norm(x, (3, 4), scale, 1e-5),
     )
     inputs = normal((2, 6, 4, 3), (6,), (6,))
     check_against_torch(
-        site("GroupNormalization", inputs, {"num_groups": 3}),
+        context("GroupNormalization", inputs, {"num_groups": 3}),
         inputs,
         lambda x, scale, shift: functional.group_norm(x, 3, scale, shift),
     )
     check_against_torch(
-        site("InstanceNormalization", inputs),
+        context("InstanceNormalization", inputs),
         inputs,
         lambda x, scale, shift: functional.instance_norm(x, weight=scale, bias=shift),
     )
@@ -125,8 +125,8 @@ def test_layer_rms_group_and_instance_normalization_are_pytorchs() -> None:
 def test_group_and_instance_normalization(shape: tuple[int, ...], xp: Any) -> None:
     """Groups of two channels, and every channel for itself."""
     inputs = normal(shape, (4,), (4,))
-    check(xp, site("GroupNormalization", inputs, {"num_groups": 2, "epsilon": 1e-2}), inputs)
-    check(xp, site("InstanceNormalization", inputs, {"epsilon": 1e-2}), inputs)
+    check(xp, context("GroupNormalization", inputs, {"num_groups": 2, "epsilon": 1e-2}), inputs)
+    check(xp, context("InstanceNormalization", inputs, {"epsilon": 1e-2}), inputs)
 
 
 @pytest.mark.parametrize("axes", [None, (0,), (1, 2), (0, 1, 2, 3)], ids=str)
@@ -134,9 +134,9 @@ def test_mean_variance_normalization(axes: tuple[int, ...] | None, xp: Any) -> N
     """Over any axes; what is constant has no deviation, and no gradient but that of the difference."""
     inputs = normal((3, 2, 2, 3))
     attributes = {} if axes is None else {"axes": axes}
-    check(xp, site("MeanVarianceNormalization", inputs, attributes), inputs)
+    check(xp, context("MeanVarianceNormalization", inputs, attributes), inputs)
     constant = [np.ones((3, 2, 2, 3))]
-    place = site("MeanVarianceNormalization", constant, attributes)
+    place = context("MeanVarianceNormalization", constant, attributes)
     (found,) = backward(xp, place, constant, [np.ones((3, 2, 2, 3))])
     np.testing.assert_array_equal(found, np.zeros((3, 2, 2, 3)))
 
@@ -145,7 +145,7 @@ def test_a_small_deviation_counts_beside_its_offset() -> None:
     """y(t x) = t d / (t s + 1e-9), so that ⟨dx, x⟩ = ⟨dy, y⟩ · 1e-9 / (s + 1e-9)."""
     (x,) = normal((3, 2, 2, 3))
     x *= 1e-9
-    place = site("MeanVarianceNormalization", [x], {"axes": (0, 1, 2, 3)})
+    place = context("MeanVarianceNormalization", [x], {"axes": (0, 1, 2, 3)})
     y, deviation = forward(np, place, [x])
     (cotangent,) = normal(y.shape, seed=5)
     (found,) = backward(np, place, [x], [cotangent])
@@ -158,9 +158,9 @@ def test_a_small_deviation_counts_beside_its_offset() -> None:
 def test_lp_normalization(p: int, axis: int, xp: Any) -> None:
     """Along any axis; zeros stay zeros, without a gradient."""
     inputs = normal((3, 4, 2))
-    check(xp, site("LpNormalization", inputs, {"p": p, "axis": axis}), inputs)
+    check(xp, context("LpNormalization", inputs, {"p": p, "axis": axis}), inputs)
     zeros = [np.zeros((3, 4, 2))]
-    place = site("LpNormalization", zeros, {"p": p, "axis": axis})
+    place = context("LpNormalization", zeros, {"p": p, "axis": axis})
     np.testing.assert_array_equal(on_host(forward(xp, place, zeros)[0]), zeros[0])
     np.testing.assert_array_equal(backward(xp, place, zeros, [np.ones((3, 4, 2))])[0], zeros[0])
 
@@ -170,14 +170,14 @@ def test_lrn(size: int, xp: Any) -> None:
     """Even and odd numbers of neighbours, and more than there are channels."""
     inputs = normal((2, 5, 2, 2))
     attributes = {"size": size, "alpha": 0.3, "beta": 0.6, "bias": 1.5}
-    check(xp, site("LRN", inputs, attributes), inputs)
+    check(xp, context("LRN", inputs, attributes), inputs)
 
 
 def test_lrn_is_pytorchs() -> None:
     """For an odd number of neighbours, which both centre."""
     inputs = normal((2, 5, 3, 3))
     check_against_torch(
-        site("LRN", inputs, {"size": 3, "alpha": 0.3}),
+        context("LRN", inputs, {"size": 3, "alpha": 0.3}),
         inputs,
         lambda x: functional.local_response_norm(x, 3, alpha=0.3, beta=0.75, k=1.0),
     )
@@ -187,7 +187,7 @@ def test_lrn_is_pytorchs() -> None:
 def test_narrow_types_keep_their_type(width: Any, xp: Any) -> None:
     """Computed wide, rounded once; LayerNormalization's mean is of its stash type, float32."""
     inputs = [each.astype(width) for each in normal((2, 3, 4), (4,), (4,))]
-    place = site("LayerNormalization", inputs, outputs=3)
+    place = context("LayerNormalization", inputs, outputs=3)
     y, mean, inverse = forward(xp, place, inputs)[:3]
     assert (y.dtype, mean.dtype, inverse.dtype) == (width, np.float32, np.float32)
     exact = forward(np, place, [each.astype(np.float64) for each in inputs])[0]
@@ -210,4 +210,4 @@ def test_what_does_not_fit_is_named(kind: str, attributes: dict[str, Any], messa
     """With the node, what was found, and what is needed."""
     inputs = normal((2, 6, 3), (6,), (6,))[: 1 if kind.startswith("L") and kind[1] in "pR" else 3]
     with pytest.raises(ConfigurationError, match=f"{kind} .*{message}"):
-        forward(np, site(kind, inputs, attributes), inputs)
+        forward(np, context(kind, inputs, attributes), inputs)

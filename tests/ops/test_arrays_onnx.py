@@ -30,7 +30,7 @@ def test_a_case_of_onnx_passes(case: Case, xp: Any) -> None:
         pytest.skip("CuPy does not compute with bfloat16")
     inputs = [None if array is None else xp.asarray(array) for array in case.inputs]
     before = [None if array is None else array.tobytes() for array in case.inputs]
-    outputs = OPERATORS[case.node.type].forward(xp, case.site, inputs)
+    outputs = OPERATORS[case.node.type].forward(xp, case.context, inputs)
     check(case, tuple(map(on_host, outputs)))
     assert before == [None if array is None else array.tobytes() for array in case.inputs]
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.ops.gradients import Array, forward, site
+from tests.ops.gradients import Array, context, forward
 
 OPSET = 22  # which onnxruntime knows in full
 Drawn = tuple[str, list[Array | None], dict[str, Any], int]  # type, inputs, attributes, outputs
@@ -169,7 +169,7 @@ def test_onnxruntime_agrees(family: Callable[[Draw], Drawn], seed: int) -> None:
     kind, inputs, attributes, outputs = family(Draw(seed))
     while inputs[-1] is None:
         inputs.pop()
-    place = site(kind, inputs, attributes, outputs)
+    place = context(kind, inputs, attributes, outputs)
     found = forward(np, place, inputs)
     for output, expected in zip(found, theirs(place.node, inputs), strict=False):
         assert output.shape == expected.shape and output.dtype == expected.dtype

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from d5ray.errors import ConfigurationError
-from tests.ops.gradients import Array, check, check_against_torch, forward, on_host, site
+from tests.ops.gradients import Array, check, check_against_torch, context, forward, on_host
 
 VARIANTS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 2, 7), {"kernel_shape": (3,), "strides": (2,)}),
@@ -44,7 +44,7 @@ def test_pool(
 ) -> None:
     """Padded, strided, dilated, with the last window over the end."""
     inputs = [spread(*shape)]
-    check(xp, site(kind, inputs, {**attributes, **more}), inputs)
+    check(xp, context(kind, inputs, {**attributes, **more}), inputs)
 
 
 @pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool"])
@@ -52,7 +52,7 @@ def test_pool(
 def test_global_pool(kind: str, shape: tuple[int, ...], xp: Any) -> None:
     """Over all spatial axes."""
     inputs = [spread(*shape)]
-    check(xp, site(kind, inputs), inputs)
+    check(xp, context(kind, inputs), inputs)
 
 
 @given(
@@ -72,7 +72,7 @@ def test_windows_are_pytorchs(
     attributes = {"kernel_shape": kernel, "strides": stride, "pads": (pad,) * 4, "ceil_mode": int(ceil)}
     inputs = [spread(2, 2, 8, 7)]
     options: dict[str, Any] = {"kernel_size": kernel, "stride": stride, "padding": pad, "ceil_mode": ceil}
-    place = site("MaxPool", inputs, {**attributes, "dilations": (dilation,) * 2}, outputs=2)
+    place = context("MaxPool", inputs, {**attributes, "dilations": (dilation,) * 2}, outputs=2)
 
     def greatest(x: torch.Tensor) -> Any:
         y, indices = functional.max_pool2d(x, **options, dilation=dilation, return_indices=True)
@@ -81,7 +81,7 @@ def test_windows_are_pytorchs(
 
     check_against_torch(place, inputs, greatest)
     check_against_torch(
-        site("AveragePool", inputs, {**attributes, "count_include_pad": int(counted)}),
+        context("AveragePool", inputs, {**attributes, "count_include_pad": int(counted)}),
         inputs,
         lambda x: functional.avg_pool2d(x, **options, count_include_pad=counted),
     )
@@ -92,7 +92,7 @@ def test_indices_find_the_greatest(order: int, xp: Any) -> None:
     """Row by row, or column by column within each plane."""
     x = spread(2, 3, 5, 4)
     attributes = {"kernel_shape": (2, 2), "pads": (1, 0, 1, 0), "storage_order": order}
-    y, indices = (on_host(each) for each in forward(xp, site("MaxPool", [x], attributes, outputs=2), [x]))
+    y, indices = (on_host(each) for each in forward(xp, context("MaxPool", [x], attributes, outputs=2), [x]))
     flat = (x.swapaxes(2, 3) if order else x).ravel()
     np.testing.assert_array_equal(flat[indices], y)
 
@@ -101,7 +101,7 @@ def test_whole_numbers_have_a_greatest(xp: Any) -> None:
     """Padding is smaller than any of them."""
     x = np.full((1, 1, 3, 3), -128, dtype=np.int8)
     attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-    (y,) = forward(xp, site("MaxPool", [x], attributes), [x])
+    (y,) = forward(xp, context("MaxPool", [x], attributes), [x])
     np.testing.assert_array_equal(on_host(y), x)
     assert y.dtype == np.int8
 
@@ -111,14 +111,16 @@ def test_of_equal_elements_the_first_has_the_gradient() -> None:
     x = np.zeros((1, 1, 4, 4))
     inputs = [x]
     check_against_torch(
-        site("MaxPool", inputs, {"kernel_shape": (2, 2)}),
+        context("MaxPool", inputs, {"kernel_shape": (2, 2)}),
         inputs,
         lambda x: functional.max_pool2d(x, 2, stride=1),
     )
-    check_against_torch(site("GlobalMaxPool", inputs), inputs, lambda x: functional.adaptive_max_pool2d(x, 1))
+    check_against_torch(
+        context("GlobalMaxPool", inputs), inputs, lambda x: functional.adaptive_max_pool2d(x, 1)
+    )
 
 
 def test_a_kernel_is_needed() -> None:
     """A node without one is named."""
     with pytest.raises(ConfigurationError, match="MaxPool lacks the attribute 'kernel_shape'"):
-        forward(np, site("MaxPool", [np.zeros((1, 1, 2, 2))]), [np.zeros((1, 1, 2, 2))])
+        forward(np, context("MaxPool", [np.zeros((1, 1, 2, 2))]), [np.zeros((1, 1, 2, 2))])

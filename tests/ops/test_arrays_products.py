@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
-from tests.ops.gradients import check, forward, normal, site
+from tests.ops.gradients import check, context, forward, normal
 
 MATRICES = [
     ((3, 4), (4, 5)),
@@ -24,7 +24,7 @@ MATRICES = [
 def test_matmul(shapes: tuple[tuple[int, ...], ...], xp: Any) -> None:
     """Vectors, matrices, and stacks of them that are broadcast."""
     inputs = normal(*shapes)
-    check(xp, site("MatMul", inputs), inputs)
+    check(xp, context("MatMul", inputs), inputs)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (5,), (3, 1), (1,), ()], ids=str)
@@ -34,15 +34,15 @@ def test_gemm(transposed: tuple[int, int], shape: tuple[int, ...], xp: Any) -> N
     of_a, of_b = transposed
     inputs = normal((4, 3) if of_a else (3, 4), (5, 4) if of_b else (4, 5), shape)
     attributes = {"transA": of_a, "transB": of_b, "alpha": 0.5, "beta": -2.0}
-    check(xp, site("Gemm", inputs, attributes), inputs)
+    check(xp, context("Gemm", inputs, attributes), inputs)
 
 
 def test_gemm_without_c(xp: Any) -> None:
     """Two gradients, for two inputs; of integers the product stays one of integers."""
     inputs = normal((3, 4), (4, 5))
-    check(xp, site("Gemm", inputs), inputs)
+    check(xp, context("Gemm", inputs), inputs)
     whole = [np.arange(6).reshape(2, 3), np.arange(6).reshape(3, 2)]
-    (found,) = forward(np, site("Gemm", whole, {"alpha": 2.0}), whole)
+    (found,) = forward(np, context("Gemm", whole, {"alpha": 2.0}), whole)
     np.testing.assert_array_equal(found, 2 * whole[0] @ whole[1])
     assert found.dtype == np.int64
 
@@ -71,7 +71,7 @@ EQUATIONS: list[tuple[str, tuple[tuple[int, ...], ...]]] = [
 def test_einsum(equation: str, shapes: tuple[tuple[int, ...], ...], xp: Any) -> None:
     """Products, sums, transposes, diagonals, ellipses, without an arrow; as NumPy has them."""
     inputs = normal(*shapes)
-    place = site("Einsum", inputs, {"equation": equation})
+    place = context("Einsum", inputs, {"equation": equation})
     np.testing.assert_allclose(forward(np, place, inputs)[0], np.einsum(equation, *inputs), rtol=1e-12)
     check(xp, place, inputs)
 
@@ -89,4 +89,4 @@ def test_a_wrong_equation_is_named(equation: str, message: str) -> None:
     """With the node."""
     inputs = normal((2, 3), (3, 4))
     with pytest.raises(ConfigurationError, match=f"Einsum has .*{message}"):
-        forward(np, site("Einsum", inputs, {"equation": equation}), inputs)
+        forward(np, context("Einsum", inputs, {"equation": equation}), inputs)

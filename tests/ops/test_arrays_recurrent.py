@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from d5ray.errors import ConfigurationError
-from tests.ops.gradients import Array, backward, check, forward, normal, on_host, site
+from tests.ops.gradients import Array, backward, check, context, forward, normal, on_host
 
 STEPS, BATCH, FEATURES, HIDDEN = 4, 3, 2, 3
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -46,7 +46,7 @@ def recurrent_inputs(kind: str, directions: int = 1, layout: int = 0, lengths: b
 
 
 def place_of(kind: str, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    return site(kind, inputs, {"hidden_size": HIDDEN, **attributes}, outputs=3 if kind == "LSTM" else 2)
+    return context(kind, inputs, {"hidden_size": HIDDEN, **attributes}, outputs=3 if kind == "LSTM" else 2)
 
 
 @pytest.mark.parametrize(("kind", "attributes"), VARIANTS, ids=str)
@@ -70,7 +70,7 @@ def test_both_directions_at_once(kind: str, layout: int, xp: Any) -> None:
 def test_only_what_must_be_given(kind: str, xp: Any) -> None:
     """Without bias and states, and with a gradient for one of the outputs alone."""
     inputs = recurrent_inputs(kind)[:3]
-    check(xp, site(kind, inputs, {"hidden_size": HIDDEN}), inputs)
+    check(xp, context(kind, inputs, {"hidden_size": HIDDEN}), inputs)
     place = place_of(kind, inputs, {})
     y, last = (on_host(each) for each in forward(xp, place, inputs)[:2])
     np.testing.assert_array_equal(y[-1], last)

@@ -7,7 +7,7 @@ import pytest
 from torch.nn import functional
 
 from d5ray.errors import ConfigurationError
-from tests.ops.gradients import Array, backward, check, check_against_torch, forward, normal, on_host, site
+from tests.ops.gradients import Array, backward, check, check_against_torch, context, forward, normal, on_host
 
 LAST = {"axes": (2, 3)}
 MODES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
@@ -44,14 +44,14 @@ def test_resize(scales: list[float], mode: dict[str, Any], transformation: str, 
     """Larger and smaller, in every mode, with every way to find the coordinates."""
     inputs = resized(normal((1, 2, 5, 4))[0], scales=scales)
     attributes = {**LAST, **mode, "coordinate_transformation_mode": transformation}
-    check(xp, site("Resize", inputs, attributes), inputs, without=of_image(inputs))
+    check(xp, context("Resize", inputs, attributes), inputs, without=of_image(inputs))
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_antialias(mode: str, xp: Any) -> None:
     """The filter is as wide as the image shrinks."""
     inputs = resized(normal((1, 1, 7, 8))[0], sizes=[3, 5])
-    check(xp, site("Resize", inputs, {**LAST, "mode": mode, "antialias": 1}), inputs)
+    check(xp, context("Resize", inputs, {**LAST, "mode": mode, "antialias": 1}), inputs)
 
 
 @pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
@@ -59,7 +59,7 @@ def test_nearest(nearest: str, xp: Any) -> None:
     """Halves go where the mode says; every output is an element of the input."""
     inputs = resized(normal((6, 4))[0], scales=[0.5, 1.5])
     attributes = {"nearest_mode": nearest, "coordinate_transformation_mode": "asymmetric"}
-    place = site("Resize", inputs, attributes)
+    place = context("Resize", inputs, attributes)
     check(xp, place, inputs, without=(2,))
     assert inputs[0] is not None
     assert np.isin(on_host(forward(xp, place, inputs)[0]), inputs[0]).all()
@@ -75,7 +75,7 @@ def test_crops(mode: str, xp: Any) -> None:
         "coordinate_transformation_mode": "tf_crop_and_resize",
         "extrapolation_value": 7.0,
     }
-    place = site("Resize", inputs, attributes)
+    place = context("Resize", inputs, attributes)
     check(xp, place, inputs, without=(1,))
     y = on_host(forward(xp, place, inputs)[0])
     assert (y[..., 0] == 7).all() and (y[..., -1] == 7).all() and (y[..., 1:-1] != 7).all()
@@ -90,7 +90,7 @@ def test_pytorch_agrees() -> None:
                 inputs = resized(image, sizes=sizes)
                 attributes = {**LAST, "mode": mode, "coordinate_transformation_mode": ours}
                 check_against_torch(
-                    site("Resize", inputs, attributes),
+                    context("Resize", inputs, attributes),
                     inputs,
                     lambda x, *_, s=sizes, m=theirs, c=corners: functional.interpolate(
                         x, size=s, mode=m, align_corners=c
@@ -98,7 +98,7 @@ def test_pytorch_agrees() -> None:
                 )
     inputs = resized(image, sizes=[3, 4])
     check_against_torch(
-        site("Resize", inputs, {**LAST, "mode": "linear", "antialias": 1, "exclude_outside": 1}),
+        context("Resize", inputs, {**LAST, "mode": "linear", "antialias": 1, "exclude_outside": 1}),
         inputs,
         lambda x, *_: functional.interpolate(x, size=[3, 4], mode="bilinear", antialias=True),
     )
@@ -108,7 +108,9 @@ def test_pytorch_agrees() -> None:
 def test_the_aspect_ratio_is_kept(policy: str, shape: tuple[int, int]) -> None:
     """As large as it may be, or as small."""
     inputs = resized(normal((4, 2))[0], sizes=[6, 5])
-    (y,) = forward(np, site("Resize", inputs, {"mode": "linear", "keep_aspect_ratio_policy": policy}), inputs)
+    (y,) = forward(
+        np, context("Resize", inputs, {"mode": "linear", "keep_aspect_ratio_policy": policy}), inputs
+    )
     assert y.shape == shape
 
 
@@ -116,9 +118,9 @@ def test_whole_numbers_are_rounded_and_kept_in_range(xp: Any) -> None:
     """Cubic overshoots; uint8 ends at 255."""
     image = np.array([[0, 0, 255, 255, 0, 0]], dtype=np.uint8)
     inputs = resized(image, scales=[1, 3])
-    (y,) = forward(xp, site("Resize", inputs, {"mode": "cubic"}), inputs)
+    (y,) = forward(xp, context("Resize", inputs, {"mode": "cubic"}), inputs)
     exact = forward(
-        np, site("Resize", inputs, {"mode": "cubic"}), resized(image.astype(float), scales=[1, 3])
+        np, context("Resize", inputs, {"mode": "cubic"}), resized(image.astype(float), scales=[1, 3])
     )[0]
     assert y.dtype == np.uint8 and exact.max() > 255 and exact.min() < 0
     np.testing.assert_array_equal(on_host(y), np.clip(np.rint(exact), 0, 255))
@@ -129,14 +131,14 @@ def test_what_is_not_finite_stays_where_it_is() -> None:
     image = np.zeros((1, 8))
     image[0, 0] = np.inf
     inputs = resized(image, scales=[1, 2])
-    (y,) = forward(np, site("Resize", inputs, {"mode": "linear"}), inputs)
+    (y,) = forward(np, context("Resize", inputs, {"mode": "linear"}), inputs)
     assert np.isfinite(y[0, 4:]).all() and not np.isfinite(y[0, 0])
 
 
 def test_an_axis_that_stays_is_not_touched() -> None:
     """Nothing to do gives the input, and its gradient the gradient."""
     inputs = resized(normal((2, 3))[0], scales=[1, 1])
-    place = site("Resize", inputs, {"mode": "cubic"})
+    place = context("Resize", inputs, {"mode": "cubic"})
     assert inputs[0] is not None
     np.testing.assert_array_equal(forward(np, place, inputs)[0], inputs[0])
     np.testing.assert_array_equal(backward(np, place, inputs, [np.ones((2, 3))])[0], np.ones((2, 3)))
@@ -159,11 +161,11 @@ def test_what_does_not_fit_is_named(given: dict[str, Any], attributes: dict[str,
     """With the node, what was found, and what is needed."""
     inputs = resized(np.zeros((3, 4)), **given)
     with pytest.raises(ConfigurationError, match=f"Resize .*{message}"):
-        forward(np, site("Resize", inputs, attributes), inputs)
+        forward(np, context("Resize", inputs, attributes), inputs)
 
 
 def test_one_element_is_read_at_the_beginning() -> None:
     """PyTorch's half pixels: an axis of length 1 comes from the first element, not from before it."""
     inputs = resized(np.array([[1.0, 5.0, 9.0]]), sizes=[1, 1])
     attributes = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
-    np.testing.assert_allclose(forward(np, site("Resize", inputs, attributes), inputs)[0], [[1.0]])
+    np.testing.assert_allclose(forward(np, context("Resize", inputs, attributes), inputs)[0], [[1.0]])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import GROUPS, TYPES
 from d5ray.ops.counting.flops import _BACKWARD, _FORWARD
@@ -27,11 +27,11 @@ def place(
     attributes: dict[str, Any] | None = None,
     dtype: str = "float32",
     **more: Any,
-) -> Site:
+) -> NodeContext:
     """A node of these shapes."""
     read = ["" if each is None else f"x{index}" for index, each in enumerate(inputs)]
     written = [f"y{index}" for index in range(len(outputs))]
-    return Site(
+    return NodeContext(
         Node(kind, tuple(read), tuple(written), attributes or {}),
         inputs=tuple(None if each is None else TensorDescriptor(dtype, each) for each in inputs),
         outputs=tuple(TensorDescriptor(dtype, each) for each in outputs),
@@ -45,9 +45,9 @@ def place(
 def test_a_product_is_deepbenchs(m: int, n: int, k: int, a: bool, b: bool) -> None:
     """DeepBench's gemm_bench: 2·m·n·k operations, transposed or not; three matrices are moved."""
     shapes = ((k, m) if a else (m, k), (n, k) if b else (k, n))
-    site = place("Gemm", shapes, [(m, n)], {"transA": int(a), "transB": int(b)})
-    assert forward_cost(site) == NodeCost(2 * m * n * k, 4 * (m * k + k * n + m * n))
-    backward = backward_cost(site)
+    context = place("Gemm", shapes, [(m, n)], {"transA": int(a), "transB": int(b)})
+    assert forward_cost(context) == NodeCost(2 * m * n * k, 4 * (m * k + k * n + m * n))
+    backward = backward_cost(context)
     assert backward is not None and backward.flops == 4 * m * n * k
     assert backward.bytes == 4 * (2 * m * k + 2 * k * n + m * n)
     assert forward_cost(place("MatMul", ((m, k), (k, n)), [(m, n)])).flops == 2 * m * n * k
@@ -67,11 +67,11 @@ def test_a_convolution_is_deepbenchs(row: tuple[int, ...]) -> None:
     """Its conv_bench: 2·n·k·c·s·r·w_out·h_out; as many for either gradient."""
     w, h, c, n, k, s, r, pad_w, pad_h, stride_w, stride_h = row
     out_w, out_h = 1 + (w + 2 * pad_w - s) // stride_w, 1 + (h + 2 * pad_h - r) // stride_h
-    site = place("Conv", ((n, c, h, w), (k, c, r, s)), [(n, k, out_h, out_w)])
+    context = place("Conv", ((n, c, h, w), (k, c, r, s)), [(n, k, out_h, out_w)])
     flops = 2 * n * k * c * s * r * out_w * out_h
     moved = 4 * (n * c * h * w + k * c * r * s + n * k * out_h * out_w)
-    assert forward_cost(site) == NodeCost(flops, moved)
-    backward = backward_cost(site)
+    assert forward_cost(context) == NodeCost(flops, moved)
+    backward = backward_cost(context)
     assert backward is not None and backward.flops == 2 * flops
     as_many = place("ConvTranspose", ((n, k, out_h, out_w), (k, c, r, s)), [(n, c, h, w)])
     assert forward_cost(as_many).flops == flops
@@ -79,12 +79,12 @@ def test_a_convolution_is_deepbenchs(row: tuple[int, ...]) -> None:
 
 def test_groups_and_bias_count() -> None:
     """Depthwise, each feature reads one channel; a bias is one addition for each element."""
-    site = place("Conv", ((2, 8, 6, 6), (8, 1, 3, 3), (8,)), [(2, 8, 4, 4)], {"group": 8})
-    assert forward_cost(site).flops == 2 * 2 * 8 * 16 * 9 + 2 * 8 * 16
+    context = place("Conv", ((2, 8, 6, 6), (8, 1, 3, 3), (8,)), [(2, 8, 4, 4)], {"group": 8})
+    assert forward_cost(context).flops == 2 * 2 * 8 * 16 * 9 + 2 * 8 * 16
 
 
 BATCHES = ((2, 3, 4), (3,), (3,), (3,), (3,))
-BY_HAND: list[tuple[Site, int]] = [
+BY_HAND: list[tuple[NodeContext, int]] = [
     (place("Add", ((4, 1), (1, 5)), [(4, 5)]), 20),
     (place("Sum", ((4, 5),) * 3, [(4, 5)]), 40),
     (place("Mean", ((4, 5),) * 3, [(4, 5)]), 60),
@@ -132,11 +132,11 @@ BY_HAND: list[tuple[Site, int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("site", "flops"), BY_HAND, ids=[str(site.node) for site, _ in BY_HAND])
-def test_operations_counted_by_hand(site: Site, flops: int) -> None:
+@pytest.mark.parametrize(("context", "flops"), BY_HAND, ids=[str(context.node) for context, _ in BY_HAND])
+def test_operations_counted_by_hand(context: NodeContext, flops: int) -> None:
     """The conventions that `d5ray.ops.counting.flops` states; the bytes are those of all tensors."""
-    tensors = [each for each in (*site.inputs, *site.outputs) if each is not None]
-    assert forward_cost(site) == NodeCost(flops, sum(4 * math.prod(each.sizes) for each in tensors))
+    tensors = [each for each in (*context.inputs, *context.outputs) if each is not None]
+    assert forward_cost(context) == NodeCost(flops, sum(4 * math.prod(each.sizes) for each in tensors))
 
 
 def test_bytes_follow_the_type() -> None:
@@ -144,7 +144,7 @@ def test_bytes_follow_the_type() -> None:
     half = place("MatMul", ((8, 8), (8, 8)), [(8, 8)], dtype="bfloat16")
     assert forward_cost(half).bytes == 3 * 128 and forward_cost(half).intensity == 1024 / 384
     scores, labels = TensorDescriptor("float32", (4, 3)), TensorDescriptor("int64", (4,))
-    loss = Site(
+    loss = NodeContext(
         Node("NegativeLogLikelihoodLoss", ("x", "t"), ("l",)),
         inputs=(scores, labels),
         outputs=(TensorDescriptor("float32", ()),),
@@ -170,11 +170,11 @@ def test_what_is_not_known_is_named() -> None:
     """A descriptor that is missing, a size that is open, a type that nobody has."""
     known = TensorDescriptor("float32", (2, 2))
     with pytest.raises(ConfigurationError, match=r"cost of MatMul cannot be told: give .* its input 'b'"):
-        forward_cost(Site(Node("MatMul", ("a", "b"), ("y",)), inputs=(known,), outputs=(known,)))
+        forward_cost(NodeContext(Node("MatMul", ("a", "b"), ("y",)), inputs=(known,), outputs=(known,)))
     opened = TensorDescriptor("float32", ("batch", 2))
     with pytest.raises(ConfigurationError, match="give its sizes"):
-        forward_cost(Site(Node("Relu", ("a",), ("y",)), inputs=(opened,), outputs=(opened,)))
-    own = Site(Node("Relu", ("a",), ("y",), domain="mine"), inputs=(known,), outputs=(known,))
+        forward_cost(NodeContext(Node("Relu", ("a",), ("y",)), inputs=(opened,), outputs=(opened,)))
+    own = NodeContext(Node("Relu", ("a",), ("y",), domain="mine"), inputs=(known,), outputs=(known,))
     with pytest.raises(ConfigurationError, match=r"how many operations mine\.Relu takes is not known"):
         forward_cost(own)
     with pytest.raises(ConfigurationError, match="Convv takes is not known; did you mean 'Conv'"):

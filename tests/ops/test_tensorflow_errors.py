@@ -1,4 +1,4 @@
-"""What the builders say of nodes that cannot be: the node, what was found and what is expected"""
+"""What the kernel factories say of nodes that cannot be: the node, what was found and what is expected"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 IMAGE = np.ones((1, 4, 5, 5), np.float32)
 
@@ -69,22 +69,22 @@ def test_an_error_names_the_node_and_what_is_wrong(
     name: str, attributes: Mapping[str, Any], inputs: tuple[Any, ...], words: str
 ) -> None:
     """When it is built, or when it is called with what does not fit; never a message of TensorFlow's."""
-    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+    from d5ray.ops.tensorflow import FACTORIES  # noqa: PLC0415
     from d5ray.ops.tensorflow.library import tf  # noqa: PLC0415
 
     names = tuple("" if x is None else f"x{index}" for index, x in enumerate(inputs))
     node = Node(name, names, ("y",), attributes, name="the_node")
     with pytest.raises(ConfigurationError) as caught:
-        BUILDERS[name](Site(node))(*(None if x is None else tf.constant(x) for x in inputs))
+        FACTORIES[name](NodeContext(node))(*(None if x is None else tf.constant(x) for x in inputs))
     assert f"the node the_node ({name})" in str(caught.value)
     assert words in str(caught.value)
 
 
 def test_a_graph_says_which_input_it_must_know() -> None:
     """Axes that come out of a graph: the shape of the result would depend on them."""
-    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+    from d5ray.ops.tensorflow import FACTORIES  # noqa: PLC0415
     from d5ray.ops.tensorflow.library import tf  # noqa: PLC0415
 
-    squeeze = BUILDERS["Squeeze"](Site(Node("Squeeze", ("x", "axes"), ("y",), name="the_node")))
+    squeeze = FACTORIES["Squeeze"](NodeContext(Node("Squeeze", ("x", "axes"), ("y",), name="the_node")))
     with pytest.raises(ConfigurationError, match=r"the node the_node .* reads 'axes', whose value"):
         tf.function(squeeze)(tf.ones((1, 2)), tf.constant([0], tf.int64))

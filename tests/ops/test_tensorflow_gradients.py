@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.ops.catalogue import TYPES
 from tests.ops.shared_rows import STEERING
 from tests.ops.tensorflow_rows import ROWS, WITHOUT_GRADIENT, Array, Row
@@ -18,9 +18,9 @@ every_row = pytest.mark.parametrize("row", [pytest.param(row, id=str(row)) for r
 @pytest.fixture(scope="module")
 def builders() -> Any:
     """The table; TensorFlow is imported when the first test asks for it."""
-    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+    from d5ray.ops.tensorflow import FACTORIES  # noqa: PLC0415
 
-    return BUILDERS
+    return FACTORIES
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def listed(outputs: Any) -> list[Any]:
     return [y for y in every if y is not None and y.dtype.is_floating]
 
 
-def weighted_sum(tf: Any, built: Built, inputs: Sequence[Any]) -> Any:
+def weighted_sum(tf: Any, built: Kernel, inputs: Sequence[Any]) -> Any:
     """⟨cotangents, outputs⟩ for cotangents that are always the same; infinite outputs are left out."""
     total = tf.zeros((), tf.float64)
     for y in listed(built(*inputs)):
@@ -48,7 +48,7 @@ def weighted_sum(tf: Any, built: Built, inputs: Sequence[Any]) -> Any:
     return total
 
 
-def gradients(tf: Any, built: Built, row: Row, dtype: Any, graph: bool = False) -> list[Array | None]:
+def gradients(tf: Any, built: Kernel, row: Row, dtype: Any, graph: bool = False) -> list[Array | None]:
     """With respect to every input, None where there is none, from the tape."""
     drawn = row.drawn(dtype)
     places = [index for index, x in enumerate(drawn) if x is not None and x.dtype.kind == "f"]
@@ -69,7 +69,7 @@ def gradients(tf: Any, built: Built, row: Row, dtype: Any, graph: bool = False) 
     return found
 
 
-def slope(tf: Any, built: Built, inputs: list[Array | None], index: int, direction: Array) -> float:
+def slope(tf: Any, built: Kernel, inputs: list[Array | None], index: int, direction: Array) -> float:
     """Of the weighted sum, as one input goes into a direction: the central difference in float64."""
     x, changed = inputs[index], list(inputs)
     assert x is not None
@@ -99,7 +99,7 @@ def numbers_that_steer(row: Row) -> frozenset[int]:
 @every_row
 def test_a_gradient_is_the_central_difference(row: Row, tf: Any, builders: Any) -> None:
     """For fixed cotangents, with respect to every floating-point input, in float64."""
-    built, inputs = builders[row.type](row.site()), row.drawn()
+    built, inputs = builders[row.type](row.context()), row.drawn()
     for index, (x, gradient) in enumerate(zip(inputs, gradients(tf, built, row, np.float64), strict=True)):
         if x is None or x.dtype.kind != "f" or index in numbers_that_steer(row):
             continue
@@ -112,8 +112,8 @@ def test_a_gradient_is_the_central_difference(row: Row, tf: Any, builders: Any) 
 @every_row
 def test_gradients_in_float32_are_those_of_float64(row: Row, tf: Any, builders: Any) -> None:
     """Within float32's precision: TensorFlow has kernels of its own for float32 in some places."""
-    wide = gradients(tf, builders[row.type](row.site()), row, np.float64)
-    narrow = gradients(tf, builders[row.type](row.site(np.float32)), row, np.float32)
+    wide = gradients(tf, builders[row.type](row.context()), row, np.float64)
+    narrow = gradients(tf, builders[row.type](row.context(np.float32)), row, np.float32)
     for index, (found, expected) in enumerate(zip(narrow, wide, strict=True)):
         if index in numbers_that_steer(row):
             continue
@@ -127,7 +127,7 @@ def test_gradients_in_float32_are_those_of_float64(row: Row, tf: Any, builders: 
 @every_row
 def test_gradients_in_a_graph_are_those_of_the_calls(row: Row, tf: Any, builders: Any) -> None:
     """The same function, traced, gives the same gradients."""
-    built = builders[row.type](row.site())
+    built = builders[row.type](row.context())
     eager = gradients(tf, built, row, np.float64)
     for found, expected in zip(gradients(tf, built, row, np.float64, graph=True), eager, strict=True):
         assert (found is None) == (expected is None)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from tests.ops.tensorflow_rows import CONVOLUTION, NORMALIZATION, Row
 
 IMAGES = [*CONVOLUTION, *(row for row in NORMALIZATION if row.type in ("BatchNormalization", "LRN"))]
@@ -21,11 +21,11 @@ def tf() -> Any:
     return tf
 
 
-def made(type: str, inputs: int = 1, outputs: int = 1, **attributes: Any) -> Built:
-    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+def made(type: str, inputs: int = 1, outputs: int = 1, **attributes: Any) -> Kernel:
+    from d5ray.ops.tensorflow import FACTORIES  # noqa: PLC0415
 
     names = tuple(f"x{index}" for index in range(inputs)), tuple(f"y{index}" for index in range(outputs))
-    return BUILDERS[type](Site(Node(type, *names, attributes)))
+    return FACTORIES[type](NodeContext(Node(type, *names, attributes)))
 
 
 def residual_network() -> Callable[..., Any]:
@@ -162,20 +162,20 @@ def test_channels_first_gives_what_channels_last_gives(
     row: Row, tf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The way that GPUs take, compiled for the CPU by XLA, which knows both: outputs and gradients."""
-    from d5ray.ops.tensorflow import BUILDERS, convolution, normalization, pooling  # noqa: PLC0415
+    from d5ray.ops.tensorflow import FACTORIES, convolution, normalization, pooling  # noqa: PLC0415
     from d5ray.ops.tensorflow.layout import CHANNELS_FIRST  # noqa: PLC0415
 
     given = [tf.constant(x) for x in row.drawn(np.float32)]
-    expected = with_gradients(tf, BUILDERS[row.type](row.site()))(*given)
+    expected = with_gradients(tf, FACTORIES[row.type](row.context()))(*given)
     for module in (convolution, normalization, pooling):
         monkeypatch.setattr(module, "current_layout", lambda: CHANNELS_FIRST)
-    run = with_gradients(tf, BUILDERS[row.type](row.site()))
+    run = with_gradients(tf, FACTORIES[row.type](row.context()))
     found = tf.function(run, jit_compile=True)(*given)
     for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
 
 
-def with_gradients(tf: Any, built: Built) -> Callable[..., Any]:
+def with_gradients(tf: Any, built: Kernel) -> Callable[..., Any]:
     """The output, and the gradients of its squares with respect to images and weights."""
 
     def run(*given: Any) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.catalogue import TYPES
 from tests.ops.exceptions import listed, parameters, passing
@@ -18,9 +18,9 @@ from tests.ops.onnx_cases import Case, check, of_halves, one_node
 @pytest.fixture(scope="module")
 def builders() -> Any:
     """The table; TensorFlow is imported when the first test asks for it."""
-    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+    from d5ray.ops.tensorflow import FACTORIES  # noqa: PLC0415
 
-    return BUILDERS
+    return FACTORIES
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def arrays(case: Case, outputs: Any) -> tuple[Any, ...]:
     return tuple(None if tensor is None else tensor.numpy() for tensor in given)
 
 
-def in_a_graph(tf: Any, case: Case, site: Site, built: Built, opened: bool) -> Any:
+def in_a_graph(tf: Any, case: Case, context: NodeContext, built: Kernel, opened: bool) -> Any:
     """What the function gives in a `tf.function`, traced with known shapes, or with the first sizes open."""
     inputs = tensors(tf, case)
     places = [index for index, tensor in enumerate(inputs) if tensor is not None]
@@ -55,7 +55,7 @@ def in_a_graph(tf: Any, case: Case, site: Site, built: Built, opened: bool) -> A
     signature = []
     for index in places:
         x = inputs[index]
-        first_open = opened and x.shape.rank and index == places[0] and index not in site.constants
+        first_open = opened and x.shape.rank and index == places[0] and index not in context.constants
         signature.append(tf.TensorSpec([None, *x.shape[1:]] if first_open else x.shape, x.dtype))
     return tf.function(call, input_signature=signature)(*(inputs[index] for index in places))
 
@@ -63,7 +63,7 @@ def in_a_graph(tf: Any, case: Case, site: Site, built: Built, opened: bool) -> A
 @pytest.mark.parametrize("case", parameters("tensorflow", one_node()))
 def test_a_case_of_onnx_passes(case: Case, tf: Any, builders: Any) -> None:
     """Eagerly, where nothing is known when the function is built: values, types and shapes as ONNX says."""
-    outputs = builders[case.node.type](case.site)(*tensors(tf, case))
+    outputs = builders[case.node.type](case.context)(*tensors(tf, case))
     check(case, arrays(case, outputs))
 
 
@@ -73,23 +73,23 @@ def test_a_case_in_16_bits_passes(case: Case, tf: Any, builders: Any) -> None:
     operation, and its tolerance is below bfloat16's precision."""
     steps = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
     rtol = max(steps.get(x.dtype.name, 0) for x in (*case.inputs, *case.expected) if x is not None)
-    outputs = builders[case.node.type](case.site)(*tensors(tf, case))
+    outputs = builders[case.node.type](case.context)(*tensors(tf, case))
     check(replace(case, rtol=rtol), arrays(case, outputs))
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_the_determinant_of_a_matrix_in_16_bits(kind: str, tf: Any, builders: Any) -> None:
     """Of which ONNX has no case and TensorFlow no kernel: of small integers it is exact."""
-    site = Site(Node("Det", ("x",), ("y",)))
-    found = builders["Det"](site)(tf.constant([[2, 1, 0], [0, 3, 1], [1, 0, 4]], kind))
+    context = NodeContext(Node("Det", ("x",), ("y",)))
+    found = builders["Det"](context)(tf.constant([[2, 1, 0], [0, 3, 1], [1, 0, 4]], kind))
     assert found.dtype.name == kind and float(found) == 25
 
 
-def with_constants(case: Case) -> Site:
-    """The site in a network that holds all integers and booleans as constants, and knows what is made."""
+def with_constants(case: Case) -> NodeContext:
+    """The context in a network with all integers and booleans as constants, which knows what is made."""
     held = {i: x for i, x in enumerate(case.inputs) if x is not None and x.dtype.kind in "iub"}
     made = tuple(None if x is None else TensorDescriptor(x.dtype, None) for x in case.expected)
-    return Site(case.node, held, outputs=made, random=np.random.default_rng(0))
+    return NodeContext(case.node, held, outputs=made, random=np.random.default_rng(0))
 
 
 def one_of_each_type() -> list[Case]:
@@ -109,8 +109,8 @@ def _length(case: Case) -> int:
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in one_of_each_type()])
 def test_a_case_of_every_type_passes_in_a_graph(case: Case, tf: Any, builders: Any) -> None:
     """With the integers and booleans as the network's constants, and the first axis, the batch, open."""
-    site = with_constants(case)
-    outputs = in_a_graph(tf, case, site, builders[case.node.type](site), opened=True)
+    context = with_constants(case)
+    outputs = in_a_graph(tf, case, context, builders[case.node.type](context), opened=True)
     check(case, arrays(case, outputs))
 
 
@@ -118,8 +118,8 @@ def test_a_case_of_every_type_passes_in_a_graph(case: Case, tf: Any, builders: A
 @pytest.mark.parametrize("case", parameters("tensorflow", one_node()))
 def test_every_case_passes_in_a_graph(case: Case, tf: Any, builders: Any) -> None:
     """With the integers and booleans as the network's constants, and all shapes known."""
-    site = with_constants(case)
-    outputs = in_a_graph(tf, case, site, builders[case.node.type](site), opened=False)
+    context = with_constants(case)
+    outputs = in_a_graph(tf, case, context, builders[case.node.type](context), opened=False)
     check(case, arrays(case, outputs))
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 
 SHAPE = (200, 100)
 DRAWING: tuple[tuple[str, dict[str, Any], float, float], ...] = (
@@ -28,11 +28,11 @@ def tf() -> Any:
 
 def made(
     name: str, inputs: int, outputs: int = 1, random: Any = None, evaluating: bool = False, **more: Any
-) -> Built:
-    from d5ray.ops.tensorflow import BUILDERS  # noqa: PLC0415
+) -> Kernel:
+    from d5ray.ops.tensorflow import FACTORIES  # noqa: PLC0415
 
     names = tuple(f"x{index}" for index in range(inputs)), tuple(f"y{index}" for index in range(outputs))
-    return BUILDERS[name](Site(Node(name, *names, more), random=random, evaluating=evaluating))
+    return FACTORIES[name](NodeContext(Node(name, *names, more), random=random, evaluating=evaluating))
 
 
 def given(tf: Any, name: str) -> list[Any]:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.catalogue import TYPES
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from d5ray.ops.torch.types import tensor_of
 from tests.ops.torch_case import known, node, one_thread, unknown  # noqa: F401 - one thread
 from tests.ops.torch_rows import ROWS, WITHOUT_GRADIENT, Row
@@ -18,9 +18,9 @@ from tests.ops.torch_rows import ROWS, WITHOUT_GRADIENT, Row
 every_row = pytest.mark.parametrize("row", [pytest.param(row, id=str(row)) for row in ROWS])
 
 
-def function_of(site: Site, row: Row) -> tuple[Callable[..., tuple[Tensor, ...]], list[Tensor]]:
+def function_of(context: NodeContext, row: Row) -> tuple[Callable[..., tuple[Tensor, ...]], list[Tensor]]:
     """The operator from floating-point inputs to such outputs, and these inputs, as gradcheck takes them."""
-    built = BUILDERS[row.type](site)
+    built = FACTORIES[row.type](context)
     tensors = [None if x is None else tensor_of(x) for x in row.drawn()]
     places = [i for i, x in enumerate(row.inputs) if isinstance(x, tuple)]
 
@@ -68,7 +68,7 @@ def test_every_type_is_looked_at() -> None:
 def test_others_cut_the_gradient(type: str) -> None:
     """They give tensors that do not ask for one."""
     inputs = (np.ones((2, 3)),) * (2 if type == "Greater" else 1)
-    built = BUILDERS[type](known(node(type, inputs), inputs))
+    built = FACTORIES[type](known(node(type, inputs), inputs))
     assert not built(*(tensor_of(x).requires_grad_() for x in inputs)).requires_grad
 
 
@@ -94,7 +94,7 @@ def test_gradients_where_there_is_none_are_finite_or_known(type: str) -> None:
     """At 0, PyTorch's subgradients are finite; only that of a root is not, which is infinite."""
     inputs = (np.zeros((2, 2)),) * (2 if type == "Max" else 1)
     tensors = [tensor_of(x).requires_grad_() for x in inputs]
-    BUILDERS[type](known(node(type, inputs), inputs))(*tensors).sum().backward()
+    FACTORIES[type](known(node(type, inputs), inputs))(*tensors).sum().backward()
     for tensor in tensors:
         assert tensor.grad is not None
         assert bool(torch.isinf(tensor.grad if type == "Sqrt" else torch.inf - tensor.grad).all())

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule
 
 from d5ray.ops.catalogue import GROUPS
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from d5ray.ops.torch.types import tensor_of
 from tests.ops.onnx_cases import Case, one_node
 from tests.ops.torch_case import Array, known, node, one_thread  # noqa: F401 - one thread
@@ -60,7 +60,7 @@ def assert_equal(a: Any, b: Any) -> None:
 def test_fx_holds_each_operator_as_one_call(case: Case) -> None:
     """Its generated code computes what the function itself does."""
     inputs, count = tensors(case.inputs), len(case.node.outputs)
-    built = BUILDERS[case.node.type](known(case.node, case.inputs))
+    built = FACTORIES[case.node.type](known(case.node, case.inputs))
     module = as_module(built, inputs, count)
     torch.manual_seed(0)
     expected = built(*inputs)
@@ -78,9 +78,9 @@ def test_torch_compile_takes_all_operators_whole(group: str) -> None:
     for case in one_of_each_type().values():
         if case.node.type in GROUPS[group] and case.node.type not in NOT_WHOLE:
             inputs, count = tensors(case.inputs), len(case.node.outputs)
-            site = known(case.node, case.inputs)
-            values = {i: case.inputs[i] for i in VALUES.get(case.node.type, ()) if site.has_input(i)}
-            built = BUILDERS[case.node.type](replace(site, constants={**site.constants, **values}))
+            context = known(case.node, case.inputs)
+            values = {i: case.inputs[i] for i in VALUES.get(case.node.type, ()) if context.has_input(i)}
+            built = FACTORIES[case.node.type](replace(context, constants={**context.constants, **values}))
             chain.append(as_module(built, inputs, count))
             given.append([x for x in inputs if x is not None])
             outputs = built(*inputs)
@@ -100,10 +100,10 @@ def test_torch_compile_takes_all_operators_whole(group: str) -> None:
 def test_gradients_go_through_torch_compile(row: Row) -> None:
     """Of every operator: compiled whole, forwards and backwards, it gives what it gives uncompiled."""
     arrays, found = row.drawn(), []
-    site = known(node(row.type, arrays, row.outputs, **row.attributes), arrays)
+    context = known(node(row.type, arrays, row.outputs, **row.attributes), arrays)
     values = {i: x for i, x in enumerate(arrays) if i in VALUES.get(row.type, ()) and x is not None}
-    site = replace(site, constants={**site.constants, **values})
-    built = BUILDERS[row.type](site)
+    context = replace(context, constants={**context.constants, **values})
+    built = FACTORIES[row.type](context)
 
     def floating(*inputs: Tensor | None) -> list[Tensor]:
         outputs = built(*inputs)

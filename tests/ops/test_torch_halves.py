@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from d5ray.ops.torch.types import tensor_of
 from tests.ops.torch_case import known, node, one_thread  # noqa: F401 - one thread
 from tests.ops.torch_rows import ROWS, Row
@@ -16,7 +16,7 @@ OF_THEIR_OWN = {"Cast": "the type is named by the node", "Dropout": "other eleme
 def computed(row: Row, narrow: torch.dtype, kind: torch.dtype) -> tuple[list[Tensor], list[Tensor | None]]:
     """The floating-point outputs, and the gradients of their sum, of inputs that the narrow type has."""
     arrays = row.drawn()
-    built = BUILDERS[row.type](known(node(row.type, arrays, row.outputs, **row.attributes), arrays))
+    built = FACTORIES[row.type](known(node(row.type, arrays, row.outputs, **row.attributes), arrays))
     tensors = [None if x is None else tensor_of(x) for x in arrays]
     tensors = [x.to(narrow).to(kind) if x is not None and x.is_floating_point() else x for x in tensors]
     drawn = [tensors[i].requires_grad_() for i, x in enumerate(row.inputs) if isinstance(x, tuple)]  # type: ignore[union-attr]

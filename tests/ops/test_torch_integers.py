@@ -81,8 +81,8 @@ def test_an_image_of_bytes_is_sampled_as_by_the_array_operator(mode: str) -> Non
     random = np.random.default_rng(0)
     image = random.integers(0, 200, (1, 2, 5, 6)).astype("uint8")
     points = random.uniform(-1, 1, (1, 3, 4, 2)).astype("float32")
-    site = known(node("GridSample", [image, points], 1, mode=mode), [image, points])
-    (found,) = call(site, [image, points])
-    (expected,) = OPERATORS["GridSample"].forward(np, site, [image, points])
+    context = known(node("GridSample", [image, points], 1, mode=mode), [image, points])
+    (found,) = call(context, [image, points])
+    (expected,) = OPERATORS["GridSample"].forward(np, context, [image, points])
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, expected)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from d5ray.ops.catalogue import TYPES
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from tests.ops.exceptions import listed, parameters, passing
 from tests.ops.onnx_cases import Case, check, of_halves, one_node
 from tests.ops.torch_case import call, known, one_thread, unknown  # noqa: F401 - one thread
@@ -18,8 +18,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU tha
 
 def check_on(device: str, case: Case) -> None:
     """With nothing known of the node, and with all that an exported network holds."""
-    for site in (unknown(case.node, case.inputs), known(case.node, case.inputs)):
-        check(case, call(site, case.inputs, device))
+    for context in (unknown(case.node, case.inputs), known(case.node, case.inputs)):
+        check(case, call(context, case.inputs, device))
 
 
 def halves() -> list[Case]:
@@ -61,7 +61,7 @@ def test_nearly_all_cases_pass(kind: str, capsys: pytest.CaptureFixture[str]) ->
 
 def test_every_type_of_the_catalogue_has_a_builder() -> None:
     """And there are no others."""
-    assert set(BUILDERS) == TYPES
+    assert set(FACTORIES) == TYPES
 
 
 def test_a_case_that_is_wrong_is_seen() -> None:

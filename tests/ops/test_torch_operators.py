@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.geometry.interpolation import axis_plans
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from d5ray.ops.torch.resizing import _by_interpolate, _by_matrices
 from d5ray.ops.torch.types import ONNX_TYPES, array_of, tensor_of
 from tests.ops.torch_case import Array, call, known, node, one_thread, result  # noqa: F401 - one thread
@@ -41,7 +41,7 @@ def test_what_is_built_is_pytorchs_own_function(
 ) -> None:
     """Nothing is called around it where the types of the inputs are known."""
     inputs = FLOATS[:count]
-    assert BUILDERS[type](known(node(type, inputs, **own), inputs)) is function
+    assert FACTORIES[type](known(node(type, inputs, **own), inputs)) is function
 
 
 INTEGERS = {  # against NumPy, which computes modulo the type's size
@@ -101,8 +101,8 @@ def test_powers_keep_the_type_of_the_base() -> None:
         np.testing.assert_array_equal(found, [8, 9])
     x = np.array([2.0, 3.0], np.float32)
     one = node("Pow", (x, x))
-    built = BUILDERS["Pow"](
-        Site(one, {1: np.array(2.0, np.float32)}, (TensorDescriptor("float32", (2,)),) * 2)
+    built = FACTORIES["Pow"](
+        NodeContext(one, {1: np.array(2.0, np.float32)}, (TensorDescriptor("float32", (2,)),) * 2)
     )
     np.testing.assert_array_equal(built(tensor_of(x), None), [4, 9])
 
@@ -117,7 +117,7 @@ def test_8_bit_types_saturate_where_they_are_told_to(type: str, number: int, gre
     for saturate in (1, 0):
         own: dict[str, Any] = {"saturate": saturate, "to": number if type == "Cast" else None}
         one = node(type, (x,) if type == "Cast" else (x, x), **own)
-        found = BUILDERS[type](Site(one))(*((x,) if type == "Cast" else (x, like)))
+        found = FACTORIES[type](NodeContext(one))(*((x,) if type == "Cast" else (x, like)))
         assert found.dtype == ONNX_TYPES[number]
         given = np.clip(numbers, -greatest, greatest) if saturate else np.array(numbers)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -152,7 +152,7 @@ def test_batch_normalization_trains_as_pytorchs_layer(outputs: int) -> None:
     x, scale, bias = random.normal(3, 2, (8, 3, 5)), random.normal(size=3), random.normal(size=3)
     mean, variance = random.normal(size=3), random.uniform(1, 2, 3)
     inputs = (x, scale, bias, mean, variance)
-    built = BUILDERS["BatchNormalization"](
+    built = FACTORIES["BatchNormalization"](
         known(node("BatchNormalization", inputs, outputs, training_mode=1, momentum=0.8), inputs)
     )
     layer = torch.nn.BatchNorm1d(3, dtype=torch.float64)
@@ -188,8 +188,10 @@ def test_batch_normalization_evaluates_with_its_running_statistics() -> None:
     x = np.random.default_rng(0).normal(size=(4, 2, 3))
     ones, mean, variance = np.ones(2), np.array([1.0, 2.0]), np.array([4.0, 9.0])
     inputs = (x, ones, ones, mean, variance)
-    site = known(node("BatchNormalization", inputs, 3, training_mode=1, epsilon=0.0), inputs, evaluating=True)
-    y, next_mean, next_variance = call(site, inputs)
+    context = known(
+        node("BatchNormalization", inputs, 3, training_mode=1, epsilon=0.0), inputs, evaluating=True
+    )
+    y, next_mean, next_variance = call(context, inputs)
     np.testing.assert_allclose(y, (x - mean[:, None]) / variance[:, None] ** 0.5 + 1, rtol=1e-12)
     np.testing.assert_array_equal(next_mean, mean)
     np.testing.assert_array_equal(next_variance, variance)
@@ -199,11 +201,11 @@ def test_dropout_drops_its_share_and_makes_up_for_it() -> None:
     """Drawn by PyTorch's generator: the same after the same seed, other elements otherwise."""
     x = np.ones(100_000, np.float32)
     inputs = (x, np.array(0.3, np.float32), np.array(True))
-    site = known(node("Dropout", inputs, 2), inputs)
+    context = known(node("Dropout", inputs, 2), inputs)
     draws = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        y, mask = call(site, inputs)
+        y, mask = call(context, inputs)
         draws.append(y)
         assert abs(mask.mean() - 0.7) < 0.01  # 7 standard deviations
         np.testing.assert_allclose(y, mask / np.float32(0.7), rtol=1e-6)
@@ -227,11 +229,11 @@ def test_random_numbers_have_their_distribution_and_come_from_pytorch(type: str)
     inputs = (np.zeros((100, 1000), np.float32),) if like else ()
     own: dict[str, Any] = {"dtype": 11} | ({} if like else {"shape": (100, 1000)})
     own |= {"mean": 3.0, "scale": 2.0} if "Normal" in type else {"low": 2.0, "high": 5.0}
-    site = known(node(type, inputs, **own), inputs)
+    context = known(node(type, inputs, **own), inputs)
     draws: list[Array] = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        draws.extend(call(site, inputs))
+        draws.extend(call(context, inputs))
     assert draws[0].shape == (100, 1000) and draws[0].dtype == np.float64
     mean, spread = (3.0, 2.0) if "Normal" in type else (3.5, 3 / 12**0.5)
     assert draws[0].mean() == pytest.approx(mean, abs=0.05) and draws[0].std() == pytest.approx(
@@ -249,7 +251,7 @@ def test_random_numbers_have_their_distribution_and_come_from_pytorch(type: str)
 )
 def test_what_is_made_of_nothing_is_made_on_the_default_device(type: str, own: dict[str, Any]) -> None:
     """Of which "meta" is one that every machine has."""
-    built = BUILDERS[type](Site(node(type, (), **own)))
+    built = FACTORIES[type](NodeContext(node(type, (), **own)))
     assert built().device.type == "cpu"
     with torch.device("meta"):
         assert built().device.type == "meta"
@@ -263,14 +265,14 @@ def test_pytorchs_interpolation_is_used_where_it_is_the_same(
 ) -> None:
     """It and the matrices, two ways of computing, agree for many sizes of images."""
     one = node("Resize", (), mode=mode, coordinate_transformation_mode=coordinates, nearest_mode=rounding)
-    site, used = Site(one), 0
+    context, used = NodeContext(one), 0
     for size, target in ((3, 6), (4, 12), (5, 3), (7, 4), (2, 8), (4, 1), (1, 4), (6, 9), (5, 40)):
         x = torch.randn(2, 3, size, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(size))
-        plans = axis_plans(site, x.shape, None, None, [2, 3, target, 4])
-        built = _by_interpolate(site, plans, tuple(x.shape))
+        plans = axis_plans(context, x.shape, None, None, [2, 3, target, 4])
+        built = _by_interpolate(context, plans, tuple(x.shape))
         if built is not None:
             used += 1
-            torch.testing.assert_close(built(x), _by_matrices(site, plans)(x), rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(built(x), _by_matrices(context, plans)(x), rtol=1e-9, atol=1e-9)
     assert used or mode == "nearest" or coordinates == "asymmetric"
 
 
@@ -329,7 +331,7 @@ def test_what_cannot_be_built_is_refused(
 ) -> None:
     """When it is built, with the node and what was found."""
     with pytest.raises(ConfigurationError, match=words):
-        BUILDERS[type](known(node(type, inputs, **own), inputs))
+        FACTORIES[type](known(node(type, inputs, **own), inputs))
 
 
 def test_arrays_of_other_things_are_refused() -> None:

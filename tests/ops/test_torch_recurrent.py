@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from d5ray.errors import ConfigurationError
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from d5ray.ops.torch.recurrent_steps import GRU_STEP, LSTM_STEP, RNN_STEP, step_by_step
 from d5ray.ops.torch.types import tensor_of
 from tests.ops.torch_case import Array, known, node, one_thread, result  # noqa: F401 - one thread
@@ -43,9 +43,9 @@ def test_a_kernel_computes_what_steps_do(kind: str, direction: str, layout: int)
     own: dict[str, Any] = {"direction": direction, "layout": layout, "hidden_size": HIDDEN}
     if kind == "GRU":
         own["linear_before_reset"] = 1
-    site = known(node(kind, arrays, 1 + step.states, **own), arrays)
+    context = known(node(kind, arrays, 1 + step.states, **own), arrays)
     found = []
-    for built in (BUILDERS[kind](site), step_by_step(site, step)):
+    for built in (FACTORIES[kind](context), step_by_step(context, step)):
         tensors = [None if x is None else tensor_of(x.copy()).requires_grad_() for x in arrays]
         outputs = built(*tensors)
         total = sum((y * torch.arange(y.numel()).reshape(y.shape)).sum() for y in outputs)
@@ -76,7 +76,7 @@ def test_a_kernel_is_called_where_it_can_be(kind: str, name: str, clip: float | 
     """Once for all steps, and not at all where activations are clipped."""
     arrays = inputs_of(kind, 1)
     before_reset = 1 if kind == "GRU" else None
-    built = BUILDERS[kind](known(node(kind, arrays, 2, clip=clip, linear_before_reset=before_reset), arrays))
+    built = FACTORIES[kind](known(node(kind, arrays, 2, clip=clip, linear_before_reset=before_reset), arrays))
     with Calls() as calls:
         built(*(None if x is None else tensor_of(x) for x in arrays))
     assert calls.names.count(name) == times
@@ -174,4 +174,4 @@ def test_wrong_activations_are_refused(names: tuple[str, ...], words: str) -> No
     """When the operator is built, with the node's type."""
     arrays = inputs_of("RNN", 2)
     with pytest.raises(ConfigurationError, match=words):
-        BUILDERS["RNN"](known(node("RNN", arrays, direction="bidirectional", activations=names), arrays))
+        FACTORIES["RNN"](known(node("RNN", arrays, direction="bidirectional", activations=names), arrays))

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from tests.ops.torch_case import Array, known, node, one_thread, result  # noqa: F401 - one thread
 
 Place = tuple[int, ...]
@@ -191,4 +191,4 @@ def test_more_than_three_axes_are_refused() -> None:
     with pytest.raises(
         ConfigurationError, match="works along 4 spatial axes; PyTorch has functions for 1, 2"
     ):
-        BUILDERS["Conv"](known(node("Conv", inputs), inputs))
+        FACTORIES["Conv"](known(node("Conv", inputs), inputs))

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 from d5ray.ops.torch.types import array_of, tensor_of
 
 Array = np.ndarray[Any, Any]
@@ -33,27 +33,27 @@ def node(kind: str, inputs: Sequence[object], outputs: int = 1, **attributes: An
     return Node(kind, names, tuple(f"y{i}" for i in range(outputs)), given, domain=DOMAINS.get(kind, ""))
 
 
-def unknown(node: Node, inputs: Sequence[Array | None]) -> Site:
+def unknown(node: Node, inputs: Sequence[Array | None]) -> NodeContext:
     """A place of which nothing is known but the node."""
-    return Site(node)
+    return NodeContext(node)
 
 
-def known(node: Node, inputs: Sequence[Array | None], evaluating: bool = False) -> Site:
+def known(node: Node, inputs: Sequence[Array | None], evaluating: bool = False) -> NodeContext:
     """As in an exported network: integer and boolean inputs are constants, types and shapes are known."""
     constants = {i: x for i, x in enumerate(inputs) if x is not None and x.dtype.kind in "iub"}
     described = tuple(None if x is None else TensorDescriptor(x.dtype, x.shape) for x in inputs)
-    return Site(node, constants, described, evaluating=evaluating)
+    return NodeContext(node, constants, described, evaluating=evaluating)
 
 
-def call(site: Site, inputs: Sequence[Array | None], device: str = "cpu") -> tuple[Array, ...]:
+def call(context: NodeContext, inputs: Sequence[Array | None], device: str = "cpu") -> tuple[Array, ...]:
     """The outputs; `device` is PyTorch's default device meanwhile. The inputs must stay as they are."""
     with torch.device(device):
-        built = BUILDERS[site.node.type](site)
+        built = FACTORIES[context.node.type](context)
         given = [None if x is None else tensor_of(x.copy()).to(device) for x in inputs]
         outputs = built(*given)
-    if len(site.node.outputs) == 1:
+    if len(context.node.outputs) == 1:
         outputs = (outputs,)
-    assert isinstance(outputs, tuple) and len(outputs) == len(site.node.outputs)
+    assert isinstance(outputs, tuple) and len(outputs) == len(context.node.outputs)
     for tensor, x in zip(given, inputs, strict=True):
         assert tensor is None or x is None or array_of(tensor).tobytes() == x.tobytes()
     return tuple(map(array_of, outputs))

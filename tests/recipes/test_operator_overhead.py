@@ -32,7 +32,7 @@ CONV = deepbench.convolution(2, (9, 8, 3, 4, 3, 2, 1, 2))
 
 @pytest.fixture
 def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_torch, "BUILDERS", {"Gemm": stand_ins.product})
+    monkeypatch.setattr(of_torch, "FACTORIES", {"Gemm": stand_ins.product})
 
 
 def by_definition(problem: Problem, a: Any, b: Any) -> Any:
@@ -80,7 +80,9 @@ def test_both_sides_are_timed_under_their_names(catalogue: None) -> None:
 
 def test_sides_that_differ_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that adds a little: an error with the difference, no times."""
-    monkeypatch.setattr(of_torch, "BUILDERS", {"Gemm": lambda site: lambda a, b: torch.mm(a.t(), b) + 0.1})
+    monkeypatch.setattr(
+        of_torch, "FACTORIES", {"Gemm": lambda context: lambda a, b: torch.mm(a.t(), b) + 0.1}
+    )
     with pytest.raises(AgentError, match=r"d5ray and torch disagree, and nothing is measured: gemm 6×5×4 TN"):
         work(GEMM)(0)
 

@@ -127,14 +127,14 @@ def _add(gradients: dict[int, Array], own: set[int], place: int, gradient: Array
 
 
 def _forward(xp: Any, step: Step, given: Sequence[Array | None]) -> Sequence[Array]:
-    made: Sequence[Array] = step.operator.forward(xp, step.site, given)
+    made: Sequence[Array] = step.operator.forward(xp, step.context, given)
     return made
 
 
 def _backward(
     xp: Any, step: Step, arrived: Sequence[Array | None], given: Sequence[Array | None], made: Sequence[Array]
 ) -> Sequence[Array | None]:
-    found: Sequence[Array | None] = step.operator.backward(xp, step.site, arrived, given, made)
+    found: Sequence[Array | None] = step.operator.backward(xp, step.context, arrived, given, made)
     return found
 
 

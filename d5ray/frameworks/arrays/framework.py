@@ -9,9 +9,9 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
-from d5ray.operators.nodes.bound_operator import OperatorAtSite
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.bound_operator import BoundOperator
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.custom.arrays import ArrayOperation
 
@@ -55,7 +55,7 @@ class ArrayFramework(Framework, ABC):
 
         def pullback(gradients: Sequence[Numbers | None]) -> list[Numbers | None]:
             cotangents = [None if each is None else self.array(each) for each in gradients]
-            if not isinstance(operator, OperatorAtSite):  # which is content with None
+            if not isinstance(operator, BoundOperator):  # which is content with None
                 cotangents = [
                     self.xp.zeros_like(output) if each is None else each
                     for each, output in zip(cotangents, outputs, strict=True)
@@ -70,18 +70,18 @@ class ArrayFramework(Framework, ABC):
         return ArrayOperation(self.xp, operator)
 
     @final
-    def built(self, site: Site) -> Built:
-        if site.node.type not in OPERATORS:
-            raise lacking(self.name, site)
-        return OperatorAtSite(OPERATORS[site.node.type], site)
+    def built(self, context: NodeContext) -> Kernel:
+        if context.node.type not in OPERATORS:
+            raise lacking(self.name, context)
+        return BoundOperator(OPERATORS[context.node.type], context)
 
     @final
-    def inference(self, function: Built, inputs: Sequence[Tensor]) -> Call:
+    def inference(self, function: Kernel, inputs: Sequence[Tensor]) -> Call:
         return lambda: function(*inputs)
 
     @final
-    def training(self, function: Built, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
-        assert isinstance(function, OperatorAtSite)
+    def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
+        assert isinstance(function, BoundOperator)
 
         def call() -> object:
             outputs = function.forward(inputs)

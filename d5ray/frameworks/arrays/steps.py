@@ -8,7 +8,7 @@ from d5ray.networks.executors.plan import Plan, depending, needed
 from d5ray.networks.network import Network
 from d5ray.operators.array_operator import ArrayOperator, WithoutGradient
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.lookup import implementation
 
 LEFT_OUT = 0  # the place that always holds None
@@ -26,7 +26,7 @@ class Step:
     node: Node
     index: int
     operator: ArrayOperator
-    site: Site
+    context: NodeContext
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frees: tuple[int, ...]
@@ -73,7 +73,7 @@ def steps(
         network.site(node, evaluating=roots is None, random=random(node), collectives=collectives)
         for _, node in made.nodes
     ]
-    operators = [implementation(framework, site) for site in sites]
+    operators = [implementation(framework, context) for context in sites]
     moving = {} if roots is None else _moving(made, operators, roots, sources)
     first_readers = _first_readers(made, moving, sources)
     return tuple(
@@ -81,7 +81,7 @@ def steps(
             node,
             index,
             operator,
-            site,
+            context,
             tuple(places[name] for name in node.inputs),
             tuple(places[name] for name in node.outputs),
             tuple(places[name] for name in last),
@@ -90,7 +90,7 @@ def steps(
             ),
             first_readers.get(index, ()),
         )
-        for (index, node), operator, site, last in zip(
+        for (index, node), operator, context, last in zip(
             made.nodes, operators, sites, made.last_uses, strict=True
         )
     )

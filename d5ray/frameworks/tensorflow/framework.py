@@ -10,10 +10,10 @@ import tensorflow as tf
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
-from d5ray.ops.tensorflow import BUILDERS
+from d5ray.ops.tensorflow import FACTORIES
 
 
 @final
@@ -93,17 +93,17 @@ class TensorFlowFramework(Framework):
     def custom(self, operator: CustomOp) -> TensorflowOperation:
         return TensorflowOperation(operator)
 
-    def built(self, site: Site) -> Built:
-        if site.node.type not in BUILDERS:
-            raise lacking(self.name, site)
-        return BUILDERS[site.node.type](site)
+    def built(self, context: NodeContext) -> Kernel:
+        if context.node.type not in FACTORIES:
+            raise lacking(self.name, context)
+        return FACTORIES[context.node.type](context)
 
-    def inference(self, function: Built, inputs: Sequence[Tensor]) -> Call:
+    def inference(self, function: Kernel, inputs: Sequence[Tensor]) -> Call:
         # A concrete function with an argument that is left out binds it anew at every call, in 0.4 ms.
         compiled = tf.function(lambda *given: function(*given)).get_concrete_function(*inputs)
         return lambda: compiled(*inputs)
 
-    def training(self, function: Built, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
+    def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
         def step(*given: Tensor) -> Tensor:
             with tf.GradientTape() as tape:
                 tape.watch(given)

@@ -20,7 +20,7 @@ from d5ray.networks.executors.native_executor import (
 )
 from d5ray.operators.loss import Loss
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.library import tf
 
@@ -102,8 +102,8 @@ def _compared(loss: Loss | None, scores: Any, labels: Any) -> Any:
         raise loss.lacking("TensorFlow")
     if len(scores.shape) > 2:
         scores = tf.experimental.numpy.moveaxis(scores, -1, 1)
-    site = Site(Node(loss.name, ("scores", "labels"), ("loss",), name="loss"))
-    return implementation("tensorflow", site)(scores, labels)
+    context = NodeContext(Node(loss.name, ("scores", "labels"), ("loss",), name="loss"))
+    return implementation("tensorflow", context)(scores, labels)
 
 
 def _names_of_inputs(model: Any) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from d5ray.networks.events.observer import Observer
 from d5ray.networks.executors.fusion import LINEAR
 from d5ray.networks.executors.plan import Plan, depending
 from d5ray.networks.network import Network
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import implementation
@@ -75,7 +75,7 @@ def read_as_filters(network: Network) -> frozenset[str]:
     return frozenset(found)
 
 
-def _call(function: Built, node: Node, known: Mapping[str, TensorDescriptor]) -> Call:
+def _call(function: Kernel, node: Node, known: Mapping[str, TensorDescriptor]) -> Call:
     """The call of a function for a node; the network's number of axes is used where the graph knows none."""
 
     def call(values: dict[str, Tensor]) -> None:
@@ -89,7 +89,7 @@ def _call(function: Built, node: Node, known: Mapping[str, TensorDescriptor]) ->
     return call
 
 
-def _watched(function: Built, node: Node, index: int, observer: Observer, moving: frozenset[str]) -> Built:
+def _watched(function: Kernel, node: Node, index: int, observer: Observer, moving: frozenset[str]) -> Kernel:
     """The function between what tells the observer; it runs eagerly. Backwards TensorFlow's tape comes the
     other way: through the outputs when all their gradients are there, then through the inputs."""
     arrived: list[tuple[Tensor, ...]] = []

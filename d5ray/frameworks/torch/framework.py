@@ -9,11 +9,11 @@ import torch
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
-from d5ray.operators.nodes.kernel_factory import Built
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.kernel_factory import Kernel
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.custom.torch_operation import TorchOperation
-from d5ray.ops.torch import BUILDERS
+from d5ray.ops.torch import FACTORIES
 
 
 @final
@@ -96,19 +96,19 @@ class TorchFramework(Framework):
     def custom(self, operator: CustomOp) -> TorchOperation:
         return TorchOperation(operator)
 
-    def built(self, site: Site) -> Built:
-        if site.node.type not in BUILDERS:
-            raise lacking(self.name, site)
-        return BUILDERS[site.node.type](site)
+    def built(self, context: NodeContext) -> Kernel:
+        if context.node.type not in FACTORIES:
+            raise lacking(self.name, context)
+        return FACTORIES[context.node.type](context)
 
-    def inference(self, function: Built, inputs: Sequence[Tensor]) -> Call:
+    def inference(self, function: Kernel, inputs: Sequence[Tensor]) -> Call:
         def call() -> object:
             with torch.inference_mode():
                 return function(*inputs)
 
         return call
 
-    def training(self, function: Built, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
+    def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
         leaves = [each.detach().requires_grad_() for each in inputs]
 
         def call() -> object:

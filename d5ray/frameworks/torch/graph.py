@@ -14,7 +14,7 @@ from d5ray.networks.executors.fusion import LINEAR, fused
 from d5ray.networks.executors.plan import Plan
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
 from d5ray.ops.lookup import implementation
 
@@ -28,7 +28,7 @@ def graph(
     *,
     evaluating: bool,
     observer: Observer | None = None,
-    around: Callable[[Node, Built], Built] | None = None,
+    around: Callable[[Node, Kernel], Kernel] | None = None,
     collectives: Collectives | None = None,
 ) -> fx.Graph:
     """The graph from a plan's inputs to a tuple of what it wants; new state overwrites the old at the end.
@@ -78,7 +78,7 @@ def linear_of_columns(x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
     return linear(x, weights.t(), bias)
 
 
-LINEAR_LAYERS: Final[Mapping[int, Built]] = {1: linear, 0: linear_of_columns}  # by `transB`
+LINEAR_LAYERS: Final[Mapping[int, Kernel]] = {1: linear, 0: linear_of_columns}  # by `transB`
 
 
 def code_of(own: fx.Graph, module: nn.Module) -> Code:
@@ -93,7 +93,7 @@ def replace(old: torch.Tensor, new: torch.Tensor) -> None:
     old.copy_(new.detach())
 
 
-def _function(network: Network, node: Node, evaluating: bool, collectives: Collectives | None) -> Built:
+def _function(network: Network, node: Node, evaluating: bool, collectives: Collectives | None) -> Kernel:
     if node.domain == LINEAR:
         return LINEAR_LAYERS[node.attributes["transB"]]
     at = network.site(node, evaluating=evaluating, collectives=collectives)
@@ -107,7 +107,7 @@ def _apart(own: fx.Graph, call: fx.Node, inputs: tuple[fx.Node | None, ...]) -> 
     )
 
 
-def _named(function: Built, node: Node) -> Built:
+def _named(function: Kernel, node: Node) -> Kernel:
     """The function, under a name that code can be written with."""
     name = getattr(function, "__name__", "")
     if name.isidentifier() and getattr(function, "__module__", None):

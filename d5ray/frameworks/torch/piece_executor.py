@@ -21,7 +21,7 @@ from d5ray.networks.stages.piece import Piece, element_type_of, parameters_of, s
 from d5ray.networks.stages.piece_executor import Arrays, PieceExecutor, Run, SavedTape
 from d5ray.networks.stages.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
-from d5ray.operators.nodes.kernel_factory import Built
+from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
 
 Tensors = dict[str, torch.Tensor]
@@ -158,7 +158,7 @@ class TorchPieceExecutor(PieceExecutor):
             self._training[chunk, replacing] = _Built(code, made.inputs, made.wanted)
         return self._training[chunk, replacing]
 
-    def _seeded(self, node: Node, function: Built) -> Built:
+    def _seeded(self, node: Node, function: Kernel) -> Kernel:
         """The function of a node, which draws what this node draws of the current micro-batch."""
         if not draws(node):
             return function

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 Label = str | int
@@ -51,45 +51,45 @@ class AxisMap:
             raise CannotDivide(f"it {self.does} axis {axis}, which is {which}")
         return found
 
-    def needs(self, site: Site, slot: int, label: Label) -> bool:
+    def needs(self, context: NodeContext, slot: int, label: Label) -> bool:
         """True if a part needs its own of this input: the input has the axis, and not one element for all."""
         labels = self.of_input(slot)
-        return label in labels and not (self.broadcasts and shape_of(site, slot)[labels.index(label)] == 1)
+        return label in labels and not (self.broadcasts and shape_of(context, slot)[labels.index(label)] == 1)
 
 
-def kept(site: Site, blocked: Sequence[int] = (), does: str = "works along") -> AxisMap:
+def kept(context: NodeContext, blocked: Sequence[int] = (), does: str = "works along") -> AxisMap:
     """The axes of input 0 stay where they are, and what the operator works along is blocked."""
-    rank = rank_of(site, 0)
+    rank = rank_of(context, 0)
     gone = {each % rank for each in blocked}
     labels = tuple(None if axis in gone else axis for axis in range(rank))
-    return AxisMap((labels,), (labels,) * len(site.node.outputs), does)
+    return AxisMap((labels,), (labels,) * len(context.node.outputs), does)
 
 
-def shape_of(site: Site, slot: int) -> tuple[Dimension, ...]:
+def shape_of(context: NodeContext, slot: int) -> tuple[Dimension, ...]:
     """The shape of an input, as far as it is known. Raises `CannotDivide` where not even its axes are."""
-    found = site.inputs[slot] if slot < len(site.inputs) else None
+    found = context.inputs[slot] if slot < len(context.inputs) else None
     if found is None or found.shape is None:
-        raise CannotDivide(f"the shape of its input {slot}, {site.node.inputs[slot]!r}, is not known")
+        raise CannotDivide(f"the shape of its input {slot}, {context.node.inputs[slot]!r}, is not known")
     return found.shape
 
 
-def rank_of(site: Site, slot: int) -> int:
+def rank_of(context: NodeContext, slot: int) -> int:
     """The number of axes of an input."""
-    return len(shape_of(site, slot))
+    return len(shape_of(context, slot))
 
 
-def output_shape(site: Site, place: int = 0) -> tuple[Dimension, ...]:
+def output_shape(context: NodeContext, place: int = 0) -> tuple[Dimension, ...]:
     """The shape of an output. Raises `CannotDivide` where it is not known."""
-    found = site.outputs[place] if place < len(site.outputs) else None
+    found = context.outputs[place] if place < len(context.outputs) else None
     if found is None or found.shape is None:
-        raise CannotDivide(f"the shape of its output {site.node.outputs[place]!r} is not known")
+        raise CannotDivide(f"the shape of its output {context.node.outputs[place]!r} is not known")
     return found.shape
 
 
-def integers(site: Site, slot: int) -> tuple[int, ...] | None:
+def integers(context: NodeContext, slot: int) -> tuple[int, ...] | None:
     """The integers of an input that never changes; None where it is left out."""
-    if not site.has_input(slot):
+    if not context.has_input(slot):
         return None
-    if slot not in site.constants:
-        raise CannotDivide(f"its input {slot}, {site.node.inputs[slot]!r}, is computed")
-    return tuple(int(each) for each in np.ravel(site.constants[slot]))
+    if slot not in context.constants:
+        raise CannotDivide(f"its input {slot}, {context.node.inputs[slot]!r}, is computed")
+    return tuple(int(each) for each in np.ravel(context.constants[slot]))

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 from d5ray.networks.axes import layers, shapes, values
 from d5ray.networks.axes.axis_map import AxisMap
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.catalogue import GROUPS
 
 POINTWISE = (
     *GROUPS["arithmetic"], *GROUPS["comparison"], *GROUPS["activations"], "Cast", "Identity",
 )  # fmt: skip
-AXES: Mapping[str, Callable[[Site], AxisMap]] = {
+AXES: Mapping[str, Callable[[NodeContext], AxisMap]] = {
     **dict.fromkeys((*POINTWISE, "Dropout", "RandomNormalLike", "RandomUniformLike"), values.pointwise),
     **dict.fromkeys((*GROUPS["softmaxes"], "LpNormalization", "TopK"), values.along_one_axis),
     **dict.fromkeys((each for each in GROUPS["reductions"] if "Reduce" in each), values.reduced),
@@ -46,6 +46,6 @@ AXES: Mapping[str, Callable[[Site], AxisMap]] = {
 }
 
 
-def axes_of(site: Site) -> AxisMap:
+def axes_of(context: NodeContext) -> AxisMap:
     """The axis map of a node whose type is in `AXES`. Raises `CannotDivide` where it is not known."""
-    return AXES[site.node.type](site)
+    return AXES[context.node.type](context)

@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.protos import node_from
 from d5ray.networks.graph.schemas import CONTROL_FLOW
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import OPERATORS
 
 MOST_NODES = 100_000  # that loops are written out to
@@ -99,7 +99,7 @@ class _Deciding:
             return None
         own = node_from(node)
         inputs = [self.values[name] if name else None for name in own.inputs]
-        return np.asarray(OPERATORS[own.type].forward(np, Site(own), inputs)[0])
+        return np.asarray(OPERATORS[own.type].forward(np, NodeContext(own), inputs)[0])
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self.values[name].shape if name in self.values else self.shapes.get(name)

@@ -17,7 +17,7 @@ from d5ray.networks.graph.schemas import check_node
 from d5ray.operators import collective_shapes  # noqa: F401 - registers its rules
 from d5ray.operators.nodes import inference as rules
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
@@ -73,9 +73,9 @@ def infer(graph: Graph, before: Inferred) -> Inferred:
     return Inferred(graph, MappingProxyType(known))
 
 
-def site(node: Node, constants: Values, known: Descriptors) -> Site:
+def context_of(node: Node, constants: Values, known: Descriptors) -> NodeContext:
     """The context of a node: the types, shapes and constants around it."""
-    return Site(
+    return NodeContext(
         node,
         MappingProxyType(
             {slot: constants[name] for slot, name in enumerate(node.inputs) if name in constants}
@@ -101,7 +101,7 @@ def _made(
     """The descriptors of what a node makes; ONNX is asked once of all nodes that differ in names alone."""
     rule = rules.registered(node.domain, node.type)
     if rule is not None:
-        return _by_rule(node, rule, site(node, constants, known))
+        return _by_rule(node, rule, context_of(node, constants, known))
     makers = [] if node.type in LIKE_THEIR_INPUT else _shape_makers(node, known, producers)
     key = _signature((*makers, node), constants, known)
     made = alike.get(key)
@@ -265,7 +265,7 @@ def _without_foreign(descriptor: TensorDescriptor, symbols: set[str]) -> TensorD
     )
 
 
-def _by_rule(node: Node, rule: Callable[[Site], Any], at: Site) -> dict[str, TensorDescriptor]:
+def _by_rule(node: Node, rule: Callable[[NodeContext], Any], at: NodeContext) -> dict[str, TensorDescriptor]:
     known = {name: each for name, each in zip(node.inputs, at.inputs, strict=True) if each is not None}
     try:
         made = tuple(rule(at))

@@ -12,7 +12,7 @@ from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.kinds import check_state, state_of
 from d5ray.networks.graph.schemas import check_supported
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 
@@ -106,9 +106,9 @@ class NetworkView:
 
     def site(
         self, node: Node | str, evaluating: bool = False, random: Any = None, collectives: Any = None
-    ) -> Site:
+    ) -> NodeContext:
         """The context of a node, as an executor hands it to an implementation."""
-        at = inference.site(self._own(node), self._graph.constants, self.descriptors)
+        at = inference.context_of(self._own(node), self._graph.constants, self.descriptors)
         return dataclasses.replace(at, evaluating=evaluating, random=random, collectives=collectives)
 
     def fetch_tensors(self, names: Iterable[str]) -> list[Array]:

@@ -20,7 +20,7 @@ from d5ray.networks.microbatch.samples import (
 from d5ray.networks.network import Network
 from d5ray.operators import collectives
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 
@@ -39,10 +39,10 @@ def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> W
     kinds: dict[str, Kind] = {name: Samples(0) for name in sample_inputs(network)}
     mixing: dict[str, str] = {}
     for node in nodes:
-        site = network.site(node, evaluating=not training)
+        context = network.site(node, evaluating=not training)
         held = tuple(kinds.get(name, SHARED) for name in node.inputs)
         try:
-            made = _held_by(site, held, open_sizes)
+            made = _held_by(context, held, open_sizes)
         except CannotDivide as error:
             mixing[node.name] = str(error)
             made = error.kind if isinstance(error, MixesSamples) else UNKNOWN
@@ -61,31 +61,31 @@ def sample_inputs(network: Network) -> tuple[str, ...]:
     return tuple(name for name, size in first.items() if size == next(iter(first.values())))
 
 
-def _held_by(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kinds:
+def _held_by(context: NodeContext, held: Kinds, open_sizes: set[Dimension]) -> Kind | Kinds:
     """The kinds of a node's outputs. Raises `MixesSamples`."""
-    node = site.node
+    node = context.node
     if UNKNOWN in held:
         name = node.inputs[held.index(UNKNOWN)]
         raise MixesSamples(f"its input {name!r} is made of several samples")
     if node.type in ("Shape", "Size") and not node.domain and isinstance(held[0], Samples):
         return SIZES
     if node.domain == collectives.DOMAIN:
-        return collective(site, held)
+        return collective(context, held)
     if all(kind in (SHARED, SIZES) for kind in held):
-        return _without_samples(site, held, open_sizes)
+        return _without_samples(context, held, open_sizes)
     if AVERAGE in held or SUM in held:
-        return after_reduction(site, held)
+        return after_reduction(context, held)
     if node.type not in RULES or node.domain not in ("", "ai.onnx", "d5ray"):
         raise MixesSamples("nothing is known about whether it mixes samples")
-    return RULES[node.type](site, held)
+    return RULES[node.type](context, held)
 
 
-def _without_samples(site: Site, held: Kinds, open_sizes: set[Dimension]) -> Kind:
+def _without_samples(context: NodeContext, held: Kinds, open_sizes: set[Dimension]) -> Kind:
     """The kinds of sizes: of sizes come sizes, or a row for each sample, all of which are alike."""
     if SIZES not in held:
         return SHARED
-    made = site.outputs[0] if site.outputs else None
-    if site.node.type in ("Expand", "ConstantOfShape") and made is not None and made.shape is not None:
+    made = context.outputs[0] if context.outputs else None
+    if context.node.type in ("Expand", "ConstantOfShape") and made is not None and made.shape is not None:
         places = [axis for axis, size in enumerate(made.shape) if size in open_sizes and size is not None]
         if len(places) == 1:
             return Samples(places[0])

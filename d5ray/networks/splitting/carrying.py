@@ -27,7 +27,7 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 
 def carried(place: Place, label: Label | None = None, blocks: int = 1) -> None:
     """Divide what has the label, leave the rest whole; without a label, that of what is divided already."""
-    axes = axes_of(place.site)
+    axes = axes_of(place.context)
     if label is None:
         label, blocks = _divided(place, axes)
     changed = _own_counts(place, label, blocks)
@@ -44,7 +44,7 @@ def carried(place: Place, label: Label | None = None, blocks: int = 1) -> None:
 
 def read(place: Place, axes: AxisMap, slot: int, label: Label, blocks: int) -> str:
     """The name of an input as the part needs it."""
-    if axes.needs(place.site, slot, label):
+    if axes.needs(place.context, slot, label):
         return place.read(slot, Divided(axes.of_input(slot).index(label), blocks))
     return place.read(slot, SHARED)
 
@@ -64,7 +64,7 @@ def _divided(place: Place, axes: AxisMap) -> tuple[Label, int]:
     ((label, blocks),) = found
     for slot in place.slots:
         if (
-            axes.needs(place.site, slot, label)
+            axes.needs(place.context, slot, label)
             and slot not in place.divided
             and not _follows(place, slot, label)
         ):
@@ -89,7 +89,7 @@ def _own_counts(place: Place, label: Label, blocks: int) -> dict[str, Any]:
     if kind == "RotaryEmbedding" and not counted:
         return {}
     for slot, name in enumerate(COUNTS[kind]):
-        count = int(place.site.attribute(name, 0)) if counted else place.shape(slot)[1]
+        count = int(place.context.attribute(name, 0)) if counted else place.shape(slot)[1]
         if blocks > 1 or not isinstance(count, int) or not count or count % place.parts:
             what = name.removeprefix("num_") if kind == "GroupNormalization" else "heads"
             raise CannotDivide(f"it has {count} {what}, which {place.parts} parts do not divide")
@@ -102,7 +102,7 @@ def _scaled(place: Place, own: str, axis: int) -> str:
     """What a mean is taken of, divided by the number of equal parts, whose means then add up to it."""
     if not isinstance(place.shape(0)[axis], int):
         raise CannotDivide(f"it takes the mean over axis {axis}, whose size is open")
-    known, name = place.site.inputs[0], place.node.name
+    known, name = place.context.inputs[0], place.node.name
     assert known is not None
     share = place.draft.constant(known.dtype.type(1 / place.parts), f"{name}.share")
     return place.draft.helper("Mul", [own, share], f"{name}.scaled")

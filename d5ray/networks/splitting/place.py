@@ -20,7 +20,7 @@ class Place:
 
     def __init__(self, draft: Draft, node: Node, given: Mapping[int, Layout] | None = None) -> None:
         self.draft, self.node = draft, node
-        self.site = draft.network.site(node)
+        self.context = draft.network.site(node)
         self.parts = draft.parts
         self.layouts = [draft.layouts[name] if name else WHOLE for name in node.inputs]
         for slot, layout in (given or {}).items():
@@ -38,7 +38,7 @@ class Place:
 
     def shape(self, slot: int) -> tuple[Dimension, ...]:
         """The shape of an input of the undivided node."""
-        return shape_of(self.site, slot)
+        return shape_of(self.context, slot)
 
     def rank(self, slot: int) -> int:
         """The number of axes of an input."""
@@ -46,7 +46,7 @@ class Place:
 
     def axis(self, name: str, default: int, rank: int) -> int:
         """The axis that an attribute names, counted from the front."""
-        return int(self.site.attribute(name, default)) % rank
+        return int(self.context.attribute(name, default)) % rank
 
     def is_flexible(self, slot: int) -> bool:
         """True if the input may be read in any layout at no cost; see `Draft`."""

@@ -84,7 +84,7 @@ def _sizes(place: Place) -> Sequence[Any]:
     if len(shape) < 2:
         raise CannotDivide("it multiplies vectors")
     rows, columns = shape[-2:]
-    return (columns, rows) if place.site.attribute("transB", 0) else (rows, columns)
+    return (columns, rows) if place.context.attribute("transB", 0) else (rows, columns)
 
 
 def _table_columns(draft: Draft, node: Node, division: ByColumns) -> None:
@@ -102,7 +102,7 @@ def _table_rows(draft: Draft, node: Node, division: ByRows) -> None:
 
 def _output_channels(draft: Draft, node: Node, division: ByOutputChannels) -> None:
     place = Place(draft, node)
-    groups = int(place.site.attribute("group", 1))
+    groups = int(place.context.attribute("group", 1))
     if groups > 1:
         _check(place, "groups", groups)
     else:
@@ -112,7 +112,7 @@ def _output_channels(draft: Draft, node: Node, division: ByOutputChannels) -> No
 
 def _input_channels(draft: Draft, node: Node, division: ByInputChannels) -> None:
     place = Place(draft, node)
-    if int(place.site.attribute("group", 1)) == 1:
+    if int(place.context.attribute("group", 1)) == 1:
         _check(place, "input channels", place.shape(1)[1 if node.type == "Conv" else 0])
     rules_products.convolution(place, INPUTS)
 
@@ -121,7 +121,7 @@ def _heads(draft: Draft, node: Node, division: ByHeads) -> None:
     place = Place(draft, node)
     flat = place.rank(0) == 3
     for name, slot, what in (("q_num_heads", 0, "heads"), ("kv_num_heads", 1, "heads of keys and values")):
-        _check(place, what, int(place.site.required(name)) if flat else place.shape(slot)[1])
+        _check(place, what, int(place.context.required(name)) if flat else place.shape(slot)[1])
     carried(place, HEADS)
 
 
@@ -186,12 +186,12 @@ def _blocks_behind(network: Network, node: Node) -> int:
 
 def _equal_pieces(network: Network, split: Node) -> int | None:
     """The number of equal pieces into which a Split takes the last axis apart; None if they are not equal."""
-    site = network.site(split)
+    context = network.site(split)
     try:
-        shapes = [output_shape(site, place) for place in range(len(split.outputs))]
+        shapes = [output_shape(context, place) for place in range(len(split.outputs))]
     except CannotDivide:
         return None
-    axis = int(site.attribute("axis", 0)) % len(shapes[0])
+    axis = int(context.attribute("axis", 0)) % len(shapes[0])
     alike = len({shape[axis] for shape in shapes}) == 1
     return len(shapes) if alike and axis == len(shapes[0]) - 1 else None
 

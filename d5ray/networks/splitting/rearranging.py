@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from d5ray.networks.axes.axis_map import CannotDivide, output_shape, shape_of
 from d5ray.networks.axes.operators import axes_of
 from d5ray.networks.splitting.layouts import WHOLE, Divided, Layout, divides
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 # What a parameter may go through, and still be divided as it is read behind it.
@@ -14,20 +14,20 @@ REARRANGING = frozenset({"Cast", "Identity", "Reshape", "Slice", "Squeeze", "Tra
 Shape = Sequence[Dimension]
 
 
-def before(site: Site, made: Layout, parts: int) -> Layout:
+def before(context: NodeContext, made: Layout, parts: int) -> Layout:
     """The layout of what a node of `REARRANGING` reads, of which it makes this one; else WHOLE."""
     if not isinstance(made, Divided):
         return WHOLE
     try:
-        return _before(site, made, parts)
+        return _before(context, made, parts)
     except CannotDivide:
         return WHOLE
 
 
-def _before(site: Site, made: Divided, parts: int) -> Layout:
-    if site.node.type == "Reshape":
-        return reshaped(output_shape(site), shape_of(site, 0), made, parts)
-    axes = axes_of(site)
+def _before(context: NodeContext, made: Divided, parts: int) -> Layout:
+    if context.node.type == "Reshape":
+        return reshaped(output_shape(context), shape_of(context, 0), made, parts)
+    axes = axes_of(context)
     label = axes.outputs[0][made.axis]
     if label is None:
         raise CannotDivide(f"it {axes.does} axis {made.axis}, which is divided")

@@ -31,7 +31,7 @@ def pointwise(place: Place) -> None:
 
 def dropout(place: Place) -> None:
     """The mask of the whole is drawn, and its part used: every part draws as the whole network does."""
-    if place.site.has_output(1):
+    if place.context.has_output(1):
         raise CannotDivide("its mask is asked for")
     held = place.first()
     changed = {"axis": held.axis, "blocks": held.blocks, "index": place.draft.index, "parts": place.parts}
@@ -42,7 +42,7 @@ def dropout(place: Place) -> None:
 def batch_normalization(place: Place) -> None:
     """Channels by themselves, with their statistics; samples only where statistics are frozen."""
     held = place.layouts[0]
-    if isinstance(held, Divided) and held.axis == 0 and place.site.attribute("training_mode", 0):
+    if isinstance(held, Divided) and held.axis == 0 and place.context.attribute("training_mode", 0):
         raise CannotDivide("in training it normalizes with the mean and variance of the whole batch")
     carried(place)
 

@@ -19,11 +19,11 @@ def product(place: Place, label: Label | None = None, blocks: int = 1) -> None:
 
 def convolution(place: Place, label: Label | None = None) -> None:
     """Conv and ConvTranspose, (samples, inputs, …) by filters of inputs and outputs."""
-    groups, held = int(place.site.attribute("group", 1)), place.layouts[0]
+    groups, held = int(place.context.attribute("group", 1)), place.layouts[0]
     across = label in (INPUTS, OUTPUTS) or (label is None and isinstance(held, Divided) and held.axis == 1)
     if groups > 1 and across:
         _in_groups(place, groups, label)
-    elif label == INPUTS and place.site.has_input(2):
+    elif label == INPUTS and place.context.has_input(2):
         _with_bias_behind(place, INPUTS, spatial=place.rank(0) - 2)
     else:
         carried(place, label)
@@ -31,16 +31,16 @@ def convolution(place: Place, label: Label | None = None) -> None:
 
 def _with_bias_behind(place: Place, label: Label, spatial: int = 0) -> None:
     """A sum over the parts, and then what is added to it, once."""
-    draft, node, axes = place.draft, place.node, axes_of(place.site)
+    draft, node, axes = place.draft, place.node, axes_of(place.context)
     inputs = [read(place, axes, slot, label, 1) for slot in (0, 1)]
     total = draft.summand(place.with_inputs(inputs, {}), f"{node.outputs[0]}.of_part")
     bias = place.read(2, WHOLE)
     if spatial:
         along = draft.constant(np.arange(1, spatial + 1), f"{node.name}.axes")
         bias = draft.helper("Unsqueeze", [bias, along], f"{node.name}.bias_by_channel")
-    beta = float(place.site.attribute("beta", 1.0))
+    beta = float(place.context.attribute("beta", 1.0))
     if beta != 1:
-        known = place.site.inputs[2]
+        known = place.context.inputs[2]
         assert known is not None
         factor = draft.constant(known.dtype.type(beta), f"{node.name}.beta")
         bias = draft.helper("Mul", [bias, factor], f"{node.name}.bias")

@@ -12,17 +12,19 @@ from d5ray.networks.splitting.rearranging import reshaped
 def flatten(place: Place) -> None:
     """Flatten: the divided axis becomes a block of one of the two axes."""
     held = place.first()
-    place.write([place.read(0, held)], reshaped(place.shape(0), output_shape(place.site), held, place.parts))
+    place.write(
+        [place.read(0, held)], reshaped(place.shape(0), output_shape(place.context), held, place.parts)
+    )
 
 
 def reshape(place: Place) -> None:
     """Reshape: where its constant names the divided axis's size, a part gets a constant with its own."""
-    held, old, new = place.first(), place.shape(0), output_shape(place.site)
+    held, old, new = place.first(), place.shape(0), output_shape(place.context)
     made = reshaped(old, new, held, place.parts)
-    wanted = integers(place.site, 1) or ()
+    wanted = integers(place.context, 1) or ()
     own = list(wanted)
     for axis, size in enumerate(wanted):
-        if size == 0 and not place.site.attribute("allowzero", 0):
+        if size == 0 and not place.context.attribute("allowzero", 0):
             if (axis == held.axis) != (axis == made.axis):  # it would copy what is not so long
                 own[axis] = _number(new[axis]) // (place.parts if axis == made.axis else 1)
         elif size > 0 and axis == made.axis:
@@ -56,11 +58,11 @@ def split(place: Place) -> None:
         carried(place)
         return
     block = _number(place.shape(0)[axis]) // held.blocks
-    sizes = [_number(output_shape(place.site, each)[axis]) for each in range(len(place.node.outputs))]
+    sizes = [_number(output_shape(place.context, each)[axis]) for each in range(len(place.node.outputs))]
     if any(size % block for size in sizes):
         raise CannotDivide(f"it takes axis {axis} apart otherwise than it is divided")
     inputs = [place.read(0, held)]
-    if place.site.has_input(1):
+    if place.context.has_input(1):
         own = np.asarray([size // place.parts for size in sizes], np.int64)
         inputs.append(place.draft.constant(own, f"{place.node.name}.sizes_of_part"))
     place.write(inputs, *(Divided(axis, size // block) for size in sizes))
@@ -68,7 +70,7 @@ def split(place: Place) -> None:
 
 def expand(place: Place) -> None:
     """Expand: where its constant names the divided axis's size, a part gets a constant with its own."""
-    held, wanted = place.first(), list(integers(place.site, 1) or ())
+    held, wanted = place.first(), list(integers(place.context, 1) or ())
     at = held.axis - place.rank(0) + len(wanted)
     made = Divided(held.axis + max(0, len(wanted) - place.rank(0)), held.blocks)
     inputs = [place.read(0, held), place.read(1, SHARED)]
@@ -116,7 +118,7 @@ def gather_rows(place: Place) -> None:
     """
     draft, node, shape = place.draft, place.node, place.shape(0)
     at = place.axis("axis", 0, len(shape))
-    whole, known = _number(shape[at]), place.site.inputs
+    whole, known = _number(shape[at]), place.context.inputs
     assert known[0] is not None and known[1] is not None
     rows, name, kind = whole // place.parts, node.name, known[1].dtype
 

@@ -13,7 +13,7 @@ from d5ray.networks.events.operator_times import OperatorTimes
 from d5ray.networks.executors.graph_executor import Arrays, GraphExecutor
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.network import Network
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.node_costs import NodeCost, backward_cost, forward_cost
 
@@ -103,16 +103,16 @@ def counted_costs(network: Network, batch: int = 1) -> NetworkCosts:
     return NetworkCosts(seconds, flops, kept, sizes, measured=False)
 
 
-def _counted(site: Site) -> NodeCost:
+def _counted(context: NodeContext) -> NodeCost:
     """Forwards and backwards together, as far as that is known."""
     flops = 0
     for counted in (forward_cost, backward_cost):
         try:
-            found = counted(site)
+            found = counted(context)
         except ConfigurationError:  # an unknown shape, or an operator of one's own
             continue
         flops += 0 if found is None else found.flops
-    moved = sum(each.bytes for each in (*site.inputs, *site.outputs) if each is not None)
+    moved = sum(each.bytes for each in (*context.inputs, *context.outputs) if each is not None)
     return NodeCost(flops, 3 * moved)  # forwards once, backwards with the gradients
 
 

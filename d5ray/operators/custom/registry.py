@@ -7,7 +7,7 @@ from d5ray.errors import ConfigurationError, D5Error, first_line, nearest
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.nodes import inference
 from d5ray.operators.nodes.node import Attribute, Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Factory = Callable[[Mapping[str, Attribute]], CustomOp]  # from a node's attributes
@@ -56,17 +56,17 @@ def operator_of(node: Node) -> CustomOp:
         raise type(error)(f"the node {node}: {error}") from error
 
 
-def _inferred(site: Site) -> tuple[TensorDescriptor | None, ...]:
+def _inferred(context: NodeContext) -> tuple[TensorDescriptor | None, ...]:
     """The descriptors of a node's outputs that a network knows.
 
     Of an operator that does not say it, that they are of the first input's type; None where that is unknown.
     """
-    operator = operator_of(site.node)
-    outputs = operator.inferred(site.inputs)
+    operator = operator_of(context.node)
+    outputs = operator.inferred(context.inputs)
     if outputs is None:
-        first = next((each for each in site.inputs if each is not None), None)
+        first = next((each for each in context.inputs if each is not None), None)
         guess = None if first is None else TensorDescriptor(first.dtype, None)
-        return (guess,) * len(site.node.outputs)
+        return (guess,) * len(context.node.outputs)
     return outputs
 
 

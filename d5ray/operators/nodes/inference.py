@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
-# What a node makes: a descriptor for each of its outputs. The site knows the inputs' descriptors, None for
-# what is left out, and the constants. Raises `ConfigurationError` where the inputs do not fit.
-Rule = Callable[[Site], Sequence[TensorDescriptor]]
+# What a node makes: a descriptor for each of its outputs. The context knows the inputs' descriptors, None
+# for what is left out, and the constants. Raises `ConfigurationError` where the inputs do not fit.
+Rule = Callable[[NodeContext], Sequence[TensorDescriptor]]
 
 _rules: dict[tuple[str, str], Rule] = {}
 
@@ -35,9 +35,9 @@ def registered(domain: str, type: str) -> Rule | None:
     return _rules.get((domain, type))
 
 
-def mean_squared_error(site: Site) -> tuple[TensorDescriptor]:
+def mean_squared_error(context: NodeContext) -> tuple[TensorDescriptor]:
     """The type of the loss, a number of the scores' type; the labels have the scores' type and shape."""
-    scores, labels = site.inputs
+    scores, labels = context.inputs
     if scores is None or labels is None:
         raise ConfigurationError("it needs scores and labels, both")
     if scores.dtype != labels.dtype:

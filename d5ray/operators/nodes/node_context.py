@@ -1,4 +1,4 @@
-"""Site: where an operator stands, with all that is known about it before anything runs."""
+"""NodeContext: a node with all that is known about it before anything runs"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 @final
 @dataclass(frozen=True)
-class Site:
+class NodeContext:
     """A node in its network, as an implementation gets it once, when an executor is built.
 
     constants: inputs by index whose value cannot change, such as the new shape of a Reshape that the graph

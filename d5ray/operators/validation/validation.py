@@ -10,7 +10,7 @@ from d5ray.checks import check_choice, check_count, check_items, check_kind, che
 from d5ray.errors import ConfigurationError, D5Error, OperatorError, ValidationError, first_line
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Framework, Numbers, Tensor, as_tuple, framework_of
-from d5ray.operators.nodes.bound_operator import OperatorAtSite
+from d5ray.operators.nodes.bound_operator import BoundOperator
 from d5ray.operators.validation.directional_derivatives import Directions
 from d5ray.operators.validation.error_norms import error_norms, inexact
 from d5ray.operators.validation.finite_differences import step_of
@@ -268,7 +268,7 @@ def _numbers(array: Any) -> Numbers:
 
 
 def _name(operator: Any) -> str:
-    if isinstance(operator, OperatorAtSite):
+    if isinstance(operator, BoundOperator):
         return str(operator)
     if isinstance(operator, CustomOp):
         return operator.operator_name

@@ -26,7 +26,7 @@ SMALL = problems.gemm(64, 8, 32, "TN")
 def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the catalogue has, Gemm is the test's own."""
     monkeypatch.setattr(arrays, "OPERATORS", {"Gemm": stand_ins.Product()})
-    monkeypatch.setattr(of_torch, "BUILDERS", {"Gemm": stand_ins.product})
+    monkeypatch.setattr(of_torch, "FACTORIES", {"Gemm": stand_ins.product})
 
 
 def executor(framework: str, **changes: Any) -> OperatorExecutor:
@@ -94,7 +94,7 @@ def test_what_takes_too_long_is_given_up_with_the_reason(monkeypatch: pytest.Mon
 
 def test_a_failure_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the framework, of a type that the catalogue has not; the next problem is measured all the same."""
-    monkeypatch.setattr(of_torch, "BUILDERS", {"Conv": stand_ins.broken, "Gemm": stand_ins.product})
+    monkeypatch.setattr(of_torch, "FACTORIES", {"Conv": stand_ins.broken, "Gemm": stand_ins.product})
     made = executor("torch")
     conv = problems.convolution(1, (8, 8, 3, 4, 3, 3, 1, 1))
     assert made.measure(conv, 0.0, 1.0).reason == "MemoryError: no room for 1 TB"

@@ -11,7 +11,7 @@ from d5ray.networks.network import Network
 from d5ray.operators.custom import registry
 from d5ray.operators.nodes import inference
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops import custom
 from tests.operators.custom.listings import BothOp, IPowOp, both, ipowop
 
@@ -25,10 +25,10 @@ def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "_rules", dict(inference._rules))
 
 
-def site(type: str = "IPow", outputs: tuple[str, ...] = ("y",), **attributes: Any) -> Site:
+def context(type: str = "IPow", outputs: tuple[str, ...] = ("y",), **attributes: Any) -> NodeContext:
     """A node of the user's domain."""
     inputs = ("a", "b") if type == "Both" else ("x",)
-    return Site(Node(type, inputs, outputs, attributes, "power1", "my.domain"))
+    return NodeContext(Node(type, inputs, outputs, attributes, "power1", "my.domain"))
 
 
 def register() -> None:
@@ -43,7 +43,7 @@ def register() -> None:
 def test_a_nodes_attributes_are_the_factorys_arguments(type: str) -> None:
     """In NumPy, forwards and backwards, with and without a gradient that comes in."""
     register()
-    at = site(type, power=2)
+    at = context(type, power=2)
     operator = custom.array_operator(at)
     (output,) = operator.forward(np, at, [X])
     np.testing.assert_array_equal(output, X**2)
@@ -60,11 +60,11 @@ def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
     tf = pytest.importorskip("tensorflow")
     register()
     x = torch.tensor(X, requires_grad=True)
-    output = custom.torch_builder(site(type, power=3))(x)
+    output = custom.torch_builder(context(type, power=3))(x)
     output.sum().backward()
     np.testing.assert_array_equal(output.detach().numpy(), X**3)
     np.testing.assert_array_equal(x.grad.numpy(), 3 * X**2)
-    built = custom.tensorflow_builder(site(type, power=3))
+    built = custom.tensorflow_builder(context(type, power=3))
     given = tf.constant(X)
     with tf.GradientTape() as tape:
         tape.watch(given)
@@ -78,7 +78,7 @@ def test_a_built_function_is_one_operation_of_a_compiled_graph() -> None:
     """`fullgraph=True` refuses anything else."""
     torch = pytest.importorskip("torch")
     register()
-    built = custom.torch_builder(site("FastIPow", power=3))
+    built = custom.torch_builder(context("FastIPow", power=3))
     x = torch.tensor(X, requires_grad=True)
     compiled = torch.compile(lambda given: built(given * 2).sum(), backend="aot_eager", fullgraph=True)
     (gradient,) = torch.autograd.grad(compiled(x), x)
@@ -92,15 +92,15 @@ def test_several_outputs_come_in_the_nodes_order(make: Any) -> None:
     torch = pytest.importorskip("torch")
     d5.register_operator("my.domain", "Both", make("float64"))
     a, b = torch.full((1, 2), 2.0, dtype=torch.float64), torch.full((1, 2), 3.0, dtype=torch.float64)
-    product, total = custom.torch_builder(site("Both", ("p", "s")))(a, b)
+    product, total = custom.torch_builder(context("Both", ("p", "s")))(a, b)
     assert (product.tolist(), total.tolist()) == ([[6, 6]], [[5, 5]])
-    assert custom.torch_builder(site("Both", ("p",)))(a, b).tolist() == [[6, 6]]
+    assert custom.torch_builder(context("Both", ("p",)))(a, b).tolist() == [[6, 6]]
 
 
 def test_shapes_are_inferred_through_the_registered_operator() -> None:
     """From descriptors with open sizes."""
     register()
-    operator = registry.operator_of(site("Both").node)
+    operator = registry.operator_of(context("Both").node)
     given = d5.TensorDescriptor("float64", ("batch", 4))
     assert operator.inferred([given, given]) == (given, given)
     assert registry.registered("my.domain", "Both") is not None
@@ -155,7 +155,7 @@ def test_an_unregistered_type_is_told_with_the_nearest_one() -> None:
         r"the node power1 \(my.domain.IPwo\) .* d5ray.register_operator\('my.domain', 'IPwo', operator\)"
     )
     with pytest.raises(ConfigurationError, match=message + r".*did you mean 'my.domain.IPow'\?"):
-        custom.array_operator(site("IPwo"))
+        custom.array_operator(context("IPwo"))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_attributes_that_do_not_fit_are_told(type: str, attributes: dict[str, An
     """Missing, unknown, refused by the class, given to an object that takes none."""
     register()
     with pytest.raises(ConfigurationError, match=message):
-        custom.array_operator(site(type, **attributes))
+        custom.array_operator(context(type, **attributes))
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_errors_name_the_node() -> None:
     d5.register_operator("my.domain", "Odd", lambda: 3)
     register()
     with pytest.raises(OperatorError, match=r"the node power1 \(my.domain.Wrong\): output 0 of Wrong is of"):
-        custom.array_operator(site("Wrong")).forward(np, site("Wrong"), [X])
+        custom.array_operator(context("Wrong")).forward(np, context("Wrong"), [X])
     with pytest.raises(ConfigurationError, match=r"power1 \(my.domain.Wrong\): .* Wrong has no backward"):
-        custom.array_operator(site("Wrong")).backward(np, site("Wrong"), [X], [X], [X])
+        custom.array_operator(context("Wrong")).backward(np, context("Wrong"), [X], [X], [X])
     with pytest.raises(ConfigurationError, match=r"names 2 outputs, but its operator IPowOp gives 1"):
-        custom.array_operator(site(power=2)).forward(np, site(outputs=("y", "z"), power=2), [X])
+        custom.array_operator(context(power=2)).forward(np, context(outputs=("y", "z"), power=2), [X])
     with pytest.raises(ConfigurationError, match=r"registered as my.domain.Odd gave 3, expected"):
-        custom.array_operator(site("Odd"))
+        custom.array_operator(context("Odd"))

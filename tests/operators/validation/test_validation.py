@@ -18,9 +18,9 @@ from PIL import Image
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.operators.nodes.bound_operator import OperatorAtSite
+from d5ray.operators.nodes.bound_operator import BoundOperator
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import Site
+from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.validation.error_norms import error_norms, tolerance_of
 from d5ray.operators.validation.heat_map import ENDS, heat_map, relative_difference
 
@@ -302,11 +302,16 @@ def test_many_kinks_do_not_hide_the_slope_along_a_direction() -> None:
 class Scale(ArrayOperator):
     """The first input times the number in the second, as the catalogue has operators; the mask is kept."""
 
-    def forward(self, xp: Any, site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, xp: Any, context: NodeContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return inputs[0] * inputs[2], inputs[0] > 0
 
     def backward(
-        self, xp: Any, site: Site, gradients: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+        self,
+        xp: Any,
+        context: NodeContext,
+        gradients: Sequence[Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
     ) -> tuple[Any, ...]:
         assert gradients[1] is None
         return gradients[0] * inputs[2], None, (gradients[0] * inputs[0]).sum(axis=0)
@@ -314,8 +319,8 @@ class Scale(ArrayOperator):
 
 def test_an_operator_of_the_catalogue_is_checked_at_its_site() -> None:
     """One output is asked for, another kept; an input left out; a list of integers has no gradient."""
-    site = Site(Node("Scale", ("x", "", "factor", "axis"), ("y",), name="scale1"))
-    operator = OperatorAtSite(Scale(), site)
+    context = NodeContext(Node("Scale", ("x", "", "factor", "axis"), ("y",), name="scale1"))
+    operator = BoundOperator(Scale(), context)
     x, factor = matrices(2, 3, 3)[0], np.array([2.0, 3.0, 4.0])
 
     class With(ArrayOperator):
@@ -324,7 +329,7 @@ def test_an_operator_of_the_catalogue_is_checked_at_its_site() -> None:
         def backward(self, *arguments: Any) -> tuple[Any, ...]:
             return (*Scale().backward(*arguments), None)
 
-    report = d5.operators.check_gradient(OperatorAtSite(With(), site), [x, None, factor, np.array([1, 2])])
+    report = d5.operators.check_gradient(BoundOperator(With(), context), [x, None, factor, np.array([1, 2])])
     assert report.skipped == (3,)
     assert "scale1 (Scale): passed" in str(report)
     assert d5.operators.check_forward(operator, [x, None, factor], [x * factor]).passed
