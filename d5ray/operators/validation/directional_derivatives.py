@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.operators.validation.finite_differences import rounding, slope, step_of
+from d5ray.operators.validation.finite_differences import finite_difference, rounding, step_of
 from d5ray.operators.validation.gradient_check import KINK, TINY, Deviation, Method
 from d5ray.operators.validation.linearization import LinearizationPoint
 
@@ -17,7 +17,7 @@ SMALLER: Final = (1.0, 1e-2)  # times the step: many elements have a kink near o
 
 @final
 @dataclass(frozen=True)
-class Directions(Method):
+class DirectionalDerivatives(Method):
     """Σ u · outputs for random u, along random ways of ±1 a step for each element of one input after another.
 
     An error in a single element changes every one of them. Allowed is `tolerance` times the norm of the
@@ -63,7 +63,7 @@ class Directions(Method):
         centre = weights[used] @ outputs
         for smaller in SMALLER:
             step = step_of(point.epsilon) * smaller
-            tried = slope(lambda by: weights[used] @ moved(by)[used], centre, step)
+            tried = finite_difference(lambda by: weights[used] @ moved(by)[used], centre, step)
             noise = float(rounding(np.linalg.norm(weights[used] * outputs), point.epsilon, step))
             if best is None or tried.error + noise < best[0].error + best[1]:
                 best = tried, noise

@@ -20,7 +20,7 @@ ROUNDINGS: Final = 64.0  # of an output, in units of its last place, that an ope
 
 @final
 @dataclass(frozen=True)
-class Slope:
+class FiniteDifference:
     """A finite difference of every output along one way: the value, D(h), and both sides' slopes, to h²."""
 
     value: Numbers
@@ -51,14 +51,14 @@ def step_of(epsilon: float) -> float:
     return float(epsilon ** (1 / 3))
 
 
-def slope(function: Callable[[float], Numbers], centre: Numbers, step: float) -> Slope:
+def finite_difference(function: Callable[[float], Numbers], centre: Numbers, step: float) -> FiniteDifference:
     """The derivative at 0 of a function of one number with values (outputs,); centre: its value there."""
     one, other, far, further = (function(by * step) for by in (1, -1, 2, -2))
     with np.errstate(invalid="ignore"):  # beyond the edge of where the function is defined
         near, wide = (one - other) / (2 * step), (far - further) / (4 * step)
         left = (3 * centre - 4 * other + further) / (2 * step)
         right = (4 * one - far - 3 * centre) / (2 * step)
-        return Slope((4 * near - wide) / 3, near, left, right)
+        return FiniteDifference((4 * near - wide) / 3, near, left, right)
 
 
 def rounding(values: Any, epsilon: float, step: Any) -> Any:

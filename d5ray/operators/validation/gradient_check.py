@@ -7,7 +7,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.operators.validation.finite_differences import Slope, rounding, slope, step_of
+from d5ray.operators.validation.finite_differences import (
+    FiniteDifference,
+    finite_difference,
+    rounding,
+    step_of,
+)
 from d5ray.operators.validation.linearization import LinearizationPoint
 
 Numbers = np.ndarray[Any, Any]
@@ -74,33 +79,33 @@ class Elements(Method):
 
     def deviations(self, point: LinearizationPoint, tolerance: float) -> tuple[Deviation, ...]:
         found = self._found(point)
-        slopes = self._slopes(point)  # each (outputs, inputs)
-        undefined = self._undefined(point, slopes)
-        allowed = np.where(undefined, np.inf, self._allowed(point, tolerance, slopes))
-        between = np.maximum(slopes.error, np.abs(slopes.right - slopes.left))
-        kinks = undefined | (between > KINK * np.abs(slopes.value) + allowed)
-        sides = np.stack([slopes.value, slopes.left, slopes.right])
+        differences = self._differences(point)  # each (outputs, inputs)
+        undefined = self._undefined(point, differences)
+        allowed = np.where(undefined, np.inf, self._allowed(point, tolerance, differences))
+        between = np.maximum(differences.error, np.abs(differences.right - differences.left))
+        kinks = undefined | (between > KINK * np.abs(differences.value) + allowed)
+        sides = np.stack([differences.value, differences.left, differences.right])
         nearest = np.clip(found, sides.min(axis=0), sides.max(axis=0))  # one of them where it is nan
         return tuple(self._worst(point, at, found, nearest, allowed, kinks) for at in range(len(point.free)))
 
-    def _undefined(self, point: LinearizationPoint, slopes: Slope) -> Numbers:
+    def _undefined(self, point: LinearizationPoint, differences: FiniteDifference) -> Numbers:
         """The places with nothing to compare: at a jump, and at the edge of the function's domain."""
-        parts = (slopes.value, slopes.near, slopes.left, slopes.right)
+        parts = (differences.value, differences.near, differences.left, differences.right)
         finite = np.logical_and.reduce([np.isfinite(part) for part in parts])
         inside = np.isfinite(point.vector(point.outputs))[:, None]
         edge = (inside & ~finite).any(axis=0, keepdims=True)  # whose gradient is infinite, or 0 · ∞ elsewhere
         with np.errstate(invalid="ignore"):
-            steep = np.abs(slopes.near) > 1 / np.sqrt(step_of(point.epsilon))
-            found: Numbers = ~finite | edge | (slopes.jump & steep)
+            steep = np.abs(differences.near) > 1 / np.sqrt(step_of(point.epsilon))
+            found: Numbers = ~finite | edge | (differences.jump & steep)
         return found
 
-    def _allowed(self, point: LinearizationPoint, tolerance: float, slopes: Slope) -> Numbers:
+    def _allowed(self, point: LinearizationPoint, tolerance: float, differences: FiniteDifference) -> Numbers:
         """The tolerance of each element.
 
         What rounding does to an output is as large as the output, or as the largest of its tensor where it
         comes of such numbers: as much as the differences show, but no more than those can explain.
         """
-        value = np.nan_to_num(slopes.value, posinf=0.0, neginf=0.0)
+        value = np.nan_to_num(differences.value, posinf=0.0, neginf=0.0)
         own = np.concatenate(
             [
                 np.abs(part).max(axis=1, initial=0.0, keepdims=True).repeat(part.shape[1], axis=1)
@@ -112,7 +117,7 @@ class Elements(Method):
         steps = step_of(point.epsilon) * np.where(scales, scales, 1.0)[None, :]
         centre = np.nan_to_num(point.vector(point.outputs), posinf=0.0, neginf=0.0)[:, None]
         most = 2 * point.epsilon * np.abs(centre).max(initial=0.0) / steps
-        error = np.nan_to_num(slopes.error, posinf=np.inf, nan=np.inf)
+        error = np.nan_to_num(differences.error, posinf=np.inf, nan=np.inf)
         seen = np.where(error <= most, error, 0.0).max(axis=1, initial=0.0, keepdims=True)
         noise = np.minimum(4 * seen, most)
         allowed: Numbers = tolerance * own + rounding(centre, point.epsilon, steps) + noise + TINY
@@ -130,7 +135,7 @@ class Elements(Method):
             rows[row] = np.concatenate([each.ravel() for each in point.gradient(weights)])
         return rows
 
-    def _slopes(self, point: LinearizationPoint) -> Slope:
+    def _differences(self, point: LinearizationPoint) -> FiniteDifference:
         step, columns = step_of(point.epsilon), []
         scales, centre = point.scales(), point.vector(point.outputs)
         for number, scale in enumerate(scales):
@@ -138,11 +143,15 @@ class Elements(Method):
                 ways = [np.zeros(each.shape) for each in scales]
                 ways[number].flat[element] = 1.0
                 if scale.flat[element]:
-                    columns.append(slope(point.along(ways), centre, step * float(scale.flat[element])))
+                    columns.append(
+                        finite_difference(point.along(ways), centre, step * float(scale.flat[element]))
+                    )
                 else:
-                    columns.append(Slope(*[np.full(len(centre), np.nan)] * 4))
+                    columns.append(FiniteDifference(*[np.full(len(centre), np.nan)] * 4))
         parts = ("value", "near", "left", "right")
-        return Slope(*(np.stack([getattr(column, part) for column in columns], axis=1) for part in parts))
+        return FiniteDifference(
+            *(np.stack([getattr(column, part) for column in columns], axis=1) for part in parts)
+        )
 
     def _worst(
         self,

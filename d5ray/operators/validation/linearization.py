@@ -1,4 +1,4 @@
-"""Point: an operator at its inputs, as checking its gradient sees it, in vectors of all free elements"""
+"""LinearizationPoint: an operator at its inputs, as a gradient check sees it: vectors of all free elements"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError, D5Error, OperatorError, ValidationE
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Framework, Numbers, Tensor, as_tuple, framework_of
 from d5ray.operators.nodes.bound_operator import BoundOperator
-from d5ray.operators.validation.directional_derivatives import Directions
+from d5ray.operators.validation.directional_derivatives import DirectionalDerivatives
 from d5ray.operators.validation.error_norms import error_norms, inexact
 from d5ray.operators.validation.finite_differences import step_of
 from d5ray.operators.validation.gradient_check import Elements, Method
@@ -131,7 +131,7 @@ def check_gradient(
         tolerance = GRADIENT_TOLERANCES[max(least for least in GRADIENT_TOLERANCES if least <= point.epsilon)]
     calls = 4 * point.input_size + point.output_size
     small = calls <= most_calls and point.input_size * point.output_size <= MOST_ELEMENTS
-    method: Method = Elements() if small else Directions(directions, seed)
+    method: Method = Elements() if small else DirectionalDerivatives(directions, seed)
     deviations = method.deviations(point, tolerance) if point.output_size else ()
     step = step_of(point.epsilon)
     return _raised(GradientReport(_name(operator), method.told(point), step, tolerance, deviations, skipped))
