@@ -8,7 +8,7 @@ import torch
 
 import d5ray as d5
 from benchmarks.custom_overhead.passes import BOTH, FORWARD
-from benchmarks.turns import in_turn, repeated
+from benchmarks.interleaved_timing import interleaved, timer
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw
 from d5ray.metrics.definitions.operator_calls import NATIVE, OURS
@@ -74,8 +74,8 @@ class CustomTimes:
                 raise AgentError(
                     f"the {self.language} operator and PyTorch's differ {what}: nothing is measured"
                 )
-            turns = {side: repeated(call) for side, call in calls.items()}
-            found |= {(what, side): times for side, times in in_turn(turns, self.seconds).items()}
+            timers = {side: timer(call) for side, call in calls.items()}
+            found |= {(what, side): times for side, times in interleaved(timers, self.seconds).items()}
         return found
 
     def operator(self) -> Any:

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
-from benchmarks.timed_in_turn import TimedInTurn
+from benchmarks.interleaved_job import TimedInTurn
 from d5ray.operators.framework import not_installed
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import INFERENCE, NATIVE, OURS, TRAINING
-from benchmarks.turns import in_turn, repeated
+from benchmarks.interleaved_timing import interleaved, timer
 from d5ray.errors import AgentError
 from d5ray.networks.executors.graph_executor import GraphExecutor
 from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
@@ -58,8 +58,8 @@ class ExecutorTimes:
         self.check(sides)
         found: Found = {}
         for work, name in ((INFERENCE, "infer"), (TRAINING, "train")):
-            turns = {side: repeated(getattr(each, name)) for side, each in sides.items()}
-            found |= {(work, side): times for side, times in in_turn(turns, self.seconds).items()}
+            timers = {side: timer(getattr(each, name)) for side, each in sides.items()}
+            found |= {(work, side): times for side, times in interleaved(timers, self.seconds).items()}
         return found
 
     def sides(self) -> dict[str, Side]:

@@ -5,7 +5,7 @@ from typing import Final, final
 
 import numpy as np
 
-from d5ray.metrics.definitions.side_by_side import over_processes, rows_of, scope_of, time_of
+from d5ray.metrics.definitions.side_by_side import OfAContender, over_processes, rows_of, scope_of
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate
 
@@ -50,21 +50,15 @@ def _turns(run: RunTables, scope: str) -> dict[tuple[int, int], float]:
 
 @final
 @dataclass(frozen=True)
-class MirrorShare(Metric):
+class MirrorShare(OfAContender):
     """The processor's time of the exporter's thread, as a share of the time of the steps meanwhile.
 
     What a step can lose at most where the thread shares the agent's core, measured without the noise of two
     step times.
     """
 
-    contender: str
-
     name = MIRROR_SHARE
     unit = "1"
-    direction = "min"
     kind = "ratio"
     aggregation = "sum over sum of all turns, largest over ranks, median over fresh processes"
     description = "time of the mirror's thread over time of the steps"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, self.name, self.contender)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from benchmarks.timed_in_turn import TimedInTurn
+from benchmarks.interleaved_job import TimedInTurn
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.operators.framework import not_installed

@@ -6,8 +6,8 @@ from typing import Any, final
 
 import numpy as np
 
+from benchmarks.interleaved_timing import interleaved, timer
 from benchmarks.operator_overhead.rivals import native
-from benchmarks.turns import in_turn, repeated
 from d5ray.errors import AgentError
 from d5ray.metrics.definitions.operator_calls import NATIVE, OURS
 from d5ray.operators.framework import Framework, class_named
@@ -37,8 +37,8 @@ class OperatorTimes:
         framework.use_threads(self.threads)
         found: Found = {}
         for problem in self.problems:
-            turns = {side: repeated(call) for side, call in self.calls(framework, problem).items()}
-            for side, times in in_turn(turns, self.seconds).items():
+            timers = {side: timer(call) for side, call in self.calls(framework, problem).items()}
+            for side, times in interleaved(timers, self.seconds).items():
                 found[problem.name, side] = times
         return found
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from benchmarks.timed_in_turn import TimedInTurn
+from benchmarks.interleaved_job import TimedInTurn
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from benchmarks.update_speed.rivals import Peers
 from d5ray.checks import check_count

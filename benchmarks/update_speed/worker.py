@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.turns import Turn, in_turn, repeated
+from benchmarks.interleaved_timing import Timer, interleaved, timer
 from benchmarks.update_speed.metrics import NATIVE, OURS
 from benchmarks.update_speed.rivals import Peers
 from d5ray.errors import AgentError
@@ -45,9 +45,11 @@ class RuleTimes:
             self.check(peers)
             if peers.rule.elementwise:
                 updates = dict(self._updates(peers))
-                found |= {(UPDATE, peers.name, side): t for side, t in in_turn(updates, self.seconds).items()}
+                found |= {
+                    (UPDATE, peers.name, side): t for side, t in interleaved(updates, self.seconds).items()
+                }
             steps = dict(self._steps(peers))
-            found |= {(STEP, peers.name, side): t for side, t in in_turn(steps, self.seconds).items()}
+            found |= {(STEP, peers.name, side): t for side, t in interleaved(steps, self.seconds).items()}
         return found
 
     def check(self, peers: Peers) -> None:
@@ -82,22 +84,22 @@ class RuleTimes:
         inputs = rng.standard_normal((self.batch_size, *self.sample_shape), dtype=np.float32)
         return inputs, rng.integers(0, CLASSES, self.batch_size)
 
-    def _steps(self, peers: Peers) -> Iterator[tuple[str, Turn]]:
+    def _steps(self, peers: Peers) -> Iterator[tuple[str, Timer]]:
         for name, side in self.sides(peers):
-            yield name, repeated(side.step)
+            yield name, timer(side.step)
 
-    def _updates(self, peers: Peers) -> Iterator[tuple[str, Turn]]:
+    def _updates(self, peers: Peers) -> Iterator[tuple[str, Timer]]:
         """With the variants of torch.optim that there are for this rule."""
         for name, side in self.sides(peers):
             side.step()  # from here on there is a gradient
-            yield name, repeated(side.update)
+            yield name, timer(side.update)
         for variant in VARIANTS:
             try:
                 side = Theirs(self, peers, **{variant: True})
                 side.step()
             except (TypeError, RuntimeError):
                 continue  # this rule has it not, or not on this device
-            yield variant, repeated(side.update)
+            yield variant, timer(side.update)
 
 
 @final

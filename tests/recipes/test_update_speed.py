@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from benchmarks.turns import in_turn
+from benchmarks.interleaved_timing import interleaved
 from benchmarks.update_speed import recipe as recipe
 from benchmarks.update_speed.job import OnNetwork, RuleSpeeds
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, UpdateTimeRatio
@@ -69,7 +69,7 @@ def test_sides_come_in_turn_forwards_and_backwards() -> None:
 
         return turn
 
-    found = in_turn({"a": side("a"), "b": side("b")}, seconds=0.0)
+    found = interleaved({"a": side("a"), "b": side("b")}, seconds=0.0)
     assert calls == list("aabb") + list("abbaabbaab")
     assert {name: times.seconds for name, times in found.items()} == {"a": [1.0] * 5, "b": [1.0] * 5}
 

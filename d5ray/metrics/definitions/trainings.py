@@ -6,13 +6,7 @@ from typing import final
 import numpy as np
 
 from d5ray.metrics.definitions.catalogue import TestAccuracy
-from d5ray.metrics.definitions.side_by_side import (
-    OF_RATIOS,
-    ratio_of_pairs,
-    time_ratio,
-    times_by_pair,
-    why_not_measured,
-)
+from d5ray.metrics.definitions.side_by_side import RatioOfPairs, times_by_pair, why_not_measured
 from d5ray.metrics.definitions.simulations import TRAINING_TIME
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate, median_interval
@@ -50,38 +44,20 @@ class AccuracyDifference(Metric):
 
 @final
 @dataclass(frozen=True)
-class UpdatesRatio(Metric):
+class UpdatesRatio(RatioOfPairs):
     """The updates that `ours` makes over those of `base`."""
 
-    ours: str
-    base: str
-
     name = "updates_ratio"
-    unit = "1"
-    direction = "min"
-    kind = "ratio"
+    recorded = UPDATES
     aggregation = "median over pairs of trainings"
     description = "updates of the parameters over those of the base"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        above, below = (times_by_pair(run, UPDATES, name) for name in (self.ours, self.base))
-        return ratio_of_pairs(run, above, below, self.ours, self.base)
 
 
 @final
 @dataclass(frozen=True)
-class TrainingTimeRatio(Metric):
+class TrainingTimeRatio(RatioOfPairs):
     """The time of a whole training of `ours` over that of `base`."""
 
-    ours: str
-    base: str
-
     name = "training_time_ratio"
-    unit = "1"
-    direction = "min"
-    kind = "ratio"
-    aggregation = OF_RATIOS
+    recorded = TRAINING_TIME
     description = "the time of a whole training over that of the base"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, TRAINING_TIME, self.ours, self.base)

@@ -39,13 +39,13 @@ def repeated(operation: Callable[[], object], rule: StoppingRule | None = None) 
     """
     rule = rule or StoppingRule()
     loops = 1
-    while (found := _mean(operation, loops)) * loops < SAMPLE_SECONDS / 2:
+    while (found := mean_seconds(operation, loops)) * loops < SAMPLE_SECONDS / 2:
         loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / max(found, 1e-9)))
     loops = max(1, round(SAMPLE_SECONDS / found))
     seconds: list[float] = []
     begin = perf_counter()
     while not (reason := rule.reason(seconds, perf_counter() - begin)):
-        seconds.append(_mean(operation, loops))
+        seconds.append(mean_seconds(operation, loops))
     return Times(seconds, loops, reason)
 
 
@@ -57,15 +57,16 @@ def timed(operation: Callable[[], object], group: TimedGroup, budget: float) -> 
     slowest. The first repetitions, by which they decide, are not counted.
     """
     loops = 1
-    while (found := group.largest(_mean(operation, loops))) * loops < SAMPLE_SECONDS / 2:
+    while (found := group.largest(mean_seconds(operation, loops))) * loops < SAMPLE_SECONDS / 2:
         loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / found))
     loops = max(1, round(SAMPLE_SECONDS / found))
     repetitions = round(min(MOST, max(FEWEST, budget / (found * loops))))
     group.barrier()
-    return Times([_mean(operation, loops) for _ in range(repetitions)], loops)
+    return Times([mean_seconds(operation, loops) for _ in range(repetitions)], loops)
 
 
-def _mean(operation: Callable[[], object], loops: int) -> float:
+def mean_seconds(operation: Callable[[], object], loops: int) -> float:
+    """The mean seconds of calls of the operation that follow one another."""
     begin = perf_counter()
     for _ in range(loops):
         operation()

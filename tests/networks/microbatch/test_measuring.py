@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks import numpy as d5fw
-from d5ray.frameworks.torch.peak_memory import TorchPeak
 from d5ray.networks.microbatch.alone import alone
 from d5ray.networks.microbatch.fresh_process import in_fresh_process
 from d5ray.networks.microbatch.measuring import StepCost, fastest_within, layer_kernels, step_costs
@@ -64,16 +62,6 @@ def test_the_peak_is_what_was_held_and_let_go() -> None:
     assert 60 * MIB <= peak.bytes() <= 80 * MIB
     peak.begin()
     assert peak.bytes() < 8 * MIB
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_the_peak_on_a_gpu_is_what_was_allocated() -> None:
-    """To the allocator's block, also of what is gone."""
-    peak = TorchPeak()
-    peak.begin()
-    block = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda")
-    del block
-    assert peak.bytes() == 64 * MIB
 
 
 def test_layers_are_measured_and_divided_by_what_was_found() -> None:

@@ -1,4 +1,4 @@
-"""What jobs have in common whose contenders are processes outside Ray that time several sides in turn"""
+"""What jobs share whose contenders are processes outside Ray, with interleaved timing of several sides"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
