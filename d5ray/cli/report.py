@@ -37,4 +37,4 @@ def report(
     if json:
         run_tables.as_json({"files": [str(path) for path in written]})
     else:
-        run_tables.written(written)
+        run_tables.output_files(written)

@@ -74,7 +74,7 @@ class _Place:
         """One of `VIEWS`."""
         return parse_qs((search or "").lstrip("?")).get("view", ["overview"])[0]
 
-    def shown(self, search: str | None) -> OpenRun:
+    def open_run(self, search: str | None) -> OpenRun:
         """The run; raises D5Error."""
         return self.runs.get(self.name(search))
 
@@ -106,7 +106,7 @@ def _route(app: Dash, place: _Place) -> None:
         try:
             if view not in sections.VIEWS:
                 return _error(f"There is no view {view!r}."), links, options, name, True, ""
-            shown = place.shown(search)
+            shown = place.open_run(search)
             shown.refresh()
             content = sections.VIEWS[view][1](place.runs, shown)
             shown.seen.set()
@@ -132,7 +132,7 @@ def _follow(app: Dash, place: _Place) -> None:
     )  # fmt: skip
     def look(_: int, search: str | None, known: int) -> Any:
         try:
-            shown = place.shown(search)
+            shown = place.open_run(search)
             version = shown.refresh()
         except D5Error as error:
             return no_update, True, html.Span(str(error), className="badge fail")
@@ -165,7 +165,7 @@ def _draw(app: Dash, place: _Place) -> None:
             # A plot that stands there says so, and Dash drops what is still being made of a choice before.
             if plotted and look.chosen == drawn["chosen"]:
                 raise PreventUpdate
-            figure = drawings.drawn(name, place.shown(search), look)
+            figure = drawings.drawn(name, place.open_run(search), look)
         except D5Error:
             raise PreventUpdate from None
         return figure, {"bounds": bounds, "chosen": look.chosen}
@@ -181,7 +181,7 @@ def _draw(app: Dash, place: _Place) -> None:
         if ctx.triggered_id != "tick" and part["name"] != "beside":
             raise PreventUpdate
         try:
-            return live.LIVE[part["name"]](place.shown(search), place.look(values, ids, None))
+            return live.LIVE[part["name"]](place.open_run(search), place.look(values, ids, None))
         except D5Error as error:
             return _error(str(error))
 
@@ -201,7 +201,7 @@ def _browse(app: Dash, place: _Place) -> None:
         number = {"newer": max(0, number - 1), "older": number + 1}.get(str(ctx.triggered_id), 0)
         chosen = rows.Filter(metric, rank, phase, text or "", first, last)
         try:
-            found = samples.listed(place.shown(search), chosen, number)
+            found = samples.listed(place.open_run(search), chosen, number)
         except D5Error as error:
             return _error(str(error)), "", 0
         if found is None:
@@ -216,7 +216,7 @@ def _browse(app: Dash, place: _Place) -> None:
         if not clicks:
             raise PreventUpdate
         try:
-            found, told = sql.answer(place.shown(search), text or "", guard.client_gone())
+            found, told = sql.answer(place.open_run(search), text or "", guard.client_gone())
         except D5Error as error:
             return _error(str(error)), ""
         return (_error(told), "") if found is None else (tables.of_arrow(found), told)

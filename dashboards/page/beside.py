@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
+from d5ray.dashboards.page.chart_style import COLOURS, axis, empty, figure, plain
 from d5ray.dashboards.page.charts import ChartOptions
-from d5ray.dashboards.page.looks import COLOURS, axis, empty, figure, plain
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import key_figures, time_series
 
 
 def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The mean training loss of each run's agents."""
-    return _courses(shown, look, "loss", 1.0, "training loss, mean of agents [1]")
+    return _curves(shown, look, "loss", 1.0, "training loss, mean of agents [1]")
 
 
 def accuracy(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The mean test accuracy of each run's agents."""
-    return _courses(shown, look, "test_accuracy", 100.0, "test accuracy, mean of agents [%]")
+    return _curves(shown, look, "test_accuracy", 100.0, "test accuracy, mean of agents [%]")
 
 
 def step_time(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The mean step time of each run's agents."""
-    return _courses(shown, look, "step_time", 1e3, "time of a step, mean of agents [ms]")
+    return _curves(shown, look, "step_time", 1e3, "time of a step, mean of agents [ms]")
 
 
 def throughput(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
@@ -38,10 +38,10 @@ def rows(shown: OpenRun, others: Sequence[OpenRun]) -> list[dict[str, Any]]:
     return [dict(run.ask(key_figures.figures)) for run in (shown, *others)]
 
 
-def _courses(shown: OpenRun, look: ChartOptions, metric: str, scale: float, title: str) -> dict[str, Any]:
+def _curves(shown: OpenRun, look: ChartOptions, metric: str, scale: float, title: str) -> dict[str, Any]:
     traces = []
     for number, run in enumerate((shown, *look.others)):
-        table = run.ask(time_series.course, metric=metric, together=True, **look.bounds)
+        table = run.ask(time_series.thinned, metric=metric, together=True, **look.bounds)
         y = [None if value is None else value * scale for value in table["mean"].to_pylist()]
         traces.append(_line(run.name, number, table["x"].to_pylist(), y))
     return _figure(traces, look, title)

@@ -5,8 +5,8 @@ from typing import Any, Literal
 from dash import dcc, html
 
 from d5ray.dashboards.page import drawings
+from d5ray.dashboards.page.chart_style import CONFIG
 from d5ray.dashboards.page.charts import ChartOptions
-from d5ray.dashboards.page.looks import CONFIG
 from d5ray.dashboards.page.runs import OpenRun
 
 Component = Any

@@ -6,7 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from d5ray.dashboards.page.looks import COLOURS, PART_COLOURS, axis, empty, figure, labelled, plain, rgba
+from d5ray.dashboards.page.chart_style import (
+    COLOURS,
+    PART_COLOURS,
+    axis,
+    empty,
+    figure,
+    labelled,
+    plain,
+    rgba,
+)
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import consensus as apart
 from d5ray.metrics.views import steps, time_series
@@ -49,7 +58,7 @@ Draw = Callable[[OpenRun, ChartOptions], dict[str, Any]]
 
 def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The training loss of every agent."""
-    table = shown.ask(time_series.course, metric="loss", **look.bounds)
+    table = shown.ask(time_series.thinned, metric="loss", **look.bounds)
     if not table.num_rows:
         return empty("no training loss is recorded so far")
     return figure(_of_agents(table, 1.0), look.x(), axis("training loss [1]"))
@@ -57,7 +66,7 @@ def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
 
 def accuracy(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     """The test accuracy of every agent at its evaluations."""
-    table = shown.ask(time_series.course, metric="test_accuracy", **look.bounds)
+    table = shown.ask(time_series.thinned, metric="test_accuracy", **look.bounds)
     if not table.num_rows:
         return empty("no evaluation has been made so far")
     return figure(_of_agents(table, 100.0, marks=True), look.x(), axis("test accuracy [%]"))
@@ -163,7 +172,7 @@ def any_metric(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
     own = (
         look if known[look.metric]["stepwise"] else ChartOptions("seconds", look.low, look.high, look.metric)
     )
-    table = shown.ask(time_series.course, metric=look.metric, **own.bounds)
+    table = shown.ask(time_series.thinned, metric=look.metric, **own.bounds)
     if not table.num_rows:
         return empty(f"there are no values of {look.metric}")
     unit = known[look.metric]["unit"]

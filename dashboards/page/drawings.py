@@ -3,8 +3,8 @@
 from typing import Any
 
 from d5ray.dashboards.page import beside, charts, timeline, topology
+from d5ray.dashboards.page.chart_style import empty
 from d5ray.dashboards.page.charts import ChartOptions
-from d5ray.dashboards.page.looks import empty
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.errors import D5Error
 

@@ -98,10 +98,10 @@ class OpenRun:
 
     def _warm(self) -> None:
         try:
-            self.ask(time_series.course, metric="loss", **WHOLE)
+            self.ask(time_series.thinned, metric="loss", **WHOLE)
             length = self.ask(key_figures.figures)["rows"] or 0
             self.ask(time_series.throughput, **WHOLE)
-            self.ask(time_series.course, metric="test_accuracy", **WHOLE)
+            self.ask(time_series.thinned, metric="test_accuracy", **WHOLE)
             self.ask(steps.parts, **WHOLE)
             self.verdict()
             self.seen.wait(SEEN_SECONDS)
@@ -115,8 +115,8 @@ class OpenRun:
                 self.ask(rows.distinct, column=column)
             self.ask(rows.span, chosen=rows.Filter())
             over_time = {**WHOLE, "over": "seconds"}
-            self.ask(time_series.course, metric="step_time", **WHOLE)
-            self.ask(time_series.course, metric="loss", **over_time)
+            self.ask(time_series.thinned, metric="step_time", **WHOLE)
+            self.ask(time_series.thinned, metric="loss", **over_time)
             self.ask(time_series.throughput, **over_time)
         except Exception as error:  # a closed connection, or a run that cannot be read: whoever asks is told
             logging.getLogger(__name__).debug("not warmed: %s", error)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from d5ray.dashboards.page.chart_style import COLOURS, KIND_COLOURS, axis, empty, figure, plain
 from d5ray.dashboards.page.charts import ChartOptions
-from d5ray.dashboards.page.looks import COLOURS, KIND_COLOURS, axis, empty, figure, plain
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import events
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from d5ray.dashboards.numbers import number, size
+from d5ray.dashboards.page.chart_style import COLOURS, SEQUENCE, empty, figure, plain
 from d5ray.dashboards.page.charts import ChartOptions
-from d5ray.dashboards.page.looks import COLOURS, SEQUENCE, empty, figure, plain
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import communication
 

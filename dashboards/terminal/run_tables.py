@@ -118,7 +118,7 @@ def rerun(result: "Rerun") -> None:
         out().print(f"! {reason}")
 
 
-def written(files: Sequence[Path]) -> None:
+def output_files(files: Sequence[Path]) -> None:
     """The files that a command wrote; of many the first, and how many more."""
     most = 4
     for file in files[:most]:

@@ -28,7 +28,7 @@ class Messages:
     def write(self, view: RunView, clocks: Clocks, first: int, last: int) -> None:
         """Draw everything that was asked in these steps."""
         for operation in operations.read(view, clocks, first, last):
-            self._asked(operation)
+            self._request(operation)
         for number, name in enumerate(sorted(self._at_servers)):
             self._of_server(number, name)
         for rank in sorted(self._at_windows):
@@ -38,7 +38,7 @@ class Messages:
             if collected is not None and collected[1] >= posted[1]:
                 self._tracks.trace.flow("letter", posted, collected, "message")
 
-    def _asked(self, operation: AgentOperation) -> None:
+    def _request(self, operation: AgentOperation) -> None:
         """The slice of the request on the agent's side."""
         begin = operation.begin
         track = self._tracks.free(operation.rank, begin)

@@ -180,7 +180,7 @@ class ConsensusDistance(Metric):
 
     Estimated from the same 64 random coordinates of all agents, which each records now and then (event
     `probe`): for coordinates drawn uniformly the ratio is that of the whole vectors but for sampling. Value:
-    at the last step that all recorded; the course is in the events.
+    at the last step that all recorded; the others are in the events.
     """
 
     name = "consensus_distance"
@@ -191,10 +191,10 @@ class ConsensusDistance(Metric):
     description = "how far the agents' parameters are from their mean, as a share of its norm"
 
     def estimate(self, run: RunTables) -> Estimate:
-        course = consensus_course(run)
-        if not course:
+        distances_by_step = consensus_over_steps(run)
+        if not distances_by_step:
             return Estimate(None, reason="unavailable: no step was probed by two agents or more")
-        return Estimate(course[max(course)], n=1, sample_unit="run", exact=True)
+        return Estimate(distances_by_step[max(distances_by_step)], n=1, sample_unit="run", exact=True)
 
 
 @final
@@ -219,7 +219,7 @@ class LoadBalance(Metric):
         return Estimate(max(work) * len(work) / sum(work), n=1, sample_unit="run", exact=True)
 
 
-def consensus_course(run: RunTables) -> dict[int, float]:
+def consensus_over_steps(run: RunTables) -> dict[int, float]:
     """The consensus distance by step, at those steps that all agents recorded."""
     events = run["events"]
     values: dict[int, dict[int, list[float]]] = defaultdict(dict)
@@ -227,11 +227,11 @@ def consensus_course(run: RunTables) -> dict[int, float]:
         if event["name"] == "probe":
             values[event["step"]][event["rank"]] = json.loads(event["detail"])["values"]
     agents = max(map(len, values.values()), default=0)
-    course = {}
+    distances_by_step = {}
     for step, by_rank in values.items():
         if len(by_rank) == agents > 1:
-            course[step] = distance_of([by_rank[rank] for rank in sorted(by_rank)])
-    return course
+            distances_by_step[step] = distance_of([by_rank[rank] for rank in sorted(by_rank)])
+    return distances_by_step
 
 
 def distance_of(values: Sequence[Sequence[float]]) -> float:

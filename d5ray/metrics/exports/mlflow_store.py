@@ -112,13 +112,13 @@ class _Store:
             key = words(curve.phase, curve.metric, curve.scope, curve.agent)
             points = [
                 metric(key, float(value), instant, int(step))
-                for value, instant, step in zip(curve.values, _apart(curve), curve.steps, strict=True)
+                for value, instant, step in zip(curve.values, _instants(curve), curve.steps, strict=True)
             ]
             for part in _parts(points, MOST_METRICS):
                 self._client.log_batch(made, metrics=part)
 
 
-def _apart(curve: RecordedCurve) -> list[int]:
+def _instants(curve: RecordedCurve) -> list[int]:
     """The instants in ms; no point of a step has the value and the instant of another one."""
     seen: set[tuple[int, float, int]] = set()
     instants = []

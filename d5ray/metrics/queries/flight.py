@@ -94,7 +94,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
         query = _query(ticket.ticket)
         stack = ExitStack()
         try:
-            answer = stack.enter_context(self._asked(query, context.is_cancelled))
+            answer = stack.enter_context(self._answer(query, context.is_cancelled))
         except BaseException:
             stack.close()
             raise
@@ -102,7 +102,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         query = _query(descriptor.command)
-        with self._asked(query, context.is_cancelled) as answer:
+        with self._answer(query, context.is_cancelled) as answer:
             return _info(answer.schema, descriptor, descriptor.command)
 
     def list_flights(self, context: Any, _criteria: bytes) -> Iterator[Any]:
@@ -110,12 +110,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
             command = json.dumps({"table": name}).encode()
             schema = SUMMARY  # which would take a while to make
             if name in TABLES:
-                with self._asked(f"SELECT * FROM {name} LIMIT 0", context.is_cancelled) as answer:
+                with self._answer(f"SELECT * FROM {name} LIMIT 0", context.is_cancelled) as answer:
                     schema = answer.schema
             yield _info(schema, flight.FlightDescriptor.for_command(command), command)
 
     @contextmanager
-    def _asked(self, query: str, gone: Callable[[], bool]) -> Iterator[Answer]:
+    def _answer(self, query: str, gone: Callable[[], bool]) -> Iterator[Answer]:
         """The answer, of which the first batch is made: until then a client that goes ends the query."""
         try:
             source = self._pool.get(timeout=TURN_SECONDS)

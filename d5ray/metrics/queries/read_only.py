@@ -43,7 +43,7 @@ def check(connection: "DuckDBPyConnection", query: str) -> None:
         raise ConfigurationError(f"The query {query!r} {found}: write one SELECT")
     kind = statements[0].type
     if kind not in (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI):
-        raise _refused(kind.name)
+        raise _read_only_error(kind.name)
     text = statements[0].query
     answer = connection.sql("SELECT json_serialize_sql($1::VARCHAR) AS tree", params=[text])
     tree = json.loads(answer.to_arrow_table()["tree"][0].as_py())
@@ -57,11 +57,11 @@ def _check_tree(tree: Any) -> None:
     for node in _nodes(tree):
         kind = str(node.get("type", ""))
         if kind.endswith("_NODE") and kind not in _READING:
-            raise _refused(kind.removesuffix("_NODE").removesuffix("_QUERY"))
+            raise _read_only_error(kind.removesuffix("_NODE").removesuffix("_QUERY"))
         if kind == "TABLE_FUNCTION":
             name = _name(node.get("function", {}))
             if name not in _MAKERS:
-                raise _refused(f"{name}()")
+                raise _read_only_error(f"{name}()")
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -93,11 +93,11 @@ def _check_words(connection: "DuckDBPyConnection", query: str) -> None:
             continue
         word = text.partition("/*")[0].partition("--")[0].strip().strip('"').lower()
         if word in _WRITING and not text.startswith('"'):
-            raise _refused(word.upper())
+            raise _read_only_error(word.upper())
         follows = texts[number + 1] if number + 1 < len(texts) else ""
         if word in makers - _MAKERS and follows.startswith("("):
-            raise _refused(f"{word}()")
+            raise _read_only_error(f"{word}()")
 
 
-def _refused(what: str) -> ConfigurationError:
+def _read_only_error(what: str) -> ConfigurationError:
     return ConfigurationError(f"The query failed. {what} is refused: {_ONLY}")

@@ -127,11 +127,11 @@ class Queryable(ABC):
 
     def _repr_html_(self) -> str:
         try:
-            return self._shown()
+            return self._notebook_view()
         except D5Error as error:
             return notebook_html.block(notebook_html.title(repr(self)), notebook_html.small(error))
 
-    def _shown(self) -> str:
+    def _notebook_view(self) -> str:
         columns = ", ".join(_RUNS)
         runs = self.sql(
             f"SELECT {columns} FROM runs ORDER BY started DESC, run_id LIMIT {MOST_SHOWN}"

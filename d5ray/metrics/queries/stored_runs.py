@@ -149,7 +149,7 @@ class _StoredRun:
         if finished in self._there:
             try:
                 found = self._remembered(finished, table)
-                return self._living(found) if table == "runs" else found
+                return self._with_liveness(found) if table == "runs" else found
             except _Unreadable as error:
                 self._unread[table] = str(error)
                 if growing not in self._there:
@@ -167,7 +167,7 @@ class _StoredRun:
             kept = self._kept[table] = (seen, self._read(file, table) if file else StoredRows())
         return kept[1]
 
-    def _living(self, found: StoredRows) -> StoredRows:
+    def _with_liveness(self, found: StoredRows) -> StoredRows:
         """The run's row, which says "running" no more when the run's driver is gone from this host."""
         if not self._local or (held := with_status(found.held)) is found.held:
             return found

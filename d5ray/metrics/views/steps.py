@@ -105,7 +105,7 @@ def parts(
     the exchange in which an agent waited for others; for agents that meet at every step it is what their
     exchange took longer than that of the last one.
     """
-    return _asked(
+    return _of_parts(
         view, f"SELECT max(x) AS x, {_MEANS} FROM parts GROUP BY stretch ORDER BY x", over, points, low, high
     )
 
@@ -117,7 +117,7 @@ def parts_of_agents(
     query = (
         f"SELECT rank, CAST(sum(steps) AS BIGINT) AS steps, {_MEANS} FROM parts GROUP BY rank ORDER BY rank"
     )
-    return _asked(view, query, over, 1, low, high)
+    return _of_parts(view, query, over, 1, low, high)
 
 
 def stretches_of_agents(
@@ -132,10 +132,10 @@ def stretches_of_agents(
             {", ".join(PARTS)}
         FROM parts ORDER BY rank, begin
     """
-    return _asked(view, query, "seconds", points, low, high)
+    return _of_parts(view, query, "seconds", points, low, high)
 
 
-def _asked(
+def _of_parts(
     view: RunView, query: str, over: Over, points: int, low: float | None, high: float | None
 ) -> pa.Table:
     begin, end = extent(view, "step_time", over).within(low, high)

@@ -45,7 +45,7 @@ def extent(view: RunView, metric: str, over: Over = "step") -> Extent:
     return Extent(found["low"], found["high"], found["rows"])
 
 
-def course(
+def thinned(
     view: RunView,
     metric: str,
     *,

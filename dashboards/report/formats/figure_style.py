@@ -1,4 +1,4 @@
-"""Look of figures: colours that the colour-blind tell apart, other marks and dashes besides, text as text"""
+"""Style of figures: colours that the colour-blind tell apart, other marks and dashes besides, text as text"""
 
 import importlib.util
 import io
@@ -27,15 +27,15 @@ POINTS_PER_INCH = 220  # of a PNG
 
 @final
 class LineStyle(NamedTuple):
-    """The look that tells a line from others."""
+    """The style that tells a line from others."""
 
     colour: str
     marker: str
     dashes: Any
 
 
-def look(index: int) -> LineStyle:
-    """The looks in turn; no two of the first 49 are alike."""
+def line_style(index: int) -> LineStyle:
+    """The styles in turn; no two of the first 49 are alike."""
     turn = index // len(COLOURS)
     at = index % len(COLOURS)
     return LineStyle(COLOURS[at], MARKERS[(at + turn) % len(MARKERS)], DASHES[(at + turn) % len(DASHES)])
@@ -110,13 +110,13 @@ def logarithmic(axes: "Axes", which: Literal["x", "y"], low: float, high: float)
     subs = (1.0, 2.0, 5.0) if decades < 1.3 else (1.0, 3.0) if decades < 2.3 else (1.0,)
     axis.set_major_locator(LogLocator(10, subs=subs, numticks=8 if len(subs) == 1 else 20))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: written_out(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
 
 
-def written_out(value: float) -> str:
+def plain_number(value: float) -> str:
     """A tick of a logarithmic axis.
 
-    >>> written_out(0.05), written_out(2000), written_out(1e-5), written_out(2e7)
+    >>> plain_number(0.05), plain_number(2000), plain_number(1e-5), plain_number(2e7)
     ('0.05', '2,000', '10⁻⁵', '2·10⁷')
     """
     if 1e-3 <= value < 1e5:

@@ -1,4 +1,4 @@
-"""Look of a report's page: on a desk, on a phone, on dark and on printed paper"""
+"""Style of a report's page: on a desk, on a phone, on dark and on printed paper"""
 
 from typing import Final
 

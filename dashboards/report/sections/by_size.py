@@ -83,7 +83,7 @@ def _drawn(found: Sequence[BySize]) -> "Drawing":
     names = [figure_style.short(each.name, 30) for each in found]
     with figure_style.drawing(3.5 + figure_style.legend_height(names)) as (figure, axes):
         for index, each in enumerate(found):
-            style = figure_style.look(index)
+            style = figure_style.line_style(index)
             sizes = np.array(list(each.times))
             values, errors = spread(list(each.times.values()), 1e-3)
             axes.errorbar(sizes, values, errors, fmt=style.marker, color=style.colour, label=names[index])

@@ -104,7 +104,7 @@ def _drawn(found: Sequence[ExchangeTimes]) -> "Drawing":
         axes.plot([low, high], [low, high], color=figure_style.FAINT, linestyle=(0, (4, 2)), linewidth=1.2)
         for index, name in enumerate(names):
             own = [each for each in found if each.label == name]
-            style = figure_style.look(index)
+            style = figure_style.line_style(index)
             x, lower, y, upper = (np.array([each[at] for each in own]) / unit.scale for at in (1, 2, 3, 4))
             axes.errorbar(
                 x, y, yerr=[y - lower, upper - y], fmt=style.marker, color=style.colour,

@@ -10,7 +10,7 @@ from d5ray.dashboards.report.document import Block, Figure, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject
-from d5ray.metrics.views.time_series import Over, course
+from d5ray.metrics.views.time_series import Over, thinned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -65,7 +65,7 @@ def curves(setting: Setting, metric: str, over: Over) -> list[MetricCurve]:
 
 
 def _of(member: Member, metric: str, over: Over) -> list[MetricCurve]:
-    rows = course(member.view, metric, over=over, points=POINTS)
+    rows = thinned(member.view, metric, over=over, points=POINTS)
     keep = [scope == "agent" for scope in rows["scope"].to_pylist()]
     rows = rows.filter(keep)
     ranks = rows["rank"].to_numpy()
@@ -109,7 +109,7 @@ def _drawn(found: MetricCurves, metric: str, over: Over) -> "Drawing":
         latest = max(float(curve.x[-1]) for of in found.values() for curve in of if len(curve.x))
         unit = unit_of("s", [latest / 2]) if over == "seconds" else unit_of("1", [])
         for index, (name, of) in enumerate(zip(names, found.values(), strict=True)):
-            style, whole = figure_style.look(index), together(of)
+            style, whole = figure_style.line_style(index), together(of)
             x = whole.x / unit.scale
             if len(of) > 1:
                 axes.fill_between(x, whole.low, whole.high, color=style.colour, alpha=0.18, linewidth=0)

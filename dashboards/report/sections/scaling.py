@@ -122,7 +122,7 @@ def _drawn(found: ScalingCurve) -> "Drawing":
         below.axhline(1, color=figure_style.FAINT, linestyle=IDEAL)
         sides = [point.speedup for point in found.points], [point.efficiency for point in found.points]
         for index, (axes, of) in enumerate(zip((above, below), sides, strict=True)):
-            style, (values, errors) = figure_style.look(index), spread(of)
+            style, (values, errors) = figure_style.line_style(index), spread(of)
             axes.errorbar(
                 agents, values, errors, color=style.colour, marker=style.marker, linestyle=style.dashes,
                 label="measured, 95 % interval",

@@ -204,7 +204,7 @@ class Measuring:
             if number == 0:
                 until = began + self._first_seconds(time.monotonic() - began)
             for name in self._plan.turns(number):
-                self._kept(self._asked(executors, name, "peaks", bench.dtype))
+                self._kept(self._call(executors, name, "peaks", bench.dtype))
             if number == 0:
                 self._learn_peaks()
             self._measure(Round(number, executors, until, until - time.monotonic()))
@@ -242,7 +242,7 @@ class Measuring:
                         continue
                 elif known not in plan.reached:
                     continue
-                found = self._asked(now.executors, name, "measure", problem, enough, 2 * most)
+                found = self._call(now.executors, name, "measure", problem, enough, 2 * most)
                 self._kept(found)
                 if found.call_seconds is not None:
                     plan.learn(name, problem, found.call_seconds)
@@ -251,7 +251,7 @@ class Measuring:
                 elif now.number == 0:
                     plan.skipped[known] = found.reason
 
-    def _asked(self, executors: dict[str, Any], name: str, method: str, *arguments: Any) -> ProblemTiming:
+    def _call(self, executors: dict[str, Any], name: str, method: str, *arguments: Any) -> ProblemTiming:
         """The answer of an executor; one whose process died is asked no more in this round."""
         call = getattr(executors[name], method).remote(*arguments)
         try:

@@ -356,7 +356,7 @@ def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: ReportDocu
 
 def test_settings_are_told_apart_without_colour() -> None:
     """No two of the first 49 looks have colour, mark and dashes in common, and neighbours share none."""
-    looks = [figure_style.look(index) for index in range(49)]
+    looks = [figure_style.line_style(index) for index in range(49)]
     assert len({(look.colour, look.marker, str(look.dashes)) for look in looks}) == 49
     for one, other in itertools.pairwise(looks[:7]):
         assert one.colour != other.colour and one.marker != other.marker and one.dashes != other.dashes

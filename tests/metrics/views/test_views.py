@@ -154,18 +154,18 @@ def test_a_view_follows_a_run_to_its_end(fed: Callable[..., Fed]) -> None:
     run = fed(2)
     with RunView(Run(run.writer.folder)) as view:
         assert view.row["status"] == "running"
-        assert time_series.course(view, "loss").num_rows == 0
+        assert time_series.thinned(view, "loss").num_rows == 0
         assert not view.refresh()
         for step in range(5):
             run.step(step, loss=[1.0 + step, 2.0 + step], step_time=[0.01, 0.01])
         run.flush()
         before = view.version
         assert view.refresh() and view.version == before + 1
-        running = rows(time_series.course(view, "loss"))
+        running = rows(time_series.thinned(view, "loss"))
         assert [row["last"] for row in running if row["rank"] == 1] == [2.0, 3.0, 4.0, 5.0, 6.0]
         run.close()
         assert view.refresh() and not view.running
-        assert rows(time_series.course(view, "loss")) == running
+        assert rows(time_series.thinned(view, "loss")) == running
         assert view.row["status"] == "completed"
         assert not view.refresh()
         assert view.one("SELECT count(*) AS n FROM samples") == {"n": 20}
@@ -219,7 +219,7 @@ def test_a_thinned_course_keeps_what_sticks_out(fed: Callable[..., Fed]) -> None
         run.step(step, loss=values.tolist())
     run.close()
     with opened("fed", run.writer.folder.parent) as view:
-        table = time_series.course(view, "loss", points=10)
+        table = time_series.thinned(view, "loss", points=10)
         for rank in range(2):
             own = [row for row in rows(table) if row["rank"] == rank]
             blocks = drawn_values[:, rank].reshape(10, 100)
@@ -230,11 +230,11 @@ def test_a_thinned_course_keeps_what_sticks_out(fed: Callable[..., Fed]) -> None
             ):  # fmt: skip
                 np.testing.assert_allclose([row[name] for row in own], expected, rtol=1e-12)
         assert max(row["greatest"] for row in rows(table)) == 1e3
-        zoomed = time_series.course(view, "loss", points=10, low=370, high=379)
+        zoomed = time_series.thinned(view, "loss", points=10, low=370, high=379)
         assert [row["last"] for row in rows(zoomed) if row["rank"] == 1] == drawn_values[370:380, 1].tolist()
-        together = time_series.course(view, "loss", points=10, together=True)
+        together = time_series.thinned(view, "loss", points=10, together=True)
         np.testing.assert_allclose(together["mean"], drawn_values.reshape(10, 200).mean(1), rtol=1e-12)
-        over_time = time_series.course(view, "loss", points=10, over="seconds")
+        over_time = time_series.thinned(view, "loss", points=10, over="seconds")
         assert max(row["x"] for row in rows(over_time)) == pytest.approx(9.99)
 
 
@@ -245,7 +245,7 @@ def test_values_that_are_no_numbers_are_counted(fed: Callable[..., Fed]) -> None
         run.step(step, loss=[value])
     run.flush()
     with RunView(Run(run.writer.folder)) as view:
-        (row,) = rows(time_series.course(view, "loss", points=1))
+        (row,) = rows(time_series.thinned(view, "loss", points=1))
     assert (row["least"], row["mean"], row["greatest"], row["last"], row["n"], row["bad"]) == (
         1.0, 2.0, 3.0, 3.0, 4, 2,
     )  # fmt: skip
@@ -303,8 +303,8 @@ def test_who_comes_last_waits_for_nobody(fed: Callable[..., Fed]) -> None:
 
 @pytest.mark.parametrize("name", ["gossip", "servers", "pairs"])
 def test_consensus_is_that_of_the_metric(simulated: dict[str, Run], name: str) -> None:
-    """The course of the root mean square is `consensus_course`, also of synchronous gossip."""
-    expected = asynchrony.consensus_course(simulated[name].tables())
+    """The root mean square over the steps is `consensus_over_steps`, also of synchronous gossip."""
+    expected = asynchrony.consensus_over_steps(simulated[name].tables())
     assert len(expected) >= 3
     with RunView(simulated[name]) as view:
         found = {
@@ -477,4 +477,4 @@ def test_a_run_with_more_columns_than_are_known_is_shown(tmp_path: Path, fed: Ca
     table = pq.read_table(file)
     pq.write_table(table.append_column("colour", pa.array(["red"])), file)
     with RunView(Run(run.writer.folder)) as view:
-        assert time_series.course(view, "loss")["last"].to_pylist() == [1.0]
+        assert time_series.thinned(view, "loss")["last"].to_pylist() == [1.0]

@@ -1,4 +1,4 @@
-"""Look of charts: colours that the colour-blind can tell apart, axes with units, nothing that moves"""
+"""Style of charts: colours that the colour-blind can tell apart, axes with units, nothing that moves"""
 
 import html
 from collections.abc import Mapping, Sequence
