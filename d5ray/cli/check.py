@@ -30,20 +30,20 @@ def check(
     not a careful liar.
     """
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
-    from d5ray.metrics.judge import series  # noqa: PLC0415
+    from d5ray.metrics.judge import run_series  # noqa: PLC0415
     from d5ray.recipes.engine.checking import (  # noqa: PLC0415
         checker,
         series_checker,
         signatures,
     )
 
-    found = series.find(run)
+    found = run_series.find(run)
     signed = signatures.violations(found, key)
-    if isinstance(found, series.Series):
+    if isinstance(found, run_series.RunSeries):
         broken = signed + series_checker.violations(found)
     else:
         broken = signed + checker.violations(found)
-    left = [checker.LIMIT] if isinstance(found, series.Series) else checker.unchecked(found)
+    left = [checker.LIMIT] if isinstance(found, run_series.RunSeries) else checker.unchecked(found)
     if json:
         run_tables.as_json({"run_id": found.name, "violations": broken, "unchecked": left})
     else:

@@ -25,9 +25,9 @@ def export(
     """
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.exports import catalogue  # noqa: PLC0415
-    from d5ray.metrics.judge import series  # noqa: PLC0415
+    from d5ray.metrics.judge import run_series  # noqa: PLC0415
 
-    written = catalogue.export_all(series.find(run), to, out)
+    written = catalogue.export_all(run_series.find(run), to, out)
     if json:
         run_tables.as_json({"to": to, "paths": {name: str(path) for name, path in written.items()}})
     else:

@@ -10,7 +10,7 @@ def runs(json: Json = False) -> None:
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series_shown  # noqa: PLC0415
     from d5ray.display.console import err  # noqa: PLC0415
-    from d5ray.metrics.judge.series import list_series  # noqa: PLC0415
+    from d5ray.metrics.judge.run_series import list_series  # noqa: PLC0415
     from d5ray.metrics.record.reader import looked_for  # noqa: PLC0415
 
     found, unread = looked_for()

@@ -20,17 +20,17 @@ def show(
     from d5ray.dashboards.terminal import environments, run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series_shown  # noqa: PLC0415
     from d5ray.metrics.definitions.catalogue import Verdict  # noqa: PLC0415
-    from d5ray.metrics.judge import series  # noqa: PLC0415
+    from d5ray.metrics.judge import run_series  # noqa: PLC0415
 
-    found = series.find(run)
+    found = run_series.find(run)
     if environment:
-        facts = environments.of(series.runs_of(found))
+        facts = environments.of(run_series.runs_of(found))
         if json:
             run_tables.as_json(facts)
         else:
             environments.show(facts)
         return
-    if isinstance(found, series.Series):
+    if isinstance(found, run_series.RunSeries):
         if json:
             run_tables.as_json(series_shown.as_data(found))
         else:

@@ -13,7 +13,7 @@ from d5ray.checks import check_address, check_count
 from d5ray.cli import options
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INTERRUPTED
-from d5ray.metrics.judge import series
+from d5ray.metrics.judge import run_series
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.tokens import token_from
 from d5ray.metrics.record.folders import runs_root
@@ -136,7 +136,7 @@ def _found(name: str | None, token_file: Path | None, address: str | None) -> Qu
         raise ConfigurationError("--token-file is for a server, grpc+tcp://HOST:PORT: leave it out here")
     from d5ray.metrics.record.reader import holds_runs  # noqa: PLC0415
 
-    return Run(Path(name)) if name and holds_runs(Path(name)) else series.find(name)
+    return Run(Path(name)) if name and holds_runs(Path(name)) else run_series.find(name)
 
 
 def _serve(name: str | None, bind: str) -> None:

@@ -56,12 +56,12 @@ from d5ray.metrics.definitions.resources import ProcessPeakMemory as ProcessPeak
 from d5ray.metrics.definitions.resources import ProcessUtilisation as ProcessUtilisation
 from d5ray.metrics.definitions.scaling import StrongEfficiency as StrongEfficiency
 from d5ray.metrics.definitions.scaling import WeakEfficiency as WeakEfficiency
-from d5ray.metrics.judge.series import Series as Series
+from d5ray.metrics.judge.run_series import RunSeries as RunSeries
 from d5ray.metrics.queries.notebook_table import Table as Table
 from d5ray.metrics.statistics.estimates import Rows as Rows
 from d5ray.metrics.statistics.intervals import Estimate as Estimate
 from d5ray.metrics.statistics.intervals import median_interval as median_interval
 from d5ray.metrics.statistics.intervals import median_log_ratio as median_log_ratio
 from d5ray.metrics.statistics.intervals import quantile_interval as quantile_interval
-from d5ray.metrics.statistics.sequential_stopping import Looks as Looks
+from d5ray.metrics.statistics.sequential_stopping import SequentialStopping as SequentialStopping
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule as StoppingRule

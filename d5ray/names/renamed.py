@@ -8,10 +8,12 @@ RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
         "Averaged": "SynchronizedBuffers",
         "FillDrain": "GPipe",
         "Kept": "LocalBuffers",
+        "Looks": "SequentialStopping",
         "OneForwardOneBackward": "OneFOneB",
         "SequentialStages": "NaiveModelParallelism",
         "SpreadNetwork": "DeployedNetwork",
         "Untrained": "BufferPolicy",
         "spread": "deploy",
+        "Series": "RunSeries",
     }
 )

@@ -11,7 +11,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.metrics.judge.series import Series, find
+from d5ray.metrics.judge.run_series import RunSeries, find
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.views import communication, key_figures, steps, time_series, verdicts
@@ -187,7 +187,7 @@ class Runs:
             self._open.clear()
 
 
-def _alone(found: Run | Series) -> Run:
+def _alone(found: Run | RunSeries) -> Run:
     if isinstance(found, Run):
         return found
     if not (runs := found.counted()):

@@ -12,10 +12,10 @@ from d5ray.dashboards.numbers import count
 from d5ray.errors import ConfigurationError
 from d5ray.identity.moved import described_now
 from d5ray.metrics.definitions.catalogue import CATALOGUE
-from d5ray.metrics.judge import series
+from d5ray.metrics.judge import run_series
 from d5ray.metrics.judge.comparison import runs_named
 from d5ray.metrics.judge.criteria import Metric
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import TABLES, checked
 from d5ray.metrics.statistics.estimates import over_runs
@@ -146,7 +146,7 @@ class Setting:
     def tables(self, metrics: Iterable[str]) -> dict[str, pa.Table]:
         """The rows of these metrics of all runs, as those of a series."""
         names = list(metrics)
-        return series.joined([member.tables(names) for member in self.members])
+        return run_series.joined([member.tables(names) for member in self.members])
 
 
 @final
@@ -155,7 +155,7 @@ class Subject:
     """The runs of a report. series: those among what was named, for their joint verdicts."""
 
     settings: tuple[Setting, ...]
-    series: tuple[Series, ...] = ()
+    series: tuple[RunSeries, ...] = ()
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -184,9 +184,9 @@ def subject_of(names: Sequence[str]) -> Subject:
     if not names:
         raise ConfigurationError("there is nothing to report on: name a run, such as last")
     found: list[tuple[str, Run]] = []
-    kept: list[Series] = []
+    kept: list[RunSeries] = []
     for text in names:
-        if "*" not in text and "," not in text and isinstance(named := series.find(text), Series):
+        if "*" not in text and "," not in text and isinstance(named := run_series.find(text), RunSeries):
             kept.append(named)
             found += [(text, run) for run in named.runs]
         else:

@@ -29,7 +29,7 @@ from d5ray.display.console import (
 )
 from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import Verdict, metric_named
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.store import Run
 
@@ -143,7 +143,7 @@ def traced(file: Path, written: "Written") -> None:
         )
 
 
-def checked(run: Run | Series, broken: Sequence[str], unchecked: Sequence[str]) -> None:
+def checked(run: Run | RunSeries, broken: Sequence[str], unchecked: Sequence[str]) -> None:
     """SUCCESS, or a line for every rule that is broken; and what was not checked."""
     word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
     out().print(f"d5ray check  {run.name}", styled(f"  {word}", style=colour))

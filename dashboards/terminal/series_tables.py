@@ -8,10 +8,10 @@ from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.terminal.run_tables import criteria, notes
 from d5ray.display.console import ConsoleTable, lines, out, styled
 from d5ray.metrics.definitions.catalogue import Verdict
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 
 
-def show(series: Series) -> None:
+def show(series: RunSeries) -> None:
     """Print a series on standard output."""
     row, runs, console = series.row, series.runs, out()
     joint = [Verdict(**verdict) for verdict in series.verdicts.to_pylist()]
@@ -29,7 +29,7 @@ def show(series: Series) -> None:
     console.print(f"data  {series.folder}", f'sql  d5ray sql {series.name} "select …"', sep="   ")
 
 
-def listed(found: Sequence[Series]) -> None:
+def listed(found: Sequence[RunSeries]) -> None:
     """Print a line for each series, newest first."""
     table = ConsoleTable()
     for name in ("series", "status", "verdict", "runs", "of"):
@@ -42,7 +42,7 @@ def listed(found: Sequence[Series]) -> None:
     out().print(table)
 
 
-def as_data(series: Series) -> dict[str, Any]:
+def as_data(series: RunSeries) -> dict[str, Any]:
     """A series as data for programs."""
     row = series.row
     return {
@@ -68,7 +68,7 @@ def _what(row: dict[str, Any]) -> str:
     return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
-def _runs(series: Series) -> ConsoleTable:
+def _runs(series: RunSeries) -> ConsoleTable:
     """A line for each run, with what each criterion's metric came to in it."""
     verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
     judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))

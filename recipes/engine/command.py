@@ -16,7 +16,7 @@ import typer
 from d5ray.checks import check_address, check_count, check_source
 from d5ray.errors import ConfigurationError
 from d5ray.failures.finish import finish
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.signatures import private_key
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
@@ -172,8 +172,8 @@ def _show(result: Result, json: bool, startup: dict[str, float]) -> None:
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series  # noqa: PLC0415
 
-    if Series.is_one(result.folder):
-        kept = Series(result.folder)
+    if RunSeries.is_one(result.folder):
+        kept = RunSeries(result.folder)
         if json:
             told = {"exit_code": result.exit_code, "startup_seconds": startup}
             run_tables.as_json({**series.as_data(kept), **told})

@@ -13,7 +13,7 @@ from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
-from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.comparisons.comparison_job import Comparison
 from d5ray.recipes.engine.comparisons.contenders import AnyContender
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
@@ -59,7 +59,7 @@ class ScaleStudy(SideBySide):
     epochs: int = 25
     real_agents: tuple[int, ...] = (2, 4)
     real_steps: int = 100
-    pairs: int | Looks = 1
+    pairs: int | SequentialStopping = 1
 
     def __post_init__(self) -> None:
         if self.comparisons:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.store import Run
 from tests.conftest import Started, marked, started, wait_until
 from tests.patience import patience
@@ -62,7 +62,7 @@ def test_an_interrupted_series_ends_within_5_seconds_with_its_runs(tmp_path: Pat
         assert command.process.returncode == 130, err
         assert "INCONCLUSIVE" in out
         assert not command.left()
-    series = Series(next((tmp_path / "series").glob("*")))
+    series = RunSeries(next((tmp_path / "series").glob("*")))
     assert (series.row["status"], series.row["verdict"]) == ("interrupted", "INCONCLUSIVE")
     assert [each.name for each in series.runs] == [run.name]
 

@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.identity import checkout
 from d5ray.metrics.definitions.asynchrony import Pushes, ServerQueue, WindowWaitTime
 from d5ray.metrics.definitions.side_by_side import StepTimeRatio
-from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes import digits_lenet
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.comparisons import rounds
@@ -174,7 +174,7 @@ def test_rounds_go_on_until_all_ratios_are_precise(
     base = Planned("base", (2.0,) * 8)
     fixed = {"job": PlannedRounds, "comparisons": ((ours, base),)}
     metrics = [StepTimeRatio("ours", "base") <= 1]
-    recipe = Recipe.of(fixed, {"pairs": Looks((6, 8))}, metrics, name="planned")
+    recipe = Recipe.of(fixed, {"pairs": SequentialStopping((6, 8))}, metrics, name="planned")
     job = recipe.made()
     from d5ray.actors.group.run_row import RunOrigin  # noqa: PLC0415
 
@@ -185,10 +185,15 @@ def test_rounds_go_on_until_all_ratios_are_precise(
     assert row["stop_reason"] == result.reason
 
 
-def test_looks_are_written_on_the_command_line() -> None:
-    """`--set pairs=Looks()`, with other numbers, or a number; what is neither is refused."""
+def test_sequential_stopping_is_written_on_the_command_line() -> None:
+    """`--set pairs=SequentialStopping()`, by its earlier name, with other numbers; or a number."""
     recipe = Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, overhead_lenet.METRICS, name="x")
-    for text, found in (("Looks()", Looks()), ("Looks((8, 14))", Looks((8, 14))), (7, 7)):
+    for text, found in (
+        ("SequentialStopping()", SequentialStopping()),
+        ("Looks()", SequentialStopping()),
+        ("Looks((8, 14))", SequentialStopping((8, 14))),
+        (7, 7),
+    ):
         assert replace(recipe, overrides={"pairs": text}).made().pairs == found
     with pytest.raises(ConfigurationError, match="pairs"):
         replace(recipe, overrides={"pairs": "many"}).made()

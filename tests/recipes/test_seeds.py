@@ -16,9 +16,9 @@ import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.judge import series as kept
+from d5ray.metrics.judge import run_series as kept
 from d5ray.metrics.judge.comparison import compare, runs_named
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
@@ -80,7 +80,7 @@ def ran(count: int, **mutable: Any) -> Result:
     return seeds.run(recipe(**mutable), count, address=None, quiet=True)
 
 
-def only_series() -> Series:
+def only_series() -> RunSeries:
     (found,) = kept.list_series()
     return found
 
@@ -245,50 +245,50 @@ def changed(file: Path, **columns: Any) -> None:
     pq.write_table(table, file)
 
 
-def drop_a_run(series: Series) -> None:
+def drop_a_run(series: RunSeries) -> None:
     shutil.rmtree(series.runs[2].folder)
 
 
-def hide_a_run(series: Series) -> None:
+def hide_a_run(series: RunSeries) -> None:
     """The worst one is left out of the list."""
     row = series.row
     changed(series.folder / "series.parquet", runs=row["runs"][:-1], seeds=row["seeds"][:-1])
 
 
-def another_verdict(series: Series) -> None:
+def another_verdict(series: RunSeries) -> None:
     changed(series.folder / "verdicts.parquet", verdict="FAIL")
 
 
-def another_value(series: Series) -> None:
+def another_value(series: RunSeries) -> None:
     changed(series.folder / "verdicts.parquet", value=0.99)
 
 
-def another_seed(series: Series) -> None:
+def another_seed(series: RunSeries) -> None:
     changed(series.runs[1].folder / "runs.parquet", seed=99)
 
 
-def another_job(series: Series) -> None:
+def another_job(series: RunSeries) -> None:
     run = series.runs[1]
     job = json.loads(run.row["experiment"]) | {"batch_size": 1}
     changed(run.folder / "runs.parquet", experiment=json.dumps(job))
 
 
-def another_fixed(series: Series) -> None:
+def another_fixed(series: RunSeries) -> None:
     changed(series.runs[1].folder / "runs.parquet", recipe_hash="0" * 64)
 
 
-def a_run_of_others(series: Series) -> None:
+def a_run_of_others(series: RunSeries) -> None:
     changed(series.runs[1].folder / "runs.parquet", series="another")
 
 
-def quicker(series: Series) -> None:
+def quicker(series: RunSeries) -> None:
     file = series.runs[0].folder / "samples.parquet"
     table = pq.read_table(file)
     changed(file, value=0.001)
     assert not table.equals(pq.read_table(file))
 
 
-def cut(series: Series) -> None:
+def cut(series: RunSeries) -> None:
     file = series.folder / "series.parquet"
     file.write_bytes(file.read_bytes()[:-20])
 
@@ -319,7 +319,7 @@ def test_tampering_with_a_series_is_named(change: Any, honest: Path, own_home: P
         return
     change(series)
     with pytest.raises(AssertionError, match=TAMPERED[change]):
-        raise AssertionError("\n".join(series_checker.violations(Series(series.folder))))
+        raise AssertionError("\n".join(series_checker.violations(RunSeries(series.folder))))
 
 
 # -- the command --------------------------------------------------------------------------------------------

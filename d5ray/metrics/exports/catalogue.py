@@ -10,7 +10,7 @@ from d5ray.metrics.exports.document import DocumentExporter
 from d5ray.metrics.exports.exporter import Exporter
 from d5ray.metrics.exports.mlflow_store import MLflowExporter
 from d5ray.metrics.exports.tensorboard_events import TensorBoardExporter
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run
 
 FORMATS: dict[str, Exporter] = {
@@ -37,7 +37,7 @@ def check_free(to: str, out: Path | None) -> None:
         exporter.free(out)
 
 
-def export_all(found: Run | Series, to: str, out: Path | None = None) -> dict[str, Path]:
+def export_all(found: Run | RunSeries, to: str, out: Path | None = None) -> dict[str, Path]:
     """Write a run, or every run of a series, in this format; where each went, by its name.
 
     The runs of a series share one store, or go side by side into the folder `out`.

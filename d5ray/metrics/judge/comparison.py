@@ -9,7 +9,7 @@ from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import CATALOGUE, metric_named
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, times_of_operators
-from d5ray.metrics.judge import series
+from d5ray.metrics.judge import run_series
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.judge.differences import BAD, TOLERANCE, MetricDifference, Together, together
 from d5ray.metrics.record.reader import Run, list_runs
@@ -81,7 +81,7 @@ def runs_named(text: str) -> list[Run]:
                 raise ConfigurationError(f"there is no run whose name is like {name!r}: see d5ray runs")
             found += fitting
         else:
-            found += series.runs_of(series.find(name))
+            found += run_series.runs_of(run_series.find(name))
     return found
 
 

@@ -72,7 +72,7 @@ RUNS = pa.schema(
         pa.field("parameters_sha256", pa.utf8()),
         pa.field("d5ray_version", pa.utf8()),
         pa.field("git", pa.utf8()),
-        pa.field("series", pa.utf8()),  # of which it is a part, see `d5ray.metrics.judge.series`
+        pa.field("series", pa.utf8()),  # of which it is a part, see `d5ray.metrics.judge.run_series`
         pa.field("criteria", pa.utf8()),  # JSON: what it is to reach, see `Criterion.described`
         pa.field(
             "graph", pa.utf8()

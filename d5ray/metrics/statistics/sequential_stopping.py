@@ -85,7 +85,7 @@ class StoppingRule:
 
 @final
 @dataclass(frozen=True)
-class Looks:
+class SequentialStopping:
     """Sequential stopping: a look after each of these numbers of pairs of processes, until it is precise.
 
     A rank interval of few values misses with a probability that depends on their number alone: 0.8 % with 8,

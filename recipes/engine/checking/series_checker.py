@@ -6,7 +6,7 @@ from typing import Any
 
 from d5ray.errors import AccessError, D5Error
 from d5ray.metrics.judge.comparable import incomparable
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.recipes.engine.checking import checker
 from d5ray.recipes.engine.checking.verdicts import described, verdicts_of
@@ -16,7 +16,7 @@ Rows = dict[str, dict[str, Any]]  # of `runs`, by the run's name
 FREE = {"seeds": "seed", "determinism": "executor"}  # in what the runs may differ; an executor keeps a trace
 
 
-def violations(series: Series) -> list[str]:
+def violations(series: RunSeries) -> list[str]:
     """One sentence for every rule that the series, or a run of it, breaks; see `checker.violations`."""
     try:
         row, runs = series.row, series.runs
@@ -28,7 +28,7 @@ def violations(series: Series) -> list[str]:
         return [f"the series cannot be read: {error}"]
 
 
-def _rules(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
+def _rules(series: RunSeries, row: dict[str, Any], rows: Rows) -> Iterator[str]:
     if row["series_id"] != series.name:
         yield f"the folder is called {series.name}, the series {row['series_id']}"
     if row["status"] != "completed":
@@ -39,7 +39,7 @@ def _rules(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
         yield from _verdicts(series, row, rows)
 
 
-def _members(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
+def _members(series: RunSeries, row: dict[str, Any], rows: Rows) -> Iterator[str]:
     """All runs that were made are there, and no others."""
     listed = row["runs"] or []
     for name in listed:
@@ -77,7 +77,7 @@ def _alike(row: dict[str, Any], rows: Rows, runs: list[Run]) -> Iterator[str]:
             yield f"the runs {first} and {name} differ in {', '.join(keys)}: only the {free} may differ"
 
 
-def _verdicts(series: Series, row: dict[str, Any], rows: Rows) -> Iterator[str]:
+def _verdicts(series: RunSeries, row: dict[str, Any], rows: Rows) -> Iterator[str]:
     """The joint verdicts are those that the rows of all runs give."""
     tables = series.tables() | {"verdicts": series.verdicts}
     first = next(iter(rows.values()), None)

@@ -9,7 +9,7 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
 from d5ray.metrics.judge.criteria import RunTables
-from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ class ComparisonJob(ABC):
     """Contenders that are measured one after the other. Wrong values raise `ConfigurationError`.
 
     comparisons   tuples of contenders that are compared with each other, and so stand next to each other
-    pairs         how often all of them are started afresh, an interval needs 6; or `Looks()`, which stops
-                  when all ratios are precise
+    pairs         how often all of them are started afresh, an interval needs 6; or `SequentialStopping()`,
+                  which stops when all ratios are precise
     """
 
     comparisons: tuple[Comparison, ...]
-    pairs: int | Looks = 10
+    pairs: int | SequentialStopping = 10
     seed: int = 0
     name: str = "side_by_side"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.pairs, Looks):
+        if not isinstance(self.pairs, SequentialStopping):
             check_count("pairs", self.pairs, 1)
         check_count("seed", self.seed, 0)
         try:
@@ -68,7 +68,7 @@ class ComparisonJob(ABC):
     @property
     def most_pairs(self) -> int:
         """The largest number of rounds."""
-        return self.pairs.pairs[-1] if isinstance(self.pairs, Looks) else self.pairs
+        return self.pairs.pairs[-1] if isinstance(self.pairs, SequentialStopping) else self.pairs
 
     def contenders(self) -> list[AnyContender]:
         """All of them, in the order of their comparisons."""

@@ -19,7 +19,7 @@ from d5ray.metrics.record import store
 from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Series
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
@@ -122,7 +122,7 @@ def _measure(
 
 def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
     """Why to stop after that many rounds; empty to go on. What cannot be measured here holds up nobody."""
-    if not isinstance(job.pairs, Looks) or pairs not in job.pairs.pairs:
+    if not isinstance(job.pairs, SequentialStopping) or pairs not in job.pairs.pairs:
         return ""
     tables = store.Run(writer.folder).tables()
     found = [criterion.metric.estimate(tables) for criterion in criteria]

@@ -13,7 +13,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.metrics.statistics.sequential_stopping import Looks
+from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.operators.loss import Loss
 from d5ray.recipes.engine.parsing.texts import written
 from d5ray.training.events.event import Event
@@ -37,7 +37,7 @@ COMPONENTS: dict[str, type] = {
     "late": Late,
     "events": Event,
     "batch_size": Schedule,
-    "pairs": Looks,
+    "pairs": SequentialStopping,
     "transformations": Transformation,
 }
 # Keys whose arguments are passed on, since the agents use them.

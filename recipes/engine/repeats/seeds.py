@@ -5,7 +5,7 @@ from dataclasses import replace
 from d5ray.checks import check_count
 from d5ray.display.console import err
 from d5ray.errors import ConfigurationError, first_line
-from d5ray.metrics.judge.series import joined
+from d5ray.metrics.judge.run_series import joined
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.recipes.engine.recipe import Recipe, Result, judged
 from d5ray.recipes.engine.repeats.series_folder import KeptSeries

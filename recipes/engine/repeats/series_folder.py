@@ -9,7 +9,7 @@ from typing import Any, final
 
 from d5ray.actors.group.run_row import new_run_id
 from d5ray.metrics.judge.criteria import Verdict
-from d5ray.metrics.judge.series import COUNTED, Series, series_root
+from d5ray.metrics.judge.run_series import COUNTED, RunSeries, series_root
 from d5ray.metrics.record.folders import check_writable
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.schema import table_of
@@ -24,7 +24,7 @@ class KeptSeries:
         check_writable(series_root())
         self.recipe = recipe
         self.results: list[Result] = []
-        self.series = Series(series_root() / new_run_id(f"{recipe.name}-{purpose}"))
+        self.series = RunSeries(series_root() / new_run_id(f"{recipe.name}-{purpose}"))
         self._columns: dict[str, Any] = {
             "purpose": purpose,
             "recipe": recipe.name,

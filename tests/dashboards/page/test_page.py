@@ -21,7 +21,7 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run
 from tests.conftest import wait_until
@@ -278,7 +278,7 @@ def test_the_runs_of_a_series_stand_side_by_side(
         made.write(20)
         made.close()
     names = ["first", "second", "third"]
-    kept = Series(tmp_path / "series" / "both")
+    kept = RunSeries(tmp_path / "series" / "both")
     kept.write({"purpose": "seeds", "runs": [], "status": "running"})
     with pytest.raises(ConfigurationError, match="both has no complete run yet"):
         server.prepared("both")

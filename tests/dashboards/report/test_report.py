@@ -34,7 +34,7 @@ from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
 from d5ray.metrics.definitions.scaling import RunSteps
 from d5ray.metrics.judge.comparison import compare
-from d5ray.metrics.judge.series import Series, joined
+from d5ray.metrics.judge.run_series import RunSeries, joined
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run, RunWriter
@@ -399,7 +399,7 @@ def test_markdown_has_the_same_numbers_as_the_page(report: ReportDocument, text:
 def test_a_series_is_judged_together(home: Path) -> None:
     """Its joint verdicts stand in the place of its runs' own."""
     runs = sorted(path.name for path in (home / "runs").glob("study*"))[:2]
-    series = Series(home / "series" / "both")
+    series = RunSeries(home / "series" / "both")
     joint = CRITERIA[1].judge(Run(home / "runs" / runs[0]).tables()).row | {"run_id": "", "n": 77}
     row = {"purpose": "seeds", "recipe": "study", "runs": runs, "seeds": [1, 2], "status": "completed"}
     series.write(row | {"verdict": "INCONCLUSIVE"}, table_of("verdicts", [joint]))

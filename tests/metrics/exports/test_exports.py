@@ -20,7 +20,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.exports.catalogue import FORMATS, export, export_all
 from d5ray.metrics.exports.exporter import WholeExporter, needed
-from d5ray.metrics.judge.series import Series
+from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
@@ -351,7 +351,7 @@ def test_the_command_writes_runs_and_series(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / f"{run.name}.json").is_file()
     wrong = d5ray("export", run.name, "--to", "jsn", cwd=tmp_path)
     assert (wrong.code, "did you mean 'json'?" in wrong.err) == (3, True)
-    series = Series(run.folder.parent.parent / "series" / "exported-series")
+    series = RunSeries(run.folder.parent.parent / "series" / "exported-series")
     series.write({"purpose": "seeds", "runs": [run.name], "seeds": [3], "status": "completed"})
     written = export_all(series, "csv", tmp_path / "all")
     assert written == {run.name: tmp_path / "all" / f"{run.name}-csv"}

@@ -17,7 +17,13 @@ from d5ray.metrics.statistics.intervals import (
     quantile_interval,
     quantile_interval_ranks,
 )
-from d5ray.metrics.statistics.sequential_stopping import PRECISE, Looks, StoppingRule, half_width, missing
+from d5ray.metrics.statistics.sequential_stopping import (
+    PRECISE,
+    SequentialStopping,
+    StoppingRule,
+    half_width,
+    missing,
+)
 from d5ray.metrics.statistics.time_series import Quantile
 from tests.metrics.statistics.coverage import autoregressive
 
@@ -189,7 +195,7 @@ def test_a_rule_that_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize("spread", [0.005, 0.01, 0.02, 0.04, 0.08])
 def test_looks_keep_coverage_whatever_the_spread(spread: float) -> None:
     """Median log-ratios after 8, 14, 27 pairs: at least 96 % by the union bound, whichever look was last."""
-    looks = Looks()
+    looks = SequentialStopping()
     assert looks.misses == pytest.approx(0.0399, abs=1e-4)
     logs = 0.1 + spread * np.random.default_rng(3).standard_t(3, (TRIES, 27))
     low, high, n = stopped(np.exp(logs), list(looks.pairs), looks.precision)
@@ -203,18 +209,18 @@ def test_looks_from_six_on_would_not() -> None:
     low, high, _ = stopped(np.exp(logs), list(range(6, 28)), 0.02)
     assert np.mean((low <= 1) & (high >= 1)) < 0.95 - NOISE / 2
     with pytest.raises(ConfigurationError, match=r"in \d\d.\d % of cases"):
-        Looks(tuple(range(6, 28)))
+        SequentialStopping(tuple(range(6, 28)))
 
 
 @pytest.mark.parametrize("pairs", [(), (8, 8), (14, 8), (5, 14), 8, (8.0, 14)])
 def test_looks_that_cannot_be_are_refused(pairs: Any) -> None:
     with pytest.raises(ConfigurationError, match="pairs"):
-        Looks(pairs)
+        SequentialStopping(pairs)
 
 
 def test_looks_stop_where_all_ratios_are_narrow() -> None:
     """The widest ratio decides; between the looks nothing does; the last look ends it."""
-    looks = Looks((8, 14), precision=0.02)
+    looks = SequentialStopping((8, 14), precision=0.02)
     assert looks.reason(8, [0.01, 0.03]) == looks.reason(9, [0.0]) == looks.reason(8, []) == ""
     assert looks.reason(8, [0.01, 0.02]) == "precise: half-width at most 2 %, 8 pairs"
     assert looks.reason(14, [math.inf]) == "most: 14 pairs"

@@ -42,7 +42,7 @@ SERIES = pa.schema(
 )
 
 
-class Series(Queryable):
+class RunSeries(Queryable):
     """A series on disk. It is asked like a run: the rows are those of `tables`."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -50,7 +50,7 @@ class Series(Queryable):
         self.name = folder.resolve().name
 
     def __repr__(self) -> str:
-        return f"Series({str(self.folder)!r})"
+        return f"RunSeries({str(self.folder)!r})"
 
     def _source(self, limits: Limits | None = None) -> QuerySource:
         from d5ray.metrics.queries.database import Database  # noqa: PLC0415 (loaded by those who ask)
@@ -127,7 +127,7 @@ class _Joined(Shelf):
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: RunSeries) -> None:
         self._series = series
         self._seen: object = None
         self._rows: dict[str, StoredRows] = {}
@@ -165,23 +165,23 @@ def series_root() -> Path:
     return home() / "series"
 
 
-def list_series(root: Path | None = None) -> list[Series]:
+def list_series(root: Path | None = None) -> list[RunSeries]:
     """The series in `root` (by default `series_root()`), the newest first."""
     root = series_root() if root is None else root
     if not root.is_dir():
         return []
-    found = [Series(folder) for folder in root.iterdir() if Series.is_one(folder)]
+    found = [RunSeries(folder) for folder in root.iterdir() if RunSeries.is_one(folder)]
     return sorted(found, key=lambda series: str(series.row["started"]), reverse=True)
 
 
-def find(name: str | Path) -> Run | Series:
+def find(name: str | Path) -> Run | RunSeries:
     """The run or the series with this name, or whose name begins so, or in this folder.
 
     Raises `ConfigurationError` for a name that fits none, or several.
     """
     for folder in (series_root() / name, Path(name)):
-        if str(name) and Series.is_one(folder):
-            return Series(folder)
+        if str(name) and RunSeries.is_one(folder):
+            return RunSeries(folder)
     begins = [series for series in list_series() if str(name) and series.name.startswith(str(name))]
     if not begins or any(run.name.startswith(str(name)) for run in list_runs()):
         return Run.find(name)
@@ -191,6 +191,6 @@ def find(name: str | Path) -> Run | Series:
     return begins[0]
 
 
-def runs_of(found: Run | Series) -> list[Run]:
+def runs_of(found: Run | RunSeries) -> list[Run]:
     """The run itself, or those of a series that came to an end."""
     return [found] if isinstance(found, Run) else found.counted()
