@@ -13,13 +13,13 @@ from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.image_files import decoded, image_shape
 from d5ray.training.datasets.published_files import by_hand, folders_of, unreadable
-from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Subset, divided
+from d5ray.training.datasets.samples import Array, Classified, Labels, Samples, Subset, divided
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
 
 
 @final
-class ImageFolder(OnDemand):
+class ImageFolder(Classified):
     """Images (C, H, W) of 0..1 below a folder, `path/class/…/name.jpg`; classes and names are sorted.
 
     Args:
@@ -50,18 +50,6 @@ class ImageFolder(OnDemand):
         names = [_images(self.path, name, needed=classes is None) for name in self.classes]
         self._names = np.array([name for each in names for name in each], dtype=np.bytes_)  # relative
         self._labels = np.repeat(np.arange(len(names), dtype=np.int64), [len(each) for each in names])
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    @property
-    def labels(self) -> Labels:
-        """The number of each image's class, int64 (N,)."""
-        return self._labels
-
-    @property
-    def highest_label(self) -> int:
-        return int(self._labels.max(initial=-1))
 
     def file(self, index: int) -> Path:
         """The file of a sample."""

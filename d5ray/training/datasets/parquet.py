@@ -11,14 +11,14 @@ from d5ray.checks import check_count, check_items, check_names, check_share
 from d5ray.errors import ConfigurationError, D5Error, DataError, first_line
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.row_groups import RowGroups
-from d5ray.training.datasets.samples import Array, Labels, OnDemand, Samples, Shape, Subset, divided
+from d5ray.training.datasets.samples import Array, Classified, Labels, Samples, Shape, Subset, divided
 from d5ray.training.datasets.table_columns import content_of, labels_of
 
 CACHE_BYTES = 1 << 28
 
 
 @final
-class Parquet(OnDemand):
+class Parquet(Classified):
     """The rows of a Parquet file, or of all in a folder in the order of their names; a row is a sample.
 
     Whole row groups are read, and the last used ones kept. Where the data is larger than `cache_bytes`, take
@@ -78,18 +78,6 @@ class Parquet(OnDemand):
             )
         except ValueError as error:
             raise DataError(f"{self._groups.path}, column {labels!r}: {error}") from error
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    @property
-    def labels(self) -> Labels:
-        """The label of each row, (N, ...)."""
-        return self._labels
-
-    @property
-    def highest_label(self) -> int:
-        return int(self._labels.max(initial=-1))
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
         inputs = np.empty((len(indices), *self.sample_shape), self._content.dtype)

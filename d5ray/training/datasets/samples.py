@@ -78,6 +78,27 @@ class OnDemand(Samples):
         return self.take(np.arange(len(self)))[0]
 
 
+class Classified(OnDemand):
+    """Samples that are read on demand, with the numbers of their classes in memory."""
+
+    _labels: Labels
+
+    @final
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @final
+    @property
+    def labels(self) -> Labels:
+        """The number of each sample's class, int64 (N,)."""
+        return self._labels
+
+    @final
+    @property
+    def highest_label(self) -> int:
+        return int(self._labels.max(initial=-1))
+
+
 @final
 class Subset(OnDemand):
     """A choice of other samples, in an order of its own: indices (n,)."""

@@ -14,14 +14,14 @@ from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.log_mel import LogMel
 from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
-from d5ray.training.datasets.samples import Array, Labels, OnDemand
+from d5ray.training.datasets.samples import Array, Classified, Labels
 
 ADDRESS = "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz"
 LISTS = ("testing_list.txt", "validation_list.txt")
 
 
 @final
-class SpokenWords(OnDemand):
+class SpokenWords(Classified):
     """Sounds of one second as log-mel pictures (1, bands, windows), from WAV files of 16 bits.
 
     Args:
@@ -38,18 +38,6 @@ class SpokenWords(OnDemand):
         number = {word: label for label, word in enumerate(words)}
         self._names = np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
         self._labels = np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    @property
-    def labels(self) -> Labels:
-        """The number of each sound's word, int64 (N,)."""
-        return self._labels
-
-    @property
-    def highest_label(self) -> int:
-        return int(self._labels.max(initial=-1))
 
     def file(self, index: int) -> Path:
         """The file of a sample."""
