@@ -71,13 +71,17 @@ def lines(text: str, style: str = "") -> Text:
 
 
 class ConsoleTable(RichTable):
-    """Rows below names, without lines between them. A cell is one line."""
+    """Rows below names, without lines between them. A cell is one line; numbers are columns to the right."""
 
-    def __init__(self, *names: str, header: bool = True, title: str | None = None) -> None:
+    def __init__(
+        self, *names: str, numbers: Iterable[str] = (), header: bool = True, title: str | None = None
+    ) -> None:
         named = None if title is None else styled(title)
         super().__init__(
             *names, box=None, pad_edge=False, header_style="bold", show_header=header, title=named
         )
+        for name in numbers:
+            self.add_column(name, justify="right")
 
     def add_column(self, header: RenderableType = "", *rest: Any, **settings: Any) -> None:
         """Add a column with its name."""

@@ -27,9 +27,8 @@ def show(comparison: RunComparison) -> None:
 
 
 def _table(differences: tuple[MetricDifference, ...]) -> ConsoleTable:
-    table = ConsoleTable()
-    for name in ("metric", "first", "second", "second / first", "95% interval", "pairs", "the second is"):
-        table.add_column(name, justify="left" if name in ("metric", "the second is") else "right")
+    table = ConsoleTable("metric", numbers=("first", "second", "second / first", "95% interval", "pairs"))
+    table.add_column("the second is")
     for each in differences:
         interval = "" if each.low is None or each.high is None else f"[{each.low:.3f}, {each.high:.3f}]"
         table.add_row(

@@ -89,10 +89,9 @@ def steps(tables: Mapping[str, pa.Table]) -> ConsoleTable | None:
     names = side_by_side.contenders(tables)
     if not names:
         return None
-    table = ConsoleTable()
-    table.add_column("contender")
-    for heading in ("step (ms)", "95% interval", "n", "samples/s", "test accuracy"):
-        table.add_column(heading, justify="right")
+    table = ConsoleTable(
+        "contender", numbers=("step (ms)", "95% interval", "n", "samples/s", "test accuracy")
+    )
     for name in names:
         found = side_by_side.StepTimeOf(name).estimate(tables)
         low, high = found.low, found.high
@@ -154,10 +153,7 @@ def _by_size(
     split = [scope.partition("] ") for scope in scopes]  # a contender's name ends in the number of processes
     names = dict.fromkeys(f"{name}]" for name, _, _ in split)
     sizes = dict.fromkeys(size for _, _, size in split)
-    table = ConsoleTable()
-    table.add_column(heading)
-    for at in sizes:
-        table.add_column(at, justify="right")
+    table = ConsoleTable(heading, numbers=sizes)
     for name in names:
         found = (side_by_side.time_of(tables, metric, name, at).value for at in sizes)
         table.add_row(name, *("–" if value is None else shown(value) for value in found))

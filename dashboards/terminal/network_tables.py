@@ -27,9 +27,7 @@ def show(network: Network) -> None:
         f" {count(len(network.nodes), 'node')}  {elements:,} parameters "
         f"in {count(len(network.parameters), 'tensor')} ({size(taken)})",
     )
-    table = ConsoleTable()
-    for name, side in (("node", "left"), ("type", "left"), ("makes", "left"), ("parameters", "right")):
-        table.add_column(name, justify="right" if side == "right" else "left")
+    table = ConsoleTable("node", "type", "makes", numbers=("parameters",))
     for name, each in network.inputs.items():
         table.add_row(_short(name), styled("input", style="dim"), str(each), "")
     for node in network.nodes:
@@ -102,9 +100,8 @@ def show_compared(report: dict[str, Any]) -> None:
     if not rows:
         console.print("all values that both hold under one name are equal")
         return
-    table = ConsoleTable()
-    for name in ("tensor", "L1", "L2", "largest", "relative L2", ""):
-        table.add_column(name, justify="left" if name in ("tensor", "") else "right")
+    table = ConsoleTable("tensor", numbers=("L1", "L2", "largest", "relative L2"))
+    table.add_column("")
     for row in rows[:MOST_ROWS]:
         norms = (row["l1"], row["l2"], row["largest"], row["relative_l2"])
         table.add_row(

@@ -188,11 +188,8 @@ def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
     for each in found:
         groups[each.group].append(each)
     for group, members in groups.items():
-        table = ConsoleTable()
-        for name in ("problem", "framework"):
-            table.add_column(name)
-        for name in ("time", "95% interval", "n", "GFLOP/s", "GB/s", "FLOP/B", "of peak"):
-            table.add_column(name, justify="right")
+        measured = ("time", "95% interval", "n", "GFLOP/s", "GB/s", "FLOP/B", "of peak")
+        table = ConsoleTable("problem", "framework", numbers=measured)
         last = ""
         for each in members:
             table.add_row(*_cells(each, each.problem == last))

@@ -34,7 +34,7 @@ def needed(run: Tables, by: str) -> ConsoleTable:
     """The median over seeds to every target, with the score; after `>` how long it was tried for."""
     medians = medians_of(run, MEASURES[by])
     ratios, tried = ratios_of(medians), values_by_scope(run, SHOWN[by])
-    table = _table(f"{by} to the target", *_workloads(medians), "score")
+    table = ConsoleTable(f"{by} to the target", numbers=(*_workloads(medians), "score"))
     for optimizer in _best_first(ratios):
         cells = []
         for workload, t in medians[optimizer].items():
@@ -48,7 +48,7 @@ def needed(run: Tables, by: str) -> ConsoleTable:
 def profile(run: Tables) -> ConsoleTable:
     """ρ(τ) by steps: the share of workloads on which an optimizer needed at most τ times the fewest."""
     ratios = ratios_of(medians_of(run, MEASURES["steps"]))
-    table = _table("share within … × the fewest steps", *(f"{tau:g}" for tau in TAUS))
+    table = ConsoleTable("share within … × the fewest steps", numbers=(f"{tau:g}" for tau in TAUS))
     for optimizer in _best_first(ratios):
         table.add_row(optimizer, *(f"{share(ratios[optimizer], tau):.2f}" for tau in TAUS))
     return table
@@ -60,11 +60,3 @@ def _best_first(ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 def _workloads(medians: Mapping[str, Mapping[str, float]]) -> list[str]:
     return list(next(iter(medians.values()), {}))
-
-
-def _table(first: str, *others: str) -> ConsoleTable:
-    table = ConsoleTable()
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table

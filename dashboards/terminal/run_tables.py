@@ -264,9 +264,7 @@ def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], No
 
 def timings(seconds: Mapping[str, float]) -> None:
     """Print the times of the phases from the command to the first step."""
-    table = ConsoleTable(title="from the command to the first step")
-    table.add_column("stage")
-    table.add_column("seconds", justify="right")
+    table = ConsoleTable("stage", numbers=("seconds",), title="from the command to the first step")
     for name, value in seconds.items():
         table.add_row(name, f"{value:.2f}")
     err().print(table)
@@ -274,9 +272,7 @@ def timings(seconds: Mapping[str, float]) -> None:
 
 def runs(found: Iterable[Run]) -> None:
     """Print a line for each run, newest first."""
-    table = ConsoleTable()
-    for name in ("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)"):
-        table.add_column(name)
+    table = ConsoleTable("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)")
     for run in found:
         row = run.row
         table.add_row(

@@ -31,9 +31,7 @@ def show(series: RunSeries) -> None:
 
 def listed(found: Sequence[RunSeries]) -> None:
     """Print a line for each series, newest first."""
-    table = ConsoleTable()
-    for name in ("series", "status", "verdict", "runs", "of"):
-        table.add_column(name)
+    table = ConsoleTable("series", "status", "verdict", "runs", "of")
     for series in found:
         row = series.row
         word = row["verdict"] or "–"
@@ -72,11 +70,7 @@ def _runs(series: RunSeries) -> ConsoleTable:
     """A line for each run, with what each criterion's metric came to in it."""
     verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
     judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))
-    table = ConsoleTable()
-    for name in ("seed", "run", "status"):
-        table.add_column(name)
-    for name in judged:
-        table.add_column(name, justify="right")
+    table = ConsoleTable("seed", "run", "status", numbers=judged)
     table.add_column("verdict")
     for run in series.runs:
         values = {v["metric"]: v["value"] for v in verdicts[run.name]}

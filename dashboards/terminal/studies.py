@@ -58,7 +58,7 @@ def updates(run: Tables) -> ConsoleTable:
 
 def samples(run: Tables) -> ConsoleTable:
     """Samples a second of all agents of a contender together."""
-    table = _table("samples/s of all agents", "median", "95% interval", "n")
+    table = ConsoleTable("samples/s of all agents", numbers=("median", "95% interval", "n"))
     for name in side_by_side.contenders(run, rates.AGENT_STEP_TIME):
         found = rates.rate_of(run, rates.SAMPLE_RATE, name)
         low, high = found.low, found.high
@@ -109,7 +109,7 @@ def wholes(run: Tables) -> ConsoleTable:
         simulations.PROCESSOR_TIME: number,
         simulations.PEAK_MEMORY: size,
     }
-    table = _table("a whole simulation", "real time (s)", "processor (s)", "peak memory")
+    table = ConsoleTable("a whole simulation", numbers=("real time (s)", "processor (s)", "peak memory"))
     found = {metric: simulations.values_by_scope(run, metric) for metric in columns}
     for name in found[simulations.WALL_TIME]:
         cells = (show(float(np.median(found[metric][name]))) for metric, show in columns.items())
@@ -131,7 +131,7 @@ def times(run: Tables) -> ConsoleTable:
 
 def exchanges(run: Tables) -> ConsoleTable:
     """An exchange's time beside its closed form's, in milliseconds."""
-    table = _table("one exchange (ms)", "predicted", "found", "found/predicted")
+    table = ConsoleTable("one exchange (ms)", numbers=("predicted", "found", "found/predicted"))
     for scope, (found, predicted) in simulations.prediction_ratios(run).items():
         if predicted:
             table.add_row(scope, *map(number, (predicted * 1e3, found * 1e3, found / predicted)))
@@ -152,15 +152,7 @@ def _by_scope(
 def _crossed(heading: str, cells: Mapping[tuple[str, str], str]) -> ConsoleTable:
     """Rows and columns in order of appearance, one cell for each pair."""
     columns = dict.fromkeys(column for _, column in cells)
-    table = _table(heading, *columns)
+    table = ConsoleTable(heading, numbers=columns)
     for row in dict.fromkeys(row for row, _ in cells):
         table.add_row(row, *(cells.get((row, column), "–") for column in columns))
-    return table
-
-
-def _table(first: str, *others: str) -> ConsoleTable:
-    table = ConsoleTable()
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
     return table
