@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedInTurn(SideBySide):
+class InterleavedTiming(SideBySide):
     """seconds: about so long everything is timed in each process; threads: of its numerical libraries."""
 
     seconds: float = 1.0

@@ -27,7 +27,7 @@ GROUP_SECONDS = 120.0  # for one group to start, reduce everything and end
 class AllreduceTimes(SideBySide):
     """Contenders that reduce arrays. Wrong values raise `ConfigurationError`.
 
-    sizes     of the arrays, such as "4 kB"; whole numbers of float32 values
+    sizes     of the arrays, such as "4 kB"; multiples of a float32 value's size
     seconds   about so long every group repeats each size
     """
 

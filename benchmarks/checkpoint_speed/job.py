@@ -138,7 +138,7 @@ class InTurn:
 
 
 def _training(elements: int) -> tuple[Executor, AllreduceSGD]:
-    """A network of about so many parameters, after a step of momentum."""
+    """A network of about that many parameters, after a step of momentum."""
     width = max(1, math.isqrt(elements))
     executor = from_model(
         "mlp", {"hidden": (width,)}, sample_shape=(1, 1, width), classes=CLASSES,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from benchmarks.interleaved_job import TimedInTurn
+from benchmarks.interleaved_job import InterleavedTiming
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
@@ -19,7 +19,7 @@ PROCESS_SECONDS: Final = 600.0  # for one process to compile, and to time everyt
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class CustomOverheads(TimedInTurn):
+class CustomOverheads(InterleavedTiming):
     """Cubes of float32 numbers, by operators of the user's own. Wrong values raise `ConfigurationError`.
 
     elements  of the tensor

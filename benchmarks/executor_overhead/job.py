@@ -6,7 +6,7 @@ from typing import Final, final
 
 from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
-from benchmarks.interleaved_job import TimedInTurn
+from benchmarks.interleaved_job import InterleavedTiming
 from d5ray.operators.framework import not_installed
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, Series
@@ -18,7 +18,7 @@ PROCESS_SECONDS: Final = 1800.0  # for one process to time both passes
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ExecutorOverheads(TimedInTurn):
+class ExecutorOverheads(InterleavedTiming):
     """Networks whose passes are timed. Wrong values raise `ConfigurationError`.
 
     seconds   about so long each kind of pass is timed in each process

@@ -50,11 +50,11 @@ class MirroredAgents(Contender[StepTimes]):
                 get(
                     [agent.__ray_call__.remote(act) for agent in group.agents],
                     CALL_SECONDS,
-                    "turn its mirror",
+                    "start or end its exporter",
                 )
                 group.train(job.steps, progress=False)
                 asked = [agent.__ray_call__.remote(_spent) for agent in group.agents]
-                spent.append(max(get(asked, CALL_SECONDS, "tell what its mirror took")))
+                spent.append(max(get(asked, CALL_SECONDS, "tell what its exporter took")))
             seconds = _of_turns(group.metrics(), job)
         of = {side: [at for at, name in enumerate(order) if name == side] for side in SIDES}
         times = {side: [seconds[at] for at in of[side]] for side in SIDES}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from benchmarks.interleaved_job import TimedInTurn
+from benchmarks.interleaved_job import InterleavedTiming
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.operators.framework import not_installed
@@ -19,7 +19,7 @@ PROCESS_SECONDS: Final = 1800.0  # for one process to time all problems
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OperatorOverheads(TimedInTurn):
+class OperatorOverheads(InterleavedTiming):
     """Frameworks under which operators are timed. Wrong values raise `ConfigurationError`.
 
     problems  products and convolutions of `d5ray.ops.deepbench.problems`

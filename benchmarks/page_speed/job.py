@@ -90,7 +90,7 @@ class PageViews(SideBySide):
 
     rows     of the run, at least
     agents   that have written them
-    zooms    so many parts of the loss are looked at, each a tenth of the whole or less
+    zooms    the number of parts of the loss that are looked at, each a tenth of the whole or less
     """
 
     rows: int = 10_000_000
@@ -141,7 +141,7 @@ def browser() -> str | None:
 
 
 def made(root: Path, agents: int, steps: int, seed: int) -> None:
-    """A complete run of so many agents and steps, whose values all differ."""
+    """A complete run of that many agents and steps, whose values all differ."""
     shutil.rmtree(root / NAME, ignore_errors=True)
     writer = RunWriter(root, NAME)
     writer.open({"started": datetime.now(UTC), "agents": agents, "recipe": NAME})

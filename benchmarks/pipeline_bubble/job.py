@@ -49,7 +49,7 @@ class PipelineBubbles(SideBySide):
 @final
 @dataclass(frozen=True)
 class OnDevices(Contender[PipelineBubbles]):
-    """One schedule over so many stages and micro-batches."""
+    """One schedule over this many stages and micro-batches."""
 
     schedule: PipelineSchedule
     processes: int  # the stages

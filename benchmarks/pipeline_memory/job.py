@@ -24,7 +24,7 @@ NOTE = "out_of_memory"  # the file that a process leaves that has held too much
 @final
 @dataclass(frozen=True, kw_only=True)
 class LimitedTrainings(SideBySide):
-    """A training whose processes have so much memory each. Wrong values raise `ConfigurationError`.
+    """A training whose processes have a limit of memory each. Wrong values raise `ConfigurationError`.
 
     model, dataset, optimizer, batch_size, threads, seed: as in an `Experiment`
     limit_bytes    for parameters, gradients, the optimizer's state and activations of one process
@@ -104,7 +104,7 @@ class WholeNetwork(Contender[LimitedTrainings]):
 @final
 @dataclass(frozen=True)
 class LimitedStages(Contender[LimitedTrainings]):
-    """So many stages, each in the job's memory, which the cut respects."""
+    """A network in this many stages, each in the job's memory, which the cut respects."""
 
     processes: int
 

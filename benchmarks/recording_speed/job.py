@@ -40,7 +40,7 @@ BLOCK = 50_000  # steps whose values are drawn at once
 class Recordings(SideBySide):
     """Contenders that record, store and ask. Wrong values raise `ConfigurationError`.
 
-    steps       recorded for one repetition, each of so many values as a training step has
+    steps       recorded for one repetition, each of as many values as a training step has
     rows        of the run that is asked, at least
     seconds     about so long a process repeats what it does, at most
     """
@@ -135,7 +135,7 @@ class Query(Recording):
 @final
 @dataclass(frozen=True)
 class Recorded:
-    """The work of the one process: so many steps into a recorder, again and again."""
+    """The work of the one process: that many steps into a recorder, again and again."""
 
     steps: int
     rule: StoppingRule
@@ -193,7 +193,7 @@ class Stored:
 @final
 @dataclass(frozen=True)
 class Asked:
-    """The work of the one process: a run with so many rows, complete on disk, and the query on it."""
+    """The work of the one process: a run with that many rows, complete on disk, and the query on it."""
 
     rows: int
     folder: Path
@@ -231,7 +231,7 @@ def recorder_to(send: Callable[[Any], object]) -> Recorder:
 
 
 def recorded(recorder: Recorder, frame: StepFrame, steps: int, values: list[tuple[float, ...]]) -> None:
-    """So many steps, as the loop of an agent records them, and everything sent."""
+    """That many steps, as the loop of an agent records them, and everything sent."""
     clock = perf_counter_ns
     for step in range(steps):
         now = clock()
@@ -241,6 +241,6 @@ def recorded(recorder: Recorder, frame: StepFrame, steps: int, values: list[tupl
 
 
 def drawn(rows: int, seed: int = 0) -> list[tuple[float, ...]]:
-    """Values of so many steps, all different: equal ones would be stored for nothing."""
+    """Values of that many steps, all different: equal ones would be stored for nothing."""
     generator = np.random.default_rng(seed)
     return [tuple(row) for row in generator.lognormal(size=(rows, WIDTH)).tolist()]

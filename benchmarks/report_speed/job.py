@@ -42,7 +42,7 @@ SECTIONS: Final = ("verdict", "convergence", "step-time", "communication", "comp
 @final
 @dataclass(frozen=True, kw_only=True)
 class Reports(SideBySide):
-    """Reports on so many runs of so many agents. Wrong values raise `ConfigurationError`.
+    """Reports on several runs of several agents. Wrong values raise `ConfigurationError`.
 
     sizes   of one run, such as "36 thousand rows"
     """

@@ -22,7 +22,7 @@ HASHED_AS = "d5ray.recipes.server_updates"  # where the first runs knew it
 class ServerUpdates(SideBySide):
     """Contenders that push and pull. Wrong values raise `ConfigurationError`.
 
-    sizes     of the parameters, such as "1 MB"; whole numbers of float32 values
+    sizes     of the parameters, such as "1 MB"; multiples of a float32 value's size
     seconds   about so long every group repeats each size
     """
 

@@ -86,7 +86,7 @@ class Simulations(SideBySide):
 
 @dataclass(frozen=True)
 class Simulating(Contender[Simulations], ABC):
-    """So many agents of one training, all in one process. shards: of its parameter server, if it has one."""
+    """Many agents of one training, all in one process. shards: of its parameter server, if it has one."""
 
     rule: DistributedOptimizer
     processes: int

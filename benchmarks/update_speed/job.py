@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from benchmarks.interleaved_job import TimedInTurn
+from benchmarks.interleaved_job import InterleavedTiming
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from benchmarks.update_speed.rivals import Peers
 from d5ray.checks import check_count
@@ -19,7 +19,7 @@ PROCESS_SECONDS = 1800.0  # for one process to time all rules
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RuleSpeeds(TimedInTurn):
+class RuleSpeeds(InterleavedTiming):
     """Networks on which rules are timed. Wrong values raise `ConfigurationError`.
 
     rules      rules and their peers, no two of one class
