@@ -9,8 +9,8 @@ The time of an allreduce is that of its slowest rank; the unit is a round of fre
 and backwards in turn.
 """
 
+from benchmarks.allreduce_speed.baselines import ThroughD5ray, ThroughMPI, ThroughTorch
 from benchmarks.allreduce_speed.job import AllreduceTimes
-from benchmarks.allreduce_speed.rivals import ThroughD5ray, ThroughMPI, ThroughTorch
 from d5ray.metrics.definitions.exchanges import AllreduceSpeedup, AllreduceTime, AllreduceTimeRatio
 from d5ray.recipes.engine.command import main
 

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from benchmarks.interleaved_timing import interleaved, timer
-from benchmarks.operator_overhead.rivals import native
+from benchmarks.operator_overhead.baselines import native
 from d5ray.errors import AgentError
 from d5ray.metrics.definitions.operator_calls import NATIVE, OURS
 from d5ray.operators.framework import Framework, class_named

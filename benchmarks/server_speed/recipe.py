@@ -15,8 +15,8 @@ and backwards in turn.
 once and writes x once, in one process.
 """
 
+from benchmarks.server_speed.baselines import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from benchmarks.server_speed.job import ServerUpdates
-from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from d5ray.metrics.definitions.rates import ServiceTimeRatio, UpdateRateRatio
 from d5ray.recipes.engine.command import main
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import final
 
 from benchmarks.interleaved_job import InterleavedTiming
+from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
-from benchmarks.update_speed.rivals import Peers
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.comparisons import processes

@@ -11,9 +11,9 @@ and Adafactor are no element-wise rules: theirs are whole steps alone.
 """
 
 import d5ray as d5
+from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.job import OnNetwork, RuleSpeeds
 from benchmarks.update_speed.metrics import RuleStepTimeRatio, UpdateTimeRatio
-from benchmarks.update_speed.rivals import Peers
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores

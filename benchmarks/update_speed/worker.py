@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.interleaved_timing import Timer, interleaved, timer
+from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.metrics import NATIVE, OURS
-from benchmarks.update_speed.rivals import Peers
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build
 from d5ray.networks.device import CPUDevice

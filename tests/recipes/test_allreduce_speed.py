@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks.allreduce_speed import recipe as allreduce_speed
+from benchmarks.allreduce_speed.baselines import ThroughD5ray, ThroughMPI, ThroughTorch
 from benchmarks.allreduce_speed.job import AllreduceTimes, Reductions
-from benchmarks.allreduce_speed.rivals import ThroughD5ray, ThroughMPI, ThroughTorch
 from benchmarks.sizes import bytes_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.queries.sql import sql

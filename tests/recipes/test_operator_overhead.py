@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from benchmarks.operator_overhead import recipe as operator_overhead
+from benchmarks.operator_overhead.baselines import NATIVES, native
 from benchmarks.operator_overhead.job import OperatorOverheads, UnderFramework
-from benchmarks.operator_overhead.rivals import NATIVES, native
 from benchmarks.operator_overhead.worker import OperatorTimes
 from benchmarks.operator_overhead_tensorflow import recipe as operator_overhead_tensorflow
 from d5ray.errors import AgentError, ConfigurationError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.allreduce_speed.baselines import ThroughTorch
 from benchmarks.page_speed import recipe as recipe
 from benchmarks.page_speed.job import NAME, VIEWS, WIDTH, Chromium, PageViews, browser, made
 from d5ray.errors import ConfigurationError

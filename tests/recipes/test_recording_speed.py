@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.allreduce_speed.baselines import ThroughTorch
 from benchmarks.recording_speed import job as recordings
 from benchmarks.recording_speed import recipe as recipe
 from benchmarks.recording_speed.job import (

@@ -11,6 +11,7 @@ import pytest
 
 import d5ray as d5
 from benchmarks.server_speed import recipe as server_speed
+from benchmarks.server_speed.baselines import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from benchmarks.server_speed.job import ServerUpdates, check_parameters
 from benchmarks.server_speed.pushing_agents import (
     FEWEST,
@@ -20,7 +21,6 @@ from benchmarks.server_speed.pushing_agents import (
     Pushed,
     Pusher,
 )
-from benchmarks.server_speed.rivals import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from benchmarks.server_speed.service import ServiceTimes, alternately
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.allreduce_speed.baselines import ThroughTorch
 from benchmarks.simulation_speed import recipe as recipe
 from benchmarks.simulation_speed.job import BesideGradients, OfMany, Simulations
 from benchmarks.simulation_speed.worker import Whole, WithGradients

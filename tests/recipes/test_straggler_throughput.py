@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from benchmarks.allreduce_speed.rivals import ThroughTorch
+from benchmarks.allreduce_speed.baselines import ThroughTorch
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql

@@ -11,9 +11,9 @@ import pytest
 import d5ray as d5
 from benchmarks.interleaved_timing import interleaved
 from benchmarks.update_speed import recipe as recipe
+from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.job import OnNetwork, RuleSpeeds
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, UpdateTimeRatio
-from benchmarks.update_speed.rivals import Peers
 from benchmarks.update_speed.worker import RuleTimes
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.record.recorder import Recorder
