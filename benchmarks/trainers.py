@@ -15,7 +15,7 @@ from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, Throughput, TrainingLoss
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.training.events.event import Event
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Agents(Contender[StepTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
@@ -83,7 +83,7 @@ class Stages(Contender[StepTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
         mesh = Mesh(1, self.processes, schedule=self.schedule, micro_batches=self.micro_batches)
@@ -107,7 +107,7 @@ class HandWritten(Contender[StepTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_loops import HandWrittenLoop  # noqa: PLC0415 - imports torch
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
@@ -132,7 +132,7 @@ class DataParallel(Contender[StepTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_loops import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
@@ -163,7 +163,7 @@ class RayTrain(Contender[StepTimes]):
 
         return torch_trainer.missing()
 
-    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_trainer import TorchTrainerHost  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
@@ -179,24 +179,24 @@ def _accuracy(agent: "TrainingAgent") -> float:
     return float(agent.executor.evaluate(test.inputs, test.labels).accuracy)
 
 
-def of_steps(samples: pa.Table, warmup: int) -> list[Series]:
+def of_steps(samples: pa.Table, warmup: int) -> list[RankSeries]:
     """What agents recorded at every step, by metric and rank."""
     of_steps = samples.filter(pc.is_in(samples["phase"], pa.array(["warmup", "train"]))).sort_by("seq")
     columns = (of_steps[name].to_pylist() for name in ("metric", "unit", "rank", "value"))
     values: dict[tuple[str, str, int], list[float | None]] = {}
     for metric, unit, rank, value in zip(*columns, strict=True):
         values.setdefault((metric, unit, rank), []).append(value)
-    return [Series(*key, values=found, warmup=warmup) for key, found in values.items()]
+    return [RankSeries(*key, values=found, warmup=warmup) for key, found in values.items()]
 
 
-def _of_evaluations(accuracies: Sequence[float]) -> list[Series]:
+def _of_evaluations(accuracies: Sequence[float]) -> list[RankSeries]:
     return [
-        Series(TestAccuracy.name, "1", rank, [accuracy], phase="test")
+        RankSeries(TestAccuracy.name, "1", rank, [accuracy], phase="test")
         for rank, accuracy in enumerate(accuracies)
     ]
 
 
-def _of_loops(trained: "Sequence[Trained]", job: StepTimes) -> list[Series]:
+def _of_loops(trained: "Sequence[Trained]", job: StepTimes) -> list[RankSeries]:
     """What the loops in plain PyTorch noted, by rank."""
     seconds = [np.diff(own.marks) * 1e-9 for own in trained]
     derived: dict[tuple[str, str], Callable[[int], Any]] = {
@@ -205,7 +205,7 @@ def _of_loops(trained: "Sequence[Trained]", job: StepTimes) -> list[Series]:
         (TrainingLoss.name, TrainingLoss.unit): lambda rank: np.array(trained[rank].losses),
     }
     return [
-        Series(*key, rank, values(rank).tolist(), warmup=job.warmup_steps)
+        RankSeries(*key, rank, values(rank).tolist(), warmup=job.warmup_steps)
         for rank in range(len(trained))
         for key, values in derived.items()
     ] + _of_evaluations([own.accuracy for own in trained])

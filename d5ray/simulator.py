@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
-from d5ray.actors.group.training import Training, found_for
+from d5ray.actors.group.training import TrainingRun, found_for
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.agent.connections import LateEntry
 from d5ray.agent.outcome import Outcome
@@ -113,7 +113,7 @@ def _pickled(archived: Archived) -> bytes:
     return data
 
 
-class SimulatedGroup(Training):
+class SimulatedGroup(TrainingRun):
     """The agents of one simulation; what `TrainingGroup` is for real ones. All times are virtual."""
 
     agents: list[TrainingAgent]

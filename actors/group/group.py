@@ -15,13 +15,13 @@ from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.loading import Loading
-from d5ray.actors.group.membership import Membership
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.recovery import Recovery
+from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.timings import Timings
 from d5ray.actors.group.train_calls import TrainCalls, died
-from d5ray.actors.group.training import Training
+from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.metrics.aggregator_client import AggregatorClient
 from d5ray.actors.metrics.node_monitors import Monitors
 from d5ray.actors.remote import SETUP_SECONDS, RunActors
@@ -41,7 +41,7 @@ LOOK_SECONDS = 0.1  # between two looks where the agents are, if they may have t
 
 
 @final
-class TrainingGroup(Training):
+class TrainingGroup(TrainingRun):
     """The agents of one run on Ray.
 
     agents: actor handles, by rank; None: it comes late. places: where they run.
@@ -67,7 +67,7 @@ class TrainingGroup(Training):
             encrypted=experiment.encryption,
         )
         self._servers = RunServers(experiment, self._actors.server)
-        self._members = Membership(plan, self._actors.agent, self._coordinator, self._servers)
+        self._members = AgentRoster(plan, self._actors.agent, self._coordinator, self._servers)
         self._monitors = Monitors(self._actors, experiment.monitor_seconds)
         self.agents, self.places = self._members.agents, self._members.places
 

@@ -1,4 +1,4 @@
-"""What a run needs beside Ray, loaded by a thread of its own while Ray starts: data set and environment"""
+"""Loading: a thread reads the data set and the environment of a run while Ray starts"""
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final, Self, final

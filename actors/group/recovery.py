@@ -1,4 +1,4 @@
-"""What a run does when an agent or a server dies, by the policy of its experiment
+"""Recovery: how a run goes on after the death of an agent or a server, by the policy of its experiment
 
 | on_failure | agents that wait for each other's steps | agents that do not |
 |---|---|---|
@@ -12,7 +12,7 @@ A server that dies is started anew with the state that was kept last, unless the
 from collections.abc import Callable, Collection
 from typing import Final, final
 
-from d5ray.actors.group.membership import AgentDied, Formed, Membership
+from d5ray.actors.group.roster import AgentDied, AgentRoster, Formed
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.train_calls import TrainCalls
 from d5ray.actors.servers.run_servers import Which
@@ -26,7 +26,7 @@ MOST_RECOVERIES: Final = 20  # of one run
 class Recovery:
     """Brings a run on after a death. note(name, rank, **detail): keeps an event; rank -1: of no agent."""
 
-    def __init__(self, plan: RunPlan, members: Membership, note: Callable[..., None]) -> None:
+    def __init__(self, plan: RunPlan, members: AgentRoster, note: Callable[..., None]) -> None:
         self._run_id = plan.run_id
         self._policy = plan.experiment.on_failure
         self._one_sided = plan.experiment.distributed_optimizer.one_sided

@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from d5ray.actors.calls import cause_of
-from d5ray.actors.group.membership import Membership
+from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.agent.outcome import Outcome
 from d5ray.errors import AgentError, first_line
@@ -27,7 +27,7 @@ class TrainCalls:
     without gradients of those that have done their steps while others have not, by rank.
     """
 
-    def __init__(self, plan: RunPlan, members: Membership, last: int) -> None:
+    def __init__(self, plan: RunPlan, members: AgentRoster, last: int) -> None:
         self._members, self.last = members, last
         self._lingers = plan.experiment.distributed_optimizer.lingers
         self._forms_again = not plan.experiment.distributed_optimizer.one_sided

@@ -26,7 +26,7 @@ from d5ray.failures.unforeseen import foreseen
 from d5ray.training.schedules import Schedule, never
 
 
-class Training(ABC):
+class TrainingRun(ABC):
     """The agents of one run. A context manager: leaving it closes the group.
 
     run_id, folder: of the run's tables. communicator: the backend by which the agents exchange. built: what

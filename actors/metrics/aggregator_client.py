@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 @final
 class AggregatorClient:
-    """What the driver writes into the run's folder and asks of it. actor: the aggregator's."""
+    """The driver's side of the aggregator: writes into the run's folder and asks about it. actor: its."""
 
     def __init__(self, actor: Any, folder: Path) -> None:
         self.actor = actor

@@ -11,7 +11,7 @@ from typing import final
 from benchmarks.allreduce_speed.job import GROUP_SECONDS, AllreduceTimes
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.jobs import worlds
 from d5ray.recipes.jobs.worlds import WAIT_SECONDS, MPIWorld
 
@@ -33,7 +33,7 @@ class ThroughD5ray(Contender[AllreduceTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
+    def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         with closing(Rendezvous()) as rendezvous:
             world = partial(worlds.join, self.backend, size=self.processes, store=rendezvous.address)
             work = job.work(world, self.processes)
@@ -54,7 +54,7 @@ class ThroughTorch(Contender[AllreduceTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
+    def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.allreduce_speed.torch_group import TorchWorld  # noqa: PLC0415 - imports torch
 
         world = partial(TorchWorld, size=self.processes, file=folder / "store", timeout_seconds=WAIT_SECONDS)
@@ -80,7 +80,7 @@ class ThroughMPI(Contender[AllreduceTimes]):
             return "mpi4py is not installed: pip install 'd5ray[mpi]'"
         return ""
 
-    def measure(self, job: AllreduceTimes, folder: Path) -> list[Series]:
+    def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         work = job.work(MPIWorld, self.processes)
         found = processes.measured(work, folder, self.processes, GROUP_SECONDS, processes.by_mpirun)
         return job.series(found)

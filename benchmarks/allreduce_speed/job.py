@@ -9,7 +9,7 @@ from d5ray.checks import check_number
 from d5ray.errors import AgentError
 from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.contenders import RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.comparisons.timing import Times, timed
 from d5ray.recipes.jobs.worlds import ReducingGroup
@@ -38,10 +38,10 @@ class AllreduceTimes(SideBySide):
         check_sizes(self.sizes)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
 
-    def series(self, found: list[dict[str, Times]]) -> list[Series]:
+    def series(self, found: list[dict[str, Times]]) -> list[RankSeries]:
         """What the members of a group measured, by rank, as rows."""
         return [
-            Series(ALLREDUCE_TIME, "s", rank, times.seconds, phase="run", at=size, loops=times.loops)
+            RankSeries(ALLREDUCE_TIME, "s", rank, times.seconds, phase="run", at=size, loops=times.loops)
             for rank, own in enumerate(found)
             for size, times in own.items()
         ]

@@ -24,7 +24,7 @@ from d5ray.frameworks.torch import from_model
 from d5ray.networks.executors.executor import Executor
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.optimizers.gradient_descent import Momentum
 
@@ -72,11 +72,11 @@ class SavedAndWritten(Contender[CheckpointTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: CheckpointTimes, folder: Path) -> list[Series]:
+    def measure(self, job: CheckpointTimes, folder: Path) -> list[RankSeries]:
         work = InTurn(job.sizes, job.repetitions, str(folder))
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(CHECKPOINT_TIME, "s", 0, seconds, phase="run", at=f"{what} {size}")
+            RankSeries(CHECKPOINT_TIME, "s", 0, seconds, phase="run", at=f"{what} {size}")
             for size, times in found.items()
             for what, seconds in times.items()
         ]

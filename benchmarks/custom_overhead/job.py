@@ -10,7 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.operators.custom.cpp import compilers
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 
 HASHED_AS = "d5ray.recipes.custom_overheads"  # where the first runs knew it
 
@@ -54,11 +54,12 @@ class CustomOperator(Contender[CustomOverheads]):
                 return str(error)
         return ""
 
-    def measure(self, job: CustomOverheads, folder: Path) -> list[Series]:
+    def measure(self, job: CustomOverheads, folder: Path) -> list[RankSeries]:
         from benchmarks.custom_overhead.worker import CustomTimes  # noqa: PLC0415 - imports torch
 
         work = CustomTimes(self.language, job.elements, job.threads, job.seconds, job.seed)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series.in_turn(OPERATOR_TIME, f"{what} {side}", times) for (what, side), times in found.items()
+            RankSeries.in_turn(OPERATOR_TIME, f"{what} {side}", times)
+            for (what, side), times in found.items()
         ]

@@ -9,7 +9,7 @@ from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
 from benchmarks.interleaved_job import InterleavedTiming
 from d5ray.operators.framework import not_installed
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 
 HASHED_AS = "d5ray.recipes.executor_overheads"  # where the first runs knew it
 
@@ -41,11 +41,12 @@ class HandWrittenNetwork(MeasuredNetwork, Contender[ExecutorOverheads]):
     def missing(self) -> str:
         return not_installed(self.framework)
 
-    def measure(self, job: ExecutorOverheads, folder: Path) -> list[Series]:
+    def measure(self, job: ExecutorOverheads, folder: Path) -> list[RankSeries]:
         from benchmarks.executor_overhead.worker import ExecutorTimes  # noqa: PLC0415 - only what is measured
 
         work = ExecutorTimes(self, job.threads, job.seconds, job.seed)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series.in_turn(EXECUTOR_TIME, f"{kind} {side}", times) for (kind, side), times in found.items()
+            RankSeries.in_turn(EXECUTOR_TIME, f"{kind} {side}", times)
+            for (kind, side), times in found.items()
         ]

@@ -10,7 +10,7 @@ from d5ray.checks import check_count, check_share
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import StepTime
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def chosen_size(job: MicrobatchSteps) -> int:
     return fastest_within(found, int((1 - MARGIN) * job.share * whole.peak_bytes))
 
 
-def _measured(job: MicrobatchSteps, size: int, folder: Path) -> list[Series]:
+def _measured(job: MicrobatchSteps, size: int, folder: Path) -> list[RankSeries]:
     from benchmarks.microbatch_speed.worker import MicrobatchWork  # noqa: PLC0415 - imports torch
 
     work = MicrobatchWork(
@@ -88,8 +88,8 @@ def _measured(job: MicrobatchSteps, size: int, folder: Path) -> list[Series]:
     )
     ((seconds, peak),) = processes.measured(work, folder, 1, PROCESS_SECONDS)
     return [
-        Series(StepTime.name, "s", 0, seconds, warmup=1, phase="run"),
-        Series(STEP_PEAK_MEMORY, "B", 0, [peak], phase="run"),
+        RankSeries(StepTime.name, "s", 0, seconds, warmup=1, phase="run"),
+        RankSeries(STEP_PEAK_MEMORY, "B", 0, [peak], phase="run"),
     ]
 
 
@@ -107,7 +107,7 @@ class WholeBatches(Contender[MicrobatchSteps]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: MicrobatchSteps, folder: Path) -> list[Series]:
+    def measure(self, job: MicrobatchSteps, folder: Path) -> list[RankSeries]:
         return _measured(job, job.batch_size, folder)
 
 
@@ -125,5 +125,5 @@ class InMicroBatches(Contender[MicrobatchSteps]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: MicrobatchSteps, folder: Path) -> list[Series]:
+    def measure(self, job: MicrobatchSteps, folder: Path) -> list[RankSeries]:
         return _measured(job, chosen_size(job), folder)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from benchmarks.mirror_overhead.metrics import MIRROR_SHARE, TURN_TIME, WITH, WITHOUT
 from benchmarks.step_times import StepTimes
 from d5ray.metrics.definitions.catalogue import StepTime
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 
 HASHED_AS = "d5ray.recipes.mirrored_agents"  # where the first runs knew it
 
@@ -36,7 +36,7 @@ class MirroredAgents(Contender[StepTimes]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: StepTimes, folder: Path) -> list[Series]:
+    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
@@ -60,8 +60,8 @@ class MirroredAgents(Contender[StepTimes]):
         times = {side: [seconds[at] for at in of[side]] for side in SIDES}
         share = sum(spent[at] for at in of[WITH]) / (sum(times[WITH]) * job.steps)
         return [
-            *(Series(TURN_TIME, "s", 0, times[side], phase="run", at=side) for side in SIDES),
-            Series(MIRROR_SHARE, "1", 0, [share], phase="run"),
+            *(RankSeries(TURN_TIME, "s", 0, times[side], phase="run", at=side) for side in SIDES),
+            RankSeries(MIRROR_SHARE, "1", 0, [share], phase="run"),
         ]
 
 

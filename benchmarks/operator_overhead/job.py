@@ -10,7 +10,7 @@ from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.operators.framework import not_installed
 from d5ray.ops.problem import Problem
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 
 HASHED_AS = "d5ray.recipes.operator_overheads"  # where the first runs knew it
 
@@ -55,12 +55,12 @@ class UnderFramework(Contender[OperatorOverheads]):
     def missing(self) -> str:
         return not_installed(self.framework)
 
-    def measure(self, job: OperatorOverheads, folder: Path) -> list[Series]:
+    def measure(self, job: OperatorOverheads, folder: Path) -> list[RankSeries]:
         from benchmarks.operator_overhead.worker import OperatorTimes  # noqa: PLC0415 - only what is measured
 
         work = OperatorTimes(self.framework, job.problems, job.threads, job.seconds, job.seed)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series.in_turn(OPERATOR_TIME, f"{problem} {side}", times)
+            RankSeries.in_turn(OPERATOR_TIME, f"{problem} {side}", times)
             for (problem, side), times in found.items()
         ]

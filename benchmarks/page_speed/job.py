@@ -24,7 +24,7 @@ from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.store import RunWriter
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
@@ -125,14 +125,14 @@ class Chromium(Contender[PageViews]):
         absent = [name for name in ("dash", "playwright") if find_spec(name) is None]
         return f"{' and '.join(absent)} not installed: pip install 'd5ray[dev]'" if absent else ""
 
-    def measure(self, job: PageViews, folder: Path) -> list[Series]:
+    def measure(self, job: PageViews, folder: Path) -> list[RankSeries]:
         home = folder.parent / "home"  # of all rounds: making the run takes longer than looking at it
         steps = -(-job.rows // (WIDTH * job.agents))
         if not (home / "runs" / NAME / "samples.parquet").exists():
             made(home / "runs", job.agents, steps, job.seed)
         with served(home) as address:
             found = looked(address, steps, job.zooms)
-        return [Series(PAGE_TIME, "s", 0, values, phase="run", at=what) for what, values in found.items()]
+        return [RankSeries(PAGE_TIME, "s", 0, values, phase="run", at=what) for what, values in found.items()]
 
 
 def browser() -> str | None:

@@ -10,7 +10,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs import devices
 from d5ray.training.optimizers.gradient_descent import SGD
@@ -93,7 +93,7 @@ class OnDevices(Contender[PipelineBubbles]):
             evaluate=False,
         )
 
-    def measure(self, job: PipelineBubbles, folder: Path) -> list[Series]:
+    def measure(self, job: PipelineBubbles, folder: Path) -> list[RankSeries]:
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
         with launch(self.experiment(job), quiet=True, root=folder) as group:

@@ -12,7 +12,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.networks.stages.balanced import Balanced
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.optimizers.optimizer import Optimizer
 
@@ -97,7 +97,7 @@ class WholeNetwork(Contender[LimitedTrainings]):
         """What runs."""
         return job.experiment(None, self.limited, folder)
 
-    def measure(self, job: LimitedTrainings, folder: Path) -> list[Series]:
+    def measure(self, job: LimitedTrainings, folder: Path) -> list[RankSeries]:
         return _trained(job, self.experiment(job, folder), folder)
 
 
@@ -121,11 +121,11 @@ class LimitedStages(Contender[LimitedTrainings]):
         mesh = Mesh(1, self.processes, cut=cut, micro_batches=job.micro_batches)
         return job.experiment(mesh, True, folder)
 
-    def measure(self, job: LimitedTrainings, folder: Path) -> list[Series]:
+    def measure(self, job: LimitedTrainings, folder: Path) -> list[RankSeries]:
         return _trained(job, self.experiment(job, folder), folder)
 
 
-def _trained(job: LimitedTrainings, experiment: Experiment, folder: Path) -> list[Series]:
+def _trained(job: LimitedTrainings, experiment: Experiment, folder: Path) -> list[RankSeries]:
     """What the agents recorded, and their peaks; that memory was used up, where it was."""
     from benchmarks.pipeline_memory.memory_limits import peak_bytes  # noqa: PLC0415 - imports torch
     from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
@@ -140,9 +140,12 @@ def _trained(job: LimitedTrainings, experiment: Experiment, folder: Path) -> lis
     except D5Error:
         if not (folder / NOTE).exists():
             raise
-        return [Series(OUT_OF_MEMORY, "1", 0, [1.0], phase="run")]
+        return [RankSeries(OUT_OF_MEMORY, "1", 0, [1.0], phase="run")]
     return [
         *of_steps(samples, 0),
-        *(Series(STEP_PEAK_MEMORY, "B", rank, [float(peak)], phase="run") for rank, peak in enumerate(peaks)),
-        Series(OUT_OF_MEMORY, "1", 0, [0.0], phase="run"),
+        *(
+            RankSeries(STEP_PEAK_MEMORY, "B", rank, [float(peak)], phase="run")
+            for rank, peak in enumerate(peaks)
+        ),
+        RankSeries(OUT_OF_MEMORY, "1", 0, [0.0], phase="run"),
     ]

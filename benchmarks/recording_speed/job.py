@@ -19,7 +19,7 @@ from d5ray.metrics.record.recorder import Recorder, StepFrame
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.comparisons.timing import Times, repeated
 
@@ -93,12 +93,12 @@ class Values(Recording):
     def name(self) -> str:
         return "recorder[1]"
 
-    def measure(self, job: Recordings, folder: Path) -> list[Series]:
+    def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(Recorded(job.steps, job.rule), folder)
         each = [seconds / (job.steps * WIDTH) for seconds in times.seconds]
         loops = times.loops * job.steps * WIDTH
         reason = times.stop_reason
-        return [Series(RECORDING_TIME, "s", 0, each, phase="run", loops=loops, stop_reason=reason)]
+        return [RankSeries(RECORDING_TIME, "s", 0, each, phase="run", loops=loops, stop_reason=reason)]
 
 
 @final
@@ -110,11 +110,11 @@ class Store(Recording):
     def name(self) -> str:
         return "store[1]"
 
-    def measure(self, job: Recordings, folder: Path) -> list[Series]:
+    def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(Stored(job.steps, folder, job.rule), folder)
         rates = [job.steps * WIDTH / seconds for seconds in times.seconds]
         reason = times.stop_reason
-        return [Series(STORING_RATE, "1/s", 0, rates, phase="run", loops=times.loops, stop_reason=reason)]
+        return [RankSeries(STORING_RATE, "1/s", 0, rates, phase="run", loops=times.loops, stop_reason=reason)]
 
 
 @final
@@ -126,10 +126,12 @@ class Query(Recording):
     def name(self) -> str:
         return "sql[1]"
 
-    def measure(self, job: Recordings, folder: Path) -> list[Series]:
+    def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(Asked(job.rows, folder, job.rule), folder)
         reason = times.stop_reason
-        return [Series(QUERY_TIME, "s", 0, times.seconds, phase="run", loops=times.loops, stop_reason=reason)]
+        return [
+            RankSeries(QUERY_TIME, "s", 0, times.seconds, phase="run", loops=times.loops, stop_reason=reason)
+        ]
 
 
 @final

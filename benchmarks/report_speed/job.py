@@ -23,7 +23,7 @@ from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import overall
 
@@ -87,11 +87,12 @@ class Page(Contender[Reports]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: Reports, folder: Path) -> list[Series]:
+    def measure(self, job: Reports, folder: Path) -> list[RankSeries]:
         work = Reported(job.sizes, job.runs, job.agents, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(REPORT_TIME, "s", 0, [seconds], phase="run", at=size) for size, seconds in found.items()
+            RankSeries(REPORT_TIME, "s", 0, [seconds], phase="run", at=size)
+            for size, seconds in found.items()
         ]
 
 

@@ -16,7 +16,7 @@ from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.metrics.definitions.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.training.optimizers.gradient_descent import SGD
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+    def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
         from d5ray.actors.servers.parameter_server import ParameterServer  # noqa: PLC0415 - as above
@@ -58,7 +58,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
         ):
             return [row for size in job.sizes for row in self._at(job, size, servers, agents)]
 
-    def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[Series]:
+    def _at(self, job: ServerUpdates, size: str, servers: list[Any], agents: list[Any]) -> list[RankSeries]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE  # noqa: PLC0415 - as above
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.cluster.placement import place_of  # noqa: PLC0415 - imports Ray
@@ -101,7 +101,7 @@ class AsDocumented(Contender[ServerUpdates]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+    def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - as above
 
@@ -127,7 +127,7 @@ class ThroughSnapshots(Contender[ServerUpdates]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+    def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - as above
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - as above
@@ -158,17 +158,19 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: ServerUpdates, folder: Path) -> list[Series]:
+    def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         work = ServiceTimes({size: elements_of(size) for size in job.sizes}, job.seconds)
         (found,) = processes.measured(work, folder, 1, SERVICE_SECONDS)
         return [
-            Series(SERVICE_TIME, "s", 0, times.seconds, phase="run", at=f"{side} {size}", loops=times.loops)
+            RankSeries(
+                SERVICE_TIME, "s", 0, times.seconds, phase="run", at=f"{side} {size}", loops=times.loops
+            )
             for size, both in found.items()
             for side, times in zip((IN_THE_SHARD, BARE), both, strict=True)
         ]
 
 
-def measured(name: str, job: ServerUpdates, server: Any, agents: list[Any], turn: Turn) -> list[Series]:
+def measured(name: str, job: ServerUpdates, server: Any, agents: list[Any], turn: Turn) -> list[RankSeries]:
     """The rates of a server in an actor, size by size. turn(seconds): lets the agents push and pull."""
     from benchmarks.server_speed.pushing_agents import LEARNING_RATE  # noqa: PLC0415 - as above
     from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray

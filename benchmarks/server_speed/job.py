@@ -8,7 +8,7 @@ from benchmarks.sizes import check_sizes
 from d5ray.checks import check_number
 from d5ray.errors import AgentError
 from d5ray.metrics.definitions.rates import UPDATE_RATE
-from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.contenders import RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
@@ -34,10 +34,12 @@ class ServerUpdates(SideBySide):
         check_number("seconds", self.seconds, low=0.0, low_included=False)
 
 
-def rates(size: str, done: "Sequence[Pushed]") -> list[Series]:
+def rates(size: str, done: "Sequence[Pushed]") -> list[RankSeries]:
     """What each agent did in a second, as rows."""
     return [
-        Series(UPDATE_RATE, "1/s", rank, [own.updates / own.seconds], phase="run", at=size, loops=own.updates)
+        RankSeries(
+            UPDATE_RATE, "1/s", rank, [own.updates / own.seconds], phase="run", at=size, loops=own.updates
+        )
         for rank, own in enumerate(done)
     ]
 

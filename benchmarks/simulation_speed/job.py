@@ -23,7 +23,7 @@ from d5ray.metrics.definitions.simulations import (
     WALL_TIME,
 )
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import load_dataset
@@ -127,11 +127,11 @@ class BesideGradients(Simulating):
         """What is simulated."""
         return self._experiment(job, job.batch_size, model=job.model)
 
-    def measure(self, job: Simulations, folder: Path) -> list[Series]:
+    def measure(self, job: Simulations, folder: Path) -> list[RankSeries]:
         work = WithGradients(self.experiment(job), job.steps, job.seconds, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(TRAINING_TIME, "s", 0, times.seconds, phase="run", at=side, loops=times.loops)
+            RankSeries(TRAINING_TIME, "s", 0, times.seconds, phase="run", at=side, loops=times.loops)
             for side, times in zip((SIMULATED, BARE), found, strict=True)
         ]
 
@@ -147,10 +147,10 @@ class OfMany(Simulating):
             job, job.many_batch_size, model=job.many_model, model_kwargs=job.many_model_kwargs
         )
 
-    def measure(self, job: Simulations, folder: Path) -> list[Series]:
+    def measure(self, job: Simulations, folder: Path) -> list[RankSeries]:
         work = Whole(self.experiment(job), job.many_steps, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series(metric, unit, 0, [value], phase="run")
+            RankSeries(metric, unit, 0, [value], phase="run")
             for (metric, unit), value in zip(WHOLE, found, strict=True)
         ]

@@ -10,7 +10,7 @@ from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 
 HASHED_AS = "d5ray.recipes.rule_speeds"  # where the first runs knew it
 
@@ -59,7 +59,7 @@ class OnNetwork(Contender[RuleSpeeds]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: RuleSpeeds, folder: Path) -> list[Series]:
+    def measure(self, job: RuleSpeeds, folder: Path) -> list[RankSeries]:
         from benchmarks.update_speed.worker import STEP, RuleTimes  # noqa: PLC0415 - imports torch
 
         work = RuleTimes(
@@ -73,6 +73,6 @@ class OnNetwork(Contender[RuleSpeeds]):
         )
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
-            Series.in_turn(RULE_STEP_TIME if what == STEP else RULE_TIME, f"{rule} {side}", times)
+            RankSeries.in_turn(RULE_STEP_TIME if what == STEP else RULE_TIME, f"{rule} {side}", times)
             for (what, rule, side), times in found.items()
         ]

@@ -10,10 +10,10 @@ from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.catalogue import SamplesSeen, StepTime
 from d5ray.metrics.definitions.rates import AGENT_STEP_TIME, SAMPLE_RATE
-from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.contenders import RankSeries
 
 
-def on_agents(experiment: Experiment, steps: int, folder: Path) -> list[Series]:
+def on_agents(experiment: Experiment, steps: int, folder: Path) -> list[RankSeries]:
     """The rates of agents on Ray."""
     from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
@@ -22,7 +22,7 @@ def on_agents(experiment: Experiment, steps: int, folder: Path) -> list[Series]:
         return rates(group.metrics())
 
 
-def rates(samples: pa.Table) -> list[Series]:
+def rates(samples: pa.Table) -> list[RankSeries]:
     """Every agent's times of its own steps, and the samples it trained a second in them.
 
     Counted are the steps after the warm-up that ended while all agents trained: one that is slow goes on
@@ -43,6 +43,6 @@ def rates(samples: pa.Table) -> list[Series]:
         seconds, trained = times["value"].to_numpy()[counted], counts["value"].to_numpy()[counted]
         if not len(seconds):
             raise AgentError(f"agent {own} ended no step before another one was done: let all do more steps")
-        found.append(Series(AGENT_STEP_TIME, "s", own, seconds.tolist()))
-        found.append(Series(SAMPLE_RATE, "1/s", own, [float(trained.sum() / seconds.sum())]))
+        found.append(RankSeries(AGENT_STEP_TIME, "s", own, seconds.tolist()))
+        found.append(RankSeries(SAMPLE_RATE, "1/s", own, [float(trained.sum() / seconds.sum())]))
     return found

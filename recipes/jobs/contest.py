@@ -18,7 +18,7 @@ from d5ray.metrics.judge.performance_profiles import (
 )
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.comparison_job import Comparison
-from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.jobs.attempts import Attempt, AttemptCurve
@@ -111,7 +111,7 @@ class Tries(Contender[Contest]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: Contest, folder: Path) -> list[Series]:
+    def measure(self, job: Contest, folder: Path) -> list[RankSeries]:
         from d5ray.actors.shipping import ship  # noqa: PLC0415 - imports Ray
 
         workload = job.workloads[self.workload]
@@ -121,7 +121,7 @@ class Tries(Contender[Contest]):
         return series_of(curve)
 
 
-def series_of(curve: AttemptCurve) -> list[Series]:
+def series_of(curve: AttemptCurve) -> list[RankSeries]:
     """The learning curve, and what it took to the target: infinitely much where it was missed."""
     parts = (
         (EVALUATED_STEP, "1", curve.steps),
@@ -135,9 +135,9 @@ def series_of(curve: AttemptCurve) -> list[Series]:
         (SAMPLES_TO_TARGET, "1", curve.samples),
     )
     return [
-        *(Series(metric, unit, 0, values, phase="test") for metric, unit, values in parts),
+        *(RankSeries(metric, unit, 0, values, phase="test") for metric, unit, values in parts),
         *(
-            Series(metric, unit, 0, [values[-1] if curve.reached else math.inf], phase="run")
+            RankSeries(metric, unit, 0, [values[-1] if curve.reached else math.inf], phase="run")
             for metric, unit, values in needed
         ),
     ]

@@ -16,7 +16,7 @@ from d5ray.networks.executors.slots import Slot
 from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs import slow_network
 from d5ray.recipes.jobs.averaging import Averaging, Exchanged, Slots
@@ -64,15 +64,15 @@ class GradientExchanges(SideBySide):
         """The tensors of each gradient."""
         return {name: _slots(name) for name in self.gradients}
 
-    def series(self, found: list[dict[str, Exchanged]]) -> list[Series]:
+    def series(self, found: list[dict[str, Exchanged]]) -> list[RankSeries]:
         """The measurements of a group's members, by rank, as rows."""
         return [
             series
             for rank, own in enumerate(found)
             for name, (times, sent) in own.items()
             for series in (
-                Series(GRADIENT_TIME, "s", rank, times.seconds, phase="run", at=name, loops=times.loops),
-                Series(BytesSent.name, BytesSent.unit, rank, [sent], phase="run", at=name),
+                RankSeries(GRADIENT_TIME, "s", rank, times.seconds, phase="run", at=name, loops=times.loops),
+                RankSeries(BytesSent.name, BytesSent.unit, rank, [sent], phase="run", at=name),
             )
         ]
 
@@ -93,7 +93,7 @@ class Averaged(Contender[GradientExchanges]):
     def missing(self) -> str:
         return slow_network.missing()
 
-    def measure(self, job: GradientExchanges, folder: Path) -> list[Series]:
+    def measure(self, job: GradientExchanges, folder: Path) -> list[RankSeries]:
         reduction = None if self.compression is None else reduction_of(self.compression)
         with slow_network.limited(self.processes, job.megabits) as hosts:
             work = Averaging(reduction, tuple(hosts), folder, job.slots, job.seconds, job.seed)

@@ -16,7 +16,7 @@ from d5ray.distributed.simulation.links import UniformLinks
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
 from d5ray.metrics.definitions.simulations import ELAPSED_TIME, TIME_TO_ACCURACY
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.jobs.predictions import AllreduceExchange, PredictedExchange, ServerExchange
 from d5ray.recipes.jobs.scaled import ALGORITHMS
 from d5ray.simulator import simulate
@@ -65,7 +65,7 @@ class Scaled(Contender[Study]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: Study, folder: Path) -> list[Series]:
+    def measure(self, job: Study, folder: Path) -> list[RankSeries]:
         agents, links = self.processes, job.networks[self.network]
         slow = (Slowdown(agents - 1, job.factor),) if self.straggler else ()
         experiment = job.experiment(self.algorithm, agents, job.data, slow=slow, warmup_steps=0)
@@ -74,18 +74,18 @@ class Scaled(Contender[Study]):
             group.train(progress=False)
             samples = group.metrics()
         found = self.evaluations(samples, begin, job.accuracy)
-        found.append(Series(BytesSent.name, "B", 0, [most_sent(samples)], phase="run"))
+        found.append(RankSeries(BytesSent.name, "B", 0, [most_sent(samples)], phase="run"))
         formula = ALGORITHMS[self.algorithm].exchange
         if formula is not None and agents > 1 and not self.straggler:
             predicted = formula(agents).seconds(
                 agents, payload, links.latency_seconds, 1 / links.bytes_per_second
             )
             first = float(of(samples, ExchangeTime.name, step=0)["value"].max())
-            found.append(Series(ExchangeTime.name, "s", 0, [first], phase="run"))
-            found.append(Series(PredictedExchangeTime.name, "s", 0, [predicted], phase="run"))
+            found.append(RankSeries(ExchangeTime.name, "s", 0, [first], phase="run"))
+            found.append(RankSeries(PredictedExchangeTime.name, "s", 0, [predicted], phase="run"))
         return found
 
-    def evaluations(self, samples: pa.Table, begin: float, accuracy: float) -> list[Series]:
+    def evaluations(self, samples: pa.Table, begin: float, accuracy: float) -> list[RankSeries]:
         """Every agent's accuracies with their times since the begin, and when the first agent's was enough.
 
         The last evaluation of an asynchronous training is left out: it waits for the slowest agent.
@@ -97,11 +97,11 @@ class Scaled(Contender[Study]):
             own = rows["rank"] == rank
             accuracies = rows["value"][own][:last]
             elapsed = rows["t_mono"][own][:last] * 1e-9 - begin
-            found.append(Series(TestAccuracy.name, "1", rank, accuracies.tolist(), phase="test"))
-            found.append(Series(ELAPSED_TIME, "s", rank, elapsed.tolist(), phase="test"))
+            found.append(RankSeries(TestAccuracy.name, "1", rank, accuracies.tolist(), phase="test"))
+            found.append(RankSeries(ELAPSED_TIME, "s", rank, elapsed.tolist(), phase="test"))
             if rank == 0 and (accuracies >= accuracy).any():
                 reached = float(elapsed[np.argmax(accuracies >= accuracy)])
-        return [*found, Series(TIME_TO_ACCURACY, "s", 0, [reached], phase="run")]
+        return [*found, RankSeries(TIME_TO_ACCURACY, "s", 0, [reached], phase="run")]
 
 
 @final
@@ -123,7 +123,7 @@ class RealExchange(Contender[Study]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: Study, folder: Path) -> list[Series]:
+    def measure(self, job: Study, folder: Path) -> list[RankSeries]:
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
         agents, network = self.processes, job.measured_networks[self.backend]
@@ -138,10 +138,10 @@ class RealExchange(Contender[Study]):
         alpha, beta = network.latency_seconds, network.seconds_per_byte
         predicted = REAL[self.algorithm].seconds(agents, payload, alpha, beta)
         return [
-            Series(ExchangeTime.name, "s", 0, seconds.tolist(), phase="run"),
-            Series(PredictedExchangeTime.name, "s", 0, [predicted], phase="run"),
-            Series("network_latency", "s", 0, [alpha], phase="run"),
-            Series("network_seconds_per_byte", "s", 0, [beta], phase="run"),
+            RankSeries(ExchangeTime.name, "s", 0, seconds.tolist(), phase="run"),
+            RankSeries(PredictedExchangeTime.name, "s", 0, [predicted], phase="run"),
+            RankSeries("network_latency", "s", 0, [alpha], phase="run"),
+            RankSeries("network_seconds_per_byte", "s", 0, [beta], phase="run"),
         ]
 
 

@@ -11,7 +11,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.jobs import devices
 from d5ray.recipes.jobs.agent_rates import on_agents, rates
@@ -113,7 +113,7 @@ class OnCores(Straggling):
 
     where = ""
 
-    def measure(self, job: StragglerRates, folder: Path) -> list[Series]:
+    def measure(self, job: StragglerRates, folder: Path) -> list[RankSeries]:
         return on_agents(self.experiment(job, job.data), job.warmup_steps + job.core_steps, folder)
 
 
@@ -124,7 +124,7 @@ class OnDevices(Straggling):
 
     where = ", devices"
 
-    def measure(self, job: StragglerRates, folder: Path) -> list[Series]:
+    def measure(self, job: StragglerRates, folder: Path) -> list[RankSeries]:
         experiment = self.experiment(job, job.data)
         device = {"seconds": job.device_seconds}
         experiment = replace(experiment, executor=devices.from_model, executor_kwargs=device)
@@ -138,7 +138,7 @@ class Simulated(Straggling):
 
     where = ", simulated"
 
-    def measure(self, job: StragglerRates, folder: Path) -> list[Series]:
+    def measure(self, job: StragglerRates, folder: Path) -> list[RankSeries]:
         from d5ray.simulator import simulate  # noqa: PLC0415 - only where something is simulated
 
         experiment = self.experiment(job, job.data)

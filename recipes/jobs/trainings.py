@@ -12,7 +12,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.catalogue import TestAccuracy
 from d5ray.metrics.definitions.simulations import TRAINING_TIME
 from d5ray.metrics.definitions.trainings import UPDATES
-from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.training.batches.epochs import BatchSize
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -80,7 +80,7 @@ class Training(Contender[Trainings]):
             name=self.name,
         )
 
-    def measure(self, job: Trainings, folder: Path) -> list[Series]:
+    def measure(self, job: Trainings, folder: Path) -> list[RankSeries]:
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
@@ -90,9 +90,9 @@ class Training(Contender[Trainings]):
             seconds = perf_counter() - begin
             (accuracy,) = get([group.agents[0].__ray_call__.remote(_accuracy)], CALL_SECONDS, "evaluate")
         return [
-            Series(TRAINING_TIME, "s", 0, [seconds], phase="run"),
-            Series(UPDATES, "1", 0, [float(outcome.step)], phase="run"),
-            Series(TestAccuracy.name, TestAccuracy.unit, 0, [accuracy], phase="test"),
+            RankSeries(TRAINING_TIME, "s", 0, [seconds], phase="run"),
+            RankSeries(UPDATES, "1", 0, [float(outcome.step)], phase="run"),
+            RankSeries(TestAccuracy.name, TestAccuracy.unit, 0, [accuracy], phase="test"),
         ]
 
 

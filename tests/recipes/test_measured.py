@@ -15,7 +15,7 @@ from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes import digits_lenet
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.comparisons import rounds
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import Recipe
 
@@ -149,9 +149,9 @@ class Planned(Contender[SideBySide]):
     def missing(self) -> str:
         return ""
 
-    def measure(self, job: SideBySide, folder: Any) -> list[Series]:
+    def measure(self, job: SideBySide, folder: Any) -> list[RankSeries]:
         measured = sum(1 for _ in folder.parent.iterdir()) - 1
-        return [Series("step_time", "s", 0, [self.seconds[measured // 2]] * 3)]
+        return [RankSeries("step_time", "s", 0, [self.seconds[measured // 2]] * 3)]
 
 
 @dataclass(frozen=True, kw_only=True)

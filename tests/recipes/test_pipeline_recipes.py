@@ -27,7 +27,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial_values import network_by_name
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes import hybrid_lenet
-from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.contenders import RankSeries
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs import devices
 from d5ray.training.datasets import load_dataset
@@ -54,7 +54,7 @@ def recorded(values: Mapping[tuple[str, str, int], np.ndarray[Any, Any]]) -> dic
     return {**tables([]), "samples": pa.Table.from_batches(batches).unify_dictionaries()}
 
 
-def of(found: list[Series], metric: str, rank: int = 0) -> list[float]:
+def of(found: list[RankSeries], metric: str, rank: int = 0) -> list[float]:
     """What a rank measured of a metric."""
     (values,) = [each.values for each in found if each.metric == metric and each.rank == rank]
     return [value for value in values if value is not None]

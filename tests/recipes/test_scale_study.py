@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import list_runs
 from d5ray.recipes import scale_study as recipe
-from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.contenders import RankSeries
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs.predictions import AllreduceExchange, ServerExchange
 from d5ray.recipes.jobs.scaled import ALGORITHMS
@@ -32,14 +32,14 @@ def job(**changes: Any) -> ScaleStudy:
     return replace(made, **changes)
 
 
-def measured(contender: Scaled, tmp_path: Path, **changes: Any) -> list[Series]:
+def measured(contender: Scaled, tmp_path: Path, **changes: Any) -> list[RankSeries]:
     """What a contender measures, in a folder of its own."""
     folder = tmp_path / contender.name
     folder.mkdir()
     return contender.measure(job(**changes), folder)
 
 
-def found(series: list[Series], metric: str, rank: int = 0) -> list[float]:
+def found(series: list[RankSeries], metric: str, rank: int = 0) -> list[float]:
     """The values of one metric at one rank."""
     (values,) = (one.values for one in series if (one.metric, one.rank) == (metric, rank))
     return [value for value in values if value is not None]

@@ -19,7 +19,7 @@ from d5ray.metrics.record.store import Run, list_runs
 from d5ray.recipes import compressed_exchange
 from d5ray.recipes.engine.comparisons import rounds
 from d5ray.recipes.engine.comparisons.comparison_job import Comparison
-from d5ray.recipes.engine.comparisons.contenders import Contender, Series
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import Recipe, Result
 from tests.conftest import REPOSITORY, d5ray
@@ -53,15 +53,15 @@ class Says(Contender[Planted]):
     def missing(self) -> str:
         return self.lacks
 
-    def measure(self, job: Planted, folder: Path) -> list[Series]:
+    def measure(self, job: Planted, folder: Path) -> list[RankSeries]:
         if self.seconds < 0:
             raise AgentError("its process died")
         (folder / "trace").write_text("of what it did")
         steps = [100 * self.seconds, self.seconds, self.seconds]
         return [
-            Series("step_time", "s", rank, [share * value for value in steps], warmup=1)
+            RankSeries("step_time", "s", rank, [share * value for value in steps], warmup=1)
             for rank, share in enumerate((1.0, 0.5))
-        ] + [Series("test_accuracy", "1", 0, [0.9], phase="test")]
+        ] + [RankSeries("test_accuracy", "1", 0, [0.9], phase="test")]
 
 
 A, B, C, D = (Says(word) for word in "abcd")

@@ -17,7 +17,7 @@ from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import list_runs
 from d5ray.recipes import straggler_throughput as recipe
-from d5ray.recipes.engine.comparisons.contenders import Series
+from d5ray.recipes.engine.comparisons.contenders import RankSeries
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs import devices
 from d5ray.recipes.jobs.agent_rates import rates
@@ -49,7 +49,7 @@ def recorded(*agents: list[tuple[str, float, int]]) -> pa.Table:
     return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
-def found(series: list[Series], metric: str) -> dict[int, list[float | None]]:
+def found(series: list[RankSeries], metric: str) -> dict[int, list[float | None]]:
     """The values of one metric by rank."""
     return {one.rank: list(one.values) for one in series if one.metric == metric}
 

@@ -22,7 +22,7 @@ class Evaluation:
 
 
 class FlatExecutor(ABC):
-    """What executors of whole networks and of stages share: tensors that are views of flat buffers.
+    """The part that executors of whole networks and of stages share: tensors as views of flat buffers.
 
     `parameters` and `gradients` are contiguous one-dimensional arrays of the framework (n,); the model's
     tensors are views into them, so that a collective is one call on one buffer. `slots` says what lies where.

@@ -8,7 +8,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.edits import free
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.microbatch.sample_axes import whereabouts
-from d5ray.networks.microbatch.samples import SHARED, Samples
+from d5ray.networks.microbatch.samples import SHARED, SampleAxis
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import Dimension, TensorDescriptor
@@ -33,7 +33,7 @@ def alone(network: Network, node: Node, size: int) -> Network:
             if name in held:
                 value = held[name]
             else:
-                sizes = _sizes(node, name, known, kind.axis if isinstance(kind, Samples) else None, size)
+                sizes = _sizes(node, name, known, kind.axis if isinstance(kind, SampleAxis) else None, size)
                 assert known is not None  # its sizes are
                 value = generator.standard_normal(sizes).astype(known.dtype)
             add = own.add_constant if not is_floating(value.dtype) else own.add_parameter

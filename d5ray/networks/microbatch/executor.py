@@ -11,7 +11,7 @@ from d5ray.networks.events.observer import Observer
 from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run
 from d5ray.networks.executors.plan import Plan
 from d5ray.networks.microbatch.sample_axes import sample_inputs, whereabouts
-from d5ray.networks.microbatch.samples import AVERAGE, SHARED, SUM, Kind, Samples
+from d5ray.networks.microbatch.samples import AVERAGE, SHARED, SUM, Kind, SampleAxis
 
 
 @final
@@ -52,7 +52,7 @@ class MicroBatched(GraphExecutor):
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         kinds = self._kinds(made, loss)
-        sampled = {name for name in made.inputs if kinds.get(name) == Samples(0)}
+        sampled = {name for name in made.inputs if kinds.get(name) == SampleAxis(0)}
         if not sampled:
             raise ConfigurationError(
                 f"no input of the network has an open first axis, {_listed(made.inputs)}: it takes no batch "
@@ -102,11 +102,11 @@ class MicroBatched(GraphExecutor):
             )
         for name in made.wanted:
             kind = found.kinds.get(name, SHARED)
-            if not isinstance(kind, Samples) and kind not in (AVERAGE, SUM, SHARED):
+            if not isinstance(kind, SampleAxis) and kind not in (AVERAGE, SUM, SHARED):
                 raise ConfigurationError(
                     f"the network cannot be computed in micro-batches: its output {name!r} is {kind.value}"
                 )
-        if loss is not None and isinstance(found.kinds.get(loss), Samples):
+        if loss is not None and isinstance(found.kinds.get(loss), SampleAxis):
             raise ConfigurationError(
                 f"the loss {loss!r} has a value for each sample: add a node that reduces it, such as "
                 "ReduceMean"
@@ -169,7 +169,7 @@ def _joined(values: Sequence[Array], kind: Kind, shares: Sequence[float]) -> Arr
     """The value that the whole batch would give."""
     if len(values) == 1 or kind is SHARED:
         return values[0]
-    if isinstance(kind, Samples):
+    if isinstance(kind, SampleAxis):
         return np.concatenate(values, axis=kind.axis)
     weights = shares if kind is AVERAGE else [1.0] * len(values)
     total: Any = sum(np.asarray(value, np.float64) * w for value, w in zip(values, weights, strict=True))

@@ -14,7 +14,7 @@ from d5ray.networks.microbatch.samples import (
     Kind,
     Kinds,
     MixesSamples,
-    Samples,
+    SampleAxis,
 )
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import Dimension
@@ -31,7 +31,7 @@ def carried(context: NodeContext, kinds: Kinds) -> Kinds:
     axes = axes_of(context)
     label = _of_samples(context, axes, kinds)
     for slot, held in enumerate(kinds):
-        if isinstance(held, Samples) or not context.has_input(slot):
+        if isinstance(held, SampleAxis) or not context.has_input(slot):
             continue
         if axes.needs(context, slot, label):
             size = shape_of(context, slot)[axes.of_input(slot).index(label)]
@@ -42,7 +42,7 @@ def carried(context: NodeContext, kinds: Kinds) -> Kinds:
         if held is not SHARED and not axes.broadcasts:
             raise _depends(context, slot)
     if axes.reduction is None or label in axes.outputs[0]:
-        return tuple(Samples(each.index(label)) if label in each else SHARED for each in axes.outputs)
+        return tuple(SampleAxis(each.index(label)) if label in each else SHARED for each in axes.outputs)
     return (AVERAGE if axes.reduction == MEAN else SUM,)
 
 
@@ -50,7 +50,7 @@ def _of_samples(context: NodeContext, axes: AxisMap, kinds: Kinds) -> Label:
     """The label of the samples' axis, which must be one that samples may have."""
     labels = set()
     for slot, held in enumerate(kinds):
-        if not isinstance(held, Samples):
+        if not isinstance(held, SampleAxis):
             continue
         if not axes.of_input(slot):
             raise _depends(context, slot)
@@ -69,7 +69,7 @@ def _of_samples(context: NodeContext, axes: AxisMap, kinds: Kinds) -> Label:
 def max_pool(context: NodeContext, kinds: Kinds) -> Kinds:
     """MaxPool keeps samples as other pooling does; indices of the largest are those in the whole tensor."""
     if context.has_output(1):
-        raise MixesSamples("its indices are counted from the first sample on", (Samples(0), UNKNOWN))
+        raise MixesSamples("its indices are counted from the first sample on", (SampleAxis(0), UNKNOWN))
     return carried(context, kinds)
 
 
@@ -79,7 +79,7 @@ def batch_normalization(context: NodeContext, kinds: Kinds) -> Kinds:
         raise MixesSamples(
             "in training it normalizes with the mean and variance of the whole batch: freeze its statistics "
             "(frozen_statistics), or let a GroupNormalization stand in its place",
-            (Samples(0), UNKNOWN, UNKNOWN),
+            (SampleAxis(0), UNKNOWN, UNKNOWN),
         )
     return carried(context, kinds)
 
@@ -87,7 +87,7 @@ def batch_normalization(context: NodeContext, kinds: Kinds) -> Kinds:
 def collective(context: NodeContext, kinds: Kinds) -> Kind:
     """An exchange of a split network: as what it reads, unless the parts divide the samples."""
     held = kinds[0]
-    if isinstance(held, Samples) and context.attribute("axis") == held.axis:
+    if isinstance(held, SampleAxis) and context.attribute("axis") == held.axis:
         raise MixesSamples("it divides the samples between the parts of a split network")
     return held
 
@@ -95,7 +95,7 @@ def collective(context: NodeContext, kinds: Kinds) -> Kind:
 def reshape(context: NodeContext, kinds: Kinds) -> Kind:
     """The axes before that of the samples stay, and so does its size."""
     first = kinds[0]
-    if not isinstance(first, Samples) or kinds[1] not in (SHARED, SIZES):
+    if not isinstance(first, SampleAxis) or kinds[1] not in (SHARED, SIZES):
         raise MixesSamples("its new shape depends on the values of samples")
     axis, old = first.axis, shape_of(context, 0)
     if 1 not in context.constants:
@@ -118,19 +118,19 @@ def expand(context: NodeContext, kinds: Kinds) -> Kind:
     Raises MixesSamples where the new shape fixes the number of samples, or is not known.
     """
     first = kinds[0]
-    if not isinstance(first, Samples) or kinds[1] not in (SHARED, SIZES):
+    if not isinstance(first, SampleAxis) or kinds[1] not in (SHARED, SIZES):
         raise MixesSamples("its new shape depends on the values of samples")
     old = shape_of(context, 0)
     if 1 in context.constants:
         wanted = integers(context, 1) or ()
         place = first.axis - len(old) + len(wanted)  # in the wanted shape; the last axes match
         if place < 0 or wanted[place] == 1:
-            return Samples(first.axis + max(0, len(wanted) - len(old)))
+            return SampleAxis(first.axis + max(0, len(wanted) - len(old)))
     else:
         new = output_shape(context)
         place = first.axis + len(new) - len(old)
         if isinstance(new[place], str) and new[place] == old[first.axis]:
-            return Samples(place)
+            return SampleAxis(place)
     raise MixesSamples("its new shape fixes the number of samples, or it is not known")
 
 
@@ -141,21 +141,21 @@ def cast_like(context: NodeContext, kinds: Kinds) -> Kind:
 
 def loss(context: NodeContext, kinds: Kinds) -> Kinds:
     """The losses: scores and labels have their samples along axis 0."""
-    if kinds[:2] != (Samples(0), Samples(0)):
+    if kinds[:2] != (SampleAxis(0), SampleAxis(0)):
         raise MixesSamples("its scores and labels do not both hold samples along axis 0")
     if kinds[2:] not in ((), (SHARED,)):
         raise _depends(context, 2)
     reduction = context.attribute("reduction", "mean")
     if reduction == "none":
-        return (Samples(0), Samples(0))
+        return (SampleAxis(0), SampleAxis(0))
     if reduction == "sum":
-        return (SUM, Samples(0))
+        return (SUM, SampleAxis(0))
     if context.has_input(2) or context.attribute("ignore_index") is not None:
         raise MixesSamples(
             "its mean is over the weights of the labels, of which parts of equal size have different ones: "
             "let its reduction be 'sum', or leave weights and ignore_index out"
         )
-    return (AVERAGE, Samples(0))
+    return (AVERAGE, SampleAxis(0))
 
 
 def after_reduction(context: NodeContext, kinds: Kinds) -> Kind:

@@ -15,7 +15,7 @@ from d5ray.networks.microbatch.samples import (
     Kind,
     Kinds,
     MixesSamples,
-    Samples,
+    SampleAxis,
 )
 from d5ray.networks.network import Network
 from d5ray.operators import collectives
@@ -36,7 +36,7 @@ class Whereabouts:
 def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> Whereabouts:
     """The axis of the samples in every tensor that these nodes of a network read or make, in their order."""
     open_sizes = {shape[0] for each in network.inputs.values() if (shape := each.shape) and _open(shape[0])}
-    kinds: dict[str, Kind] = {name: Samples(0) for name in sample_inputs(network)}
+    kinds: dict[str, Kind] = {name: SampleAxis(0) for name in sample_inputs(network)}
     mixing: dict[str, str] = {}
     for node in nodes:
         context = network.site(node, evaluating=not training)
@@ -67,7 +67,7 @@ def _held_by(context: NodeContext, held: Kinds, open_sizes: set[Dimension]) -> K
     if UNKNOWN in held:
         name = node.inputs[held.index(UNKNOWN)]
         raise MixesSamples(f"its input {name!r} is made of several samples")
-    if node.type in ("Shape", "Size") and not node.domain and isinstance(held[0], Samples):
+    if node.type in ("Shape", "Size") and not node.domain and isinstance(held[0], SampleAxis):
         return SIZES
     if node.domain == collectives.DOMAIN:
         return collective(context, held)
@@ -88,7 +88,7 @@ def _without_samples(context: NodeContext, held: Kinds, open_sizes: set[Dimensio
     if context.node.type in ("Expand", "ConstantOfShape") and made is not None and made.shape is not None:
         places = [axis for axis, size in enumerate(made.shape) if size in open_sizes and size is not None]
         if len(places) == 1:
-            return Samples(places[0])
+            return SampleAxis(places[0])
     return SIZES
 
 

@@ -9,7 +9,7 @@ from d5ray.networks.axes.axis_map import CannotDivide
 
 @final
 @dataclass(frozen=True)
-class Samples:
+class SampleAxis:
     """A tensor with a slice for every sample along this axis; a part of the batch makes its own alone."""
 
     axis: int
@@ -26,7 +26,7 @@ class Whole(enum.Enum):
     UNKNOWN = "made of several samples in another way"
 
 
-Kind = Samples | Whole
+Kind = SampleAxis | Whole
 Kinds = tuple[Kind, ...]
 SHARED, SIZES, AVERAGE, SUM, UNKNOWN = (
     Whole.SHARED,

@@ -8,7 +8,7 @@ from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.edits import free
 from d5ray.networks.microbatch.sample_axes import sample_inputs, whereabouts
-from d5ray.networks.microbatch.samples import SHARED, Kind, Samples
+from d5ray.networks.microbatch.samples import SHARED, Kind, SampleAxis
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
@@ -98,7 +98,7 @@ def _take_apart(network: Network, node: Node, parts: tuple[int, ...], kinds: Map
     pieces: dict[str, list[str]] = {}
     for name in dict.fromkeys(node.inputs):
         held = kinds.get(name, SHARED)
-        if isinstance(held, Samples):
+        if isinstance(held, SampleAxis):
             pieces[name] = [named(f"{node.name}.{name}.{place}") for place in range(len(parts))]
             split = Node("Split", (name, lengths), tuple(pieces[name]), {"axis": held.axis})
             new.append(split)
@@ -113,7 +113,7 @@ def _take_apart(network: Network, node: Node, parts: tuple[int, ...], kinds: Map
             made.setdefault(whole, []).append(part)
     for name in filter(None, node.outputs):
         held = kinds[name]
-        if not isinstance(held, Samples):
+        if not isinstance(held, SampleAxis):
             raise _refused(node, f"its output {name!r} is {held.value}")
         new.append(Node("Concat", tuple(made[name]), (name,), {"axis": held.axis}))
     network.replace(node.name, *new)

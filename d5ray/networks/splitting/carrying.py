@@ -6,7 +6,7 @@ from typing import Any
 from d5ray.networks.axes.axis_map import CHANNELS, HEADS, MEAN, OTHER, SAMPLES, AxisMap, CannotDivide, Label
 from d5ray.networks.axes.operators import POINTWISE, axes_of
 from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided
-from d5ray.networks.splitting.place import Place
+from d5ray.networks.splitting.split_node import SplitNode
 
 # From this input on, parameters and constants are divided where what they stand beside is.
 FOLLOWING = {**dict.fromkeys((*POINTWISE, "Concat"), 0), "MatMul": 2, "Gemm": 2}
@@ -25,7 +25,7 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def carried(place: Place, label: Label | None = None, blocks: int = 1) -> None:
+def carried(place: SplitNode, label: Label | None = None, blocks: int = 1) -> None:
     """Divide what has the label, leave the rest whole; without a label, that of what is divided already."""
     axes = axes_of(place.context)
     if label is None:
@@ -42,14 +42,14 @@ def carried(place: Place, label: Label | None = None, blocks: int = 1) -> None:
     place.write(inputs, *made, changed=changed)
 
 
-def read(place: Place, axes: AxisMap, slot: int, label: Label, blocks: int) -> str:
+def read(place: SplitNode, axes: AxisMap, slot: int, label: Label, blocks: int) -> str:
     """The name of an input as the part needs it."""
     if axes.needs(place.context, slot, label):
         return place.read(slot, Divided(axes.of_input(slot).index(label), blocks))
     return place.read(slot, SHARED)
 
 
-def _divided(place: Place, axes: AxisMap) -> tuple[Label, int]:
+def _divided(place: SplitNode, axes: AxisMap) -> tuple[Label, int]:
     """The label of the axis along which the inputs are divided. Raises `CannotDivide`."""
     if place.sums:
         raise CannotDivide("it computes with sums over all parts")
@@ -72,7 +72,7 @@ def _divided(place: Place, axes: AxisMap) -> tuple[Label, int]:
     return label, blocks
 
 
-def _follows(place: Place, slot: int, label: Label) -> bool:
+def _follows(place: SplitNode, slot: int, label: Label) -> bool:
     """True if the input is divided where another is."""
     kind = place.node.type
     if label != SAMPLES and slot in BESIDE.get(kind, ()):
@@ -80,7 +80,7 @@ def _follows(place: Place, slot: int, label: Label) -> bool:
     return kind in FOLLOWING and slot >= FOLLOWING[kind] and place.is_flexible(slot)
 
 
-def _own_counts(place: Place, label: Label, blocks: int) -> dict[str, Any]:
+def _own_counts(place: SplitNode, label: Label, blocks: int) -> dict[str, Any]:
     """The attributes that count heads or groups, as a part has them. Raises `CannotDivide`."""
     kind, changed = place.node.type, {}
     if label not in (CHANNELS, HEADS) or kind not in COUNTS:
@@ -98,7 +98,7 @@ def _own_counts(place: Place, label: Label, blocks: int) -> dict[str, Any]:
     return changed
 
 
-def _scaled(place: Place, own: str, axis: int) -> str:
+def _scaled(place: SplitNode, own: str, axis: int) -> str:
     """What a mean is taken of, divided by the number of equal parts, whose means then add up to it."""
     if not isinstance(place.shape(0)[axis], int):
         raise CannotDivide(f"it takes the mean over axis {axis}, whose size is open")

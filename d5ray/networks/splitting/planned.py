@@ -21,8 +21,8 @@ from d5ray.networks.splitting.divisions import (
 )
 from d5ray.networks.splitting.draft import Draft
 from d5ray.networks.splitting.layouts import Divided
-from d5ray.networks.splitting.place import Place
 from d5ray.networks.splitting.rules import RULES
+from d5ray.networks.splitting.split_node import SplitNode
 from d5ray.operators.nodes.node import Node
 
 MOST_NAMES = 8  # of divisors in an error
@@ -65,7 +65,7 @@ def check_division(name: str, division: object) -> None:
 
 
 def _columns(draft: Draft, node: Node, division: ByColumns) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     size = _sizes(place)[1]
     blocks = division.blocks or _blocks_behind(draft.network, node)
     _check(place, "columns", size, blocks)
@@ -73,12 +73,12 @@ def _columns(draft: Draft, node: Node, division: ByColumns) -> None:
 
 
 def _rows(draft: Draft, node: Node, division: ByRows) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     _check(place, "rows", _sizes(place)[0])
     rules_products.product(place, INNER)
 
 
-def _sizes(place: Place) -> Sequence[Any]:
+def _sizes(place: SplitNode) -> Sequence[Any]:
     """The sizes of a product's second matrix: rows and columns."""
     shape = place.shape(1)
     if len(shape) < 2:
@@ -88,20 +88,20 @@ def _sizes(place: Place) -> Sequence[Any]:
 
 
 def _table_columns(draft: Draft, node: Node, division: ByColumns) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     _check(place, "columns", place.shape(0)[-1], division.blocks or 1)
     rules_shapes.gather_columns(place, division.blocks)
 
 
 def _table_rows(draft: Draft, node: Node, division: ByRows) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     shape = place.shape(0)
     _check(place, "rows", shape[place.axis("axis", 0, len(shape))])
     rules_shapes.gather_rows(place)
 
 
 def _output_channels(draft: Draft, node: Node, division: ByOutputChannels) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     groups = int(place.context.attribute("group", 1))
     if groups > 1:
         _check(place, "groups", groups)
@@ -111,14 +111,14 @@ def _output_channels(draft: Draft, node: Node, division: ByOutputChannels) -> No
 
 
 def _input_channels(draft: Draft, node: Node, division: ByInputChannels) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     if int(place.context.attribute("group", 1)) == 1:
         _check(place, "input channels", place.shape(1)[1 if node.type == "Conv" else 0])
     rules_products.convolution(place, INPUTS)
 
 
 def _heads(draft: Draft, node: Node, division: ByHeads) -> None:
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     flat = place.rank(0) == 3
     for name, slot, what in (("q_num_heads", 0, "heads"), ("kv_num_heads", 1, "heads of keys and values")):
         _check(place, what, int(place.context.required(name)) if flat else place.shape(slot)[1])
@@ -127,7 +127,7 @@ def _heads(draft: Draft, node: Node, division: ByHeads) -> None:
 
 def _samples(draft: Draft, node: Node, division: BySamples) -> None:
     slot = 1 if node.type == "Gather" and draft.is_flexible(node.inputs[0]) else 0
-    place = Place(draft, node, {slot: Divided(0)})
+    place = SplitNode(draft, node, {slot: Divided(0)})
     size = place.shape(slot)[0] if place.shape(slot) else 1
     if isinstance(size, int):
         _check(place, "samples", size)
@@ -146,7 +146,7 @@ _RULES: Mapping[type, Mapping[str, Planned]] = {
 }
 
 
-def _check(place: Place, what: str, size: object, blocks: int = 1) -> None:
+def _check(place: SplitNode, what: str, size: object, blocks: int = 1) -> None:
     """Raise `ConfigurationError` where the parts do not divide that many, and name those numbers that do."""
     if not isinstance(size, int):
         raise CannotDivide(f"how many {what} it has is not known before it runs")

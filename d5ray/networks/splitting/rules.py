@@ -7,11 +7,11 @@ from d5ray.networks.axes.operators import AXES, POINTWISE
 from d5ray.networks.splitting import rules_products, rules_shapes
 from d5ray.networks.splitting.carrying import carried
 from d5ray.networks.splitting.layouts import SUMMAND, Divided
-from d5ray.networks.splitting.place import Place
+from d5ray.networks.splitting.split_node import SplitNode
 from d5ray.operators import collectives as types
 from d5ray.ops.catalogue import GROUPS
 
-Rule = Callable[[Place], None]
+Rule = Callable[[SplitNode], None]
 LINEAR = ("Add", "Sub", "Sum", "Identity", "Neg")  # of summands come summands
 # Computed whole: parts would draw other numbers, or nothing that is split has had them.
 WHOLE_ALONE = {
@@ -20,7 +20,7 @@ WHOLE_ALONE = {
 }  # fmt: skip
 
 
-def pointwise(place: Place) -> None:
+def pointwise(place: SplitNode) -> None:
     """Element by element; of summands come summands where the operator is linear."""
     linear = place.node.type in LINEAR
     if linear and place.sums and all(held is SUMMAND for held in place.layouts):
@@ -29,7 +29,7 @@ def pointwise(place: Place) -> None:
         carried(place)
 
 
-def dropout(place: Place) -> None:
+def dropout(place: SplitNode) -> None:
     """The mask of the whole is drawn, and its part used: every part draws as the whole network does."""
     if place.context.has_output(1):
         raise CannotDivide("its mask is asked for")
@@ -39,7 +39,7 @@ def dropout(place: Place) -> None:
     place.write(inputs, held, changed=changed, type=types.DROPOUT, domain=types.DOMAIN)
 
 
-def batch_normalization(place: Place) -> None:
+def batch_normalization(place: SplitNode) -> None:
     """Channels by themselves, with their statistics; samples only where statistics are frozen."""
     held = place.layouts[0]
     if isinstance(held, Divided) and held.axis == 0 and place.context.attribute("training_mode", 0):

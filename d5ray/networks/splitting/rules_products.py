@@ -6,10 +6,10 @@ from d5ray.networks.axes.axis_map import INNER, INPUTS, OUTPUTS, CannotDivide, L
 from d5ray.networks.axes.operators import axes_of
 from d5ray.networks.splitting.carrying import carried, read
 from d5ray.networks.splitting.layouts import WHOLE, Divided
-from d5ray.networks.splitting.place import Place
+from d5ray.networks.splitting.split_node import SplitNode
 
 
-def product(place: Place, label: Label | None = None, blocks: int = 1) -> None:
+def product(place: SplitNode, label: Label | None = None, blocks: int = 1) -> None:
     """MatMul and Gemm, (…, rows, inner) by (…, inner, columns); label: the one that the plan divides."""
     if label == INNER and len(place.slots) > 2:
         _with_bias_behind(place, INNER)
@@ -17,7 +17,7 @@ def product(place: Place, label: Label | None = None, blocks: int = 1) -> None:
         carried(place, label, blocks)
 
 
-def convolution(place: Place, label: Label | None = None) -> None:
+def convolution(place: SplitNode, label: Label | None = None) -> None:
     """Conv and ConvTranspose, (samples, inputs, …) by filters of inputs and outputs."""
     groups, held = int(place.context.attribute("group", 1)), place.layouts[0]
     across = label in (INPUTS, OUTPUTS) or (label is None and isinstance(held, Divided) and held.axis == 1)
@@ -29,7 +29,7 @@ def convolution(place: Place, label: Label | None = None) -> None:
         carried(place, label)
 
 
-def _with_bias_behind(place: Place, label: Label, spatial: int = 0) -> None:
+def _with_bias_behind(place: SplitNode, label: Label, spatial: int = 0) -> None:
     """A sum over the parts, and then what is added to it, once."""
     draft, node, axes = place.draft, place.node, axes_of(place.context)
     inputs = [read(place, axes, slot, label, 1) for slot in (0, 1)]
@@ -48,7 +48,7 @@ def _with_bias_behind(place: Place, label: Label, spatial: int = 0) -> None:
     draft.write(added, [WHOLE])
 
 
-def _in_groups(place: Place, groups: int, label: Label | None) -> None:
+def _in_groups(place: SplitNode, groups: int, label: Label | None) -> None:
     """Every part has its groups: their channels, filters and biases."""
     if label == INPUTS:
         raise CannotDivide(f"its channels are in {groups} groups: divide it by ByOutputChannels()")

@@ -5,11 +5,11 @@ import numpy as np
 from d5ray.networks.axes.axis_map import CannotDivide, integers, output_shape
 from d5ray.networks.splitting.carrying import carried
 from d5ray.networks.splitting.layouts import SHARED, SUMMAND, WHOLE, Divided
-from d5ray.networks.splitting.place import Place
 from d5ray.networks.splitting.rearranging import reshaped
+from d5ray.networks.splitting.split_node import SplitNode
 
 
-def flatten(place: Place) -> None:
+def flatten(place: SplitNode) -> None:
     """Flatten: the divided axis becomes a block of one of the two axes."""
     held = place.first()
     place.write(
@@ -17,7 +17,7 @@ def flatten(place: Place) -> None:
     )
 
 
-def reshape(place: Place) -> None:
+def reshape(place: SplitNode) -> None:
     """Reshape: where its constant names the divided axis's size, a part gets a constant with its own."""
     held, old, new = place.first(), place.shape(0), output_shape(place.context)
     made = reshaped(old, new, held, place.parts)
@@ -35,7 +35,7 @@ def reshape(place: Place) -> None:
     place.write(inputs, made)
 
 
-def concat(place: Place) -> None:
+def concat(place: SplitNode) -> None:
     """Concat: tensors of equal blocks, joined along the divided axis, are further blocks."""
     axis = place.axis("axis", 0, place.rank(0))
     if place.sums or all(held.axis != axis for held in place.divided.values()):
@@ -50,7 +50,7 @@ def concat(place: Place) -> None:
     place.write(inputs, Divided(axis, sum(each.blocks for each in place.divided.values())))
 
 
-def split(place: Place) -> None:
+def split(place: SplitNode) -> None:
     """Split: along the divided axis, if each output consists of whole blocks."""
     held, rank = place.first(), place.rank(0)
     axis = place.axis("axis", 0, rank)
@@ -68,7 +68,7 @@ def split(place: Place) -> None:
     place.write(inputs, *(Divided(axis, size // block) for size in sizes))
 
 
-def expand(place: Place) -> None:
+def expand(place: SplitNode) -> None:
     """Expand: where its constant names the divided axis's size, a part gets a constant with its own."""
     held, wanted = place.first(), list(integers(place.context, 1) or ())
     at = held.axis - place.rank(0) + len(wanted)
@@ -80,7 +80,7 @@ def expand(place: Place) -> None:
     place.write(inputs, made)
 
 
-def sizes(place: Place) -> None:
+def sizes(place: SplitNode) -> None:
     """Shape and Size: the whole's, of what a part has."""
     held, node = place.layouts[0], place.node
     if not isinstance(held, Divided):
@@ -100,7 +100,7 @@ def sizes(place: Place) -> None:
     place.draft.write(type(node)("Mul", (own, factor), node.outputs, name=node.name), [WHOLE])
 
 
-def gather_columns(place: Place, blocks: int | None) -> None:
+def gather_columns(place: SplitNode, blocks: int | None) -> None:
     """A table (…, columns): every part has its columns of all rows."""
     rank = place.rank(0)
     at = place.axis("axis", 0, rank)
@@ -111,7 +111,7 @@ def gather_columns(place: Place, blocks: int | None) -> None:
     place.write([place.read(0, held), place.read(1, SHARED)], made)
 
 
-def gather_rows(place: Place) -> None:
+def gather_rows(place: SplitNode) -> None:
     """Gather of rows: a part has its own and gives 0 for another's, a summand of what is chosen.
 
     An index that no part has gives 0.

@@ -23,8 +23,8 @@ from d5ray.networks.splitting.layouts import (
     part_of,
     whole_of,
 )
-from d5ray.networks.splitting.place import Place
 from d5ray.networks.splitting.rules import RULES
+from d5ray.networks.splitting.split_node import SplitNode
 from d5ray.operators.nodes.node import Node
 
 
@@ -172,7 +172,7 @@ class Splitting:
 
 def _go_through(draft: Draft, node: Node) -> None:
     """A node that the plan does not name: on parts where it can be, else on the whole."""
-    place = Place(draft, node)
+    place = SplitNode(draft, node)
     if draft.layouts.get(node.inputs[0] if node.inputs else "") is OPEN and draft.is_flexible(
         node.outputs[0]
     ):

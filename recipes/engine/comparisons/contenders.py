@@ -13,7 +13,7 @@ Job = TypeVar("Job", contravariant=True)
 
 @final
 @dataclass(frozen=True)
-class Series:
+class RankSeries:
     """The values that one rank measured, one a step.
 
     warmup  the number of values at the start that are warm-up
@@ -33,7 +33,7 @@ class Series:
     stop_reason: str = ""
 
     @classmethod
-    def in_turn(cls, metric: str, at: str, times: Times) -> "Series":
+    def in_turn(cls, metric: str, at: str, times: Times) -> "RankSeries":
         """The times of one side in a process that times several in turn; the first value is warm-up."""
         return cls(metric, "s", 0, times.seconds, warmup=1, phase="run", at=at, loops=times.loops)
 
@@ -53,7 +53,7 @@ class Contender(ABC, Generic[Job]):
         """The package or tool that lacks on this machine, and how to get it; empty if nothing lacks."""
 
     @abstractmethod
-    def measure(self, job: Job, folder: Path) -> list[Series]:
+    def measure(self, job: Job, folder: Path) -> list[RankSeries]:
         """Do the work in processes that nothing else ran in before, and that end with this call.
 
         folder: for its files, removed with the run's other temporary ones.

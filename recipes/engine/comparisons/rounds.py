@@ -21,7 +21,7 @@ from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
-from d5ray.recipes.engine.comparisons.contenders import AnyContender, Series
+from d5ray.recipes.engine.comparisons.contenders import AnyContender, RankSeries
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 from d5ray.training.datasets import load_dataset
 
@@ -134,7 +134,7 @@ def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criteri
     return job.pairs.reason(pairs, widths)
 
 
-def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured: list[Series]) -> None:
+def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured: list[RankSeries]) -> None:
     """The rows of one turn: the contender as scope, the round as repetition."""
     recorders: dict[int, Recorder] = {}
     for series in measured:

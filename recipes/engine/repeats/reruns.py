@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from d5ray.actors.group.run_row import RunOrigin
-from d5ray.actors.group.training import Training
+from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.launch import launch
 from d5ray.archive import experiments
 from d5ray.archive.experiments import Archived
@@ -89,14 +89,14 @@ def _refuse_writing(run: Run, archived: Archived) -> None:
             )
 
 
-def _begun(archived: Archived, origin: RunOrigin, address: str | None, quiet: bool) -> Training:
+def _begun(archived: Archived, origin: RunOrigin, address: str | None, quiet: bool) -> TrainingRun:
     if archived.simulated is None:
         return launch(archived.experiment, address=address, origin=origin, quiet=quiet)
     told = archived.simulated
     return simulate(archived.experiment, told.network, told.compute, origin=origin, failures=told.failures)
 
 
-def _judge(group: Training, criteria: list[Criterion]) -> None:
+def _judge(group: TrainingRun, criteria: list[Criterion]) -> None:
     if not criteria:
         return
     status = group.outcome.status

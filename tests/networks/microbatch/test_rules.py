@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.microbatch.executor import MicroBatched
 from d5ray.networks.microbatch.rules import RULES
 from d5ray.networks.microbatch.sample_axes import whereabouts
-from d5ray.networks.microbatch.samples import AVERAGE, SUM, Samples
+from d5ray.networks.microbatch.samples import AVERAGE, SUM, SampleAxis
 from d5ray.networks.microbatch.transform import DRAWING
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
@@ -89,7 +89,7 @@ def let_through(network: Network) -> bool:
     """Whether every output can be put together from parts."""
     found = whereabouts(network, network.nodes, training=False)
     kinds = [found.kinds[name] for name in filter(None, network.nodes[-1].outputs)]
-    return not found.mixing and all(isinstance(each, Samples) or each in (AVERAGE, SUM) for each in kinds)
+    return not found.mixing and all(isinstance(each, SampleAxis) or each in (AVERAGE, SUM) for each in kinds)
 
 
 def compare(case: Case) -> int:

@@ -71,7 +71,7 @@ class Formed:
 
 
 @final
-class Membership:
+class AgentRoster:
     """Holds who takes part in a run; an agent that is started anew stands in the place of the one before.
 
     agents: actors by rank; None: it comes late. places: where they run; that of a late one is the first

@@ -12,7 +12,7 @@ from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 
 @final
-class Place:
+class SplitNode:
     """A rule looks at the layouts of the inputs, reads them as it wants them, and writes what a part does.
 
     given: layouts that some inputs are read in, whatever they have.
