@@ -35,7 +35,7 @@ def forward_cost(context: NodeContext) -> NodeCost:
     >>> matrix = TensorDescriptor("float32", (64, 64))
     >>> product = Node("MatMul", ("a", "b"), ("y",))
     >>> forward_cost(NodeContext(product, inputs=(matrix, matrix), outputs=(matrix,)))
-    Cost(flops=524288, bytes=49152)
+    NodeCost(flops=524288, bytes=49152)
     """
     counted = _counted(context)
     moved = sum(each.bytes for each in (*_given(counted.inputs), *_given(counted.outputs)))

@@ -104,7 +104,7 @@ def recursive_doubling_cost(rank: int, size: int, payload_bytes: int) -> Collect
     """k messages each way with P = 2ᵏ + r; for the first 2r members 1 or k+1; k rounds, and 2 more if r > 0.
 
     >>> recursive_doubling_cost(0, 4, 100), recursive_doubling_cost(1, 3, 100).messages_sent
-    (Cost(bytes_sent=200, bytes_received=200, messages_sent=2, rounds=2), 1)
+    (CollectiveCost(bytes_sent=200, bytes_received=200, messages_sent=2, rounds=2), 1)
     """
     core = _power_of_two(size)
     steps, extra = core.bit_length() - 1, size - core
@@ -123,7 +123,7 @@ def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) ->
     """n − own, and P − 1 times own, where own is this member's part of n: 2n (P−1)/P if parts are equal.
 
     >>> direct_allreduce_cost(0, 4, 100, 4)
-    Cost(bytes_sent=600, bytes_received=600, messages_sent=6, rounds=2)
+    CollectiveCost(bytes_sent=600, bytes_received=600, messages_sent=6, rounds=2)
     """
     first = reduce_scatter_cost(rank, size, elements, itemsize)
     second = all_gather_cost(rank, size, elements, itemsize)
@@ -184,7 +184,7 @@ def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> C
     """The cost of a reduce-scatter: sends all parts but its own, receives its own from all others.
 
     >>> reduce_scatter_cost(0, 2, 3, 4)
-    Cost(bytes_sent=8, bytes_received=4, messages_sent=1, rounds=1)
+    CollectiveCost(bytes_sent=8, bytes_received=4, messages_sent=1, rounds=1)
     """
     own = _own_bytes(rank, size, elements, itemsize)
     return CollectiveCost(elements * itemsize - own, (size - 1) * own, size - 1, 1)
@@ -202,7 +202,7 @@ def all_gather_cost(rank: int, size: int, elements: int, itemsize: int) -> Colle
     """The cost of an all-gather: sends its own part to all others, receives all parts but its own.
 
     >>> all_gather_cost(0, 2, 3, 4)
-    Cost(bytes_sent=4, bytes_received=8, messages_sent=1, rounds=1)
+    CollectiveCost(bytes_sent=4, bytes_received=8, messages_sent=1, rounds=1)
     """
     own = _own_bytes(rank, size, elements, itemsize)
     return CollectiveCost((size - 1) * own, elements * itemsize - own, size - 1, 1)
@@ -224,7 +224,7 @@ def all_to_all_cost(size: int, elements: int, itemsize: int) -> CollectiveCost:
     """The cost of an all-to-all: all parts but a member's own, each way.
 
     >>> all_to_all_cost(4, 8, 4)
-    Cost(bytes_sent=24, bytes_received=24, messages_sent=3, rounds=1)
+    CollectiveCost(bytes_sent=24, bytes_received=24, messages_sent=3, rounds=1)
     """
     moved = elements * itemsize * (size - 1) // size
     return CollectiveCost(moved, moved, size - 1, 1)
@@ -248,7 +248,7 @@ def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> Colle
     """The cost of a broadcast: one payload from the parent, one to each child; the tree is ⌊log₂ P⌋ deep.
 
     >>> broadcast_cost(0, 4, 0, 100)
-    Cost(bytes_sent=200, bytes_received=0, messages_sent=2, rounds=2)
+    CollectiveCost(bytes_sent=200, bytes_received=0, messages_sent=2, rounds=2)
     """
     position = (rank - root) % size
     children = len(binomial_children(position, size))
