@@ -139,7 +139,7 @@ class Rendezvous:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._closing = False
-        self._loop = asyncio.new_event_loop()
+        self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
         listener = socket.create_server((host, 0), backlog=512)
         self.address = Store(host, listener.getsockname()[1], secret or Secret.new())
         self._thread = threading.Thread(
@@ -150,7 +150,7 @@ class Rendezvous:
     def close(self) -> None:
         """End the server and all connections."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._closed.set)
             self._thread.join(5.0)
 
     def lose(self, label: str, rank: int, size: int) -> None:
@@ -161,19 +161,19 @@ class Rendezvous:
         self._rooms.setdefault(label, _Room(size)).tell(["failed", "PeerLost", rank, GONE])
 
     def _serve(self, listener: socket.socket) -> None:
-        loop = self._loop
-        asyncio.set_event_loop(loop)
-        server = loop.run_until_complete(asyncio.start_server(self._welcome, sock=listener, backlog=512))
-        try:
-            loop.run_forever()
-        finally:
-            self._closing = True
-            server.close()
-            for task in self._tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-            loop.run_until_complete(asyncio.sleep(0))  # connections are closed in the loop's next turn
-            loop.close()
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve_until_closed(listener))
+        self._loop.close()
+
+    async def _serve_until_closed(self, listener: socket.socket) -> None:
+        server = await asyncio.start_server(self._welcome, sock=listener, backlog=512)
+        await self._closed.wait()
+        self._closing = True
+        server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # connections are closed in the loop's next turn
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

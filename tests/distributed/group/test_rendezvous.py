@@ -536,3 +536,16 @@ def test_a_group_without_a_store_is_refused() -> None:
     """With what to give."""
     with pytest.raises(ConfigurationError, match="'g' has no store: give the address of a Rendezvous"):
         Membership(Group("g", 0, 0, 2))
+
+
+def test_a_server_is_closed_before_it_serves() -> None:
+    """At once, again and again: its thread ends without an error, and nobody listens any more."""
+    for _ in range(50):
+        rendezvous = Rendezvous()
+        rendezvous.close()
+        assert not rendezvous._thread.is_alive()
+        with (
+            pytest.raises(OSError),
+            socket.create_connection((rendezvous.address.host, rendezvous.address.port)),
+        ):
+            pass
