@@ -24,7 +24,7 @@ def blaming(agent: str, when: str) -> Iterator[None]:
 
 
 def outcome_of(error: BaseException, step: int, *, stopped: bool) -> Outcome:
-    """The outcome of a training that this error ended after so many steps; stopped: because it was to end."""
+    """The outcome of a training that this error ended after that many steps; stopped: it was to end."""
     if isinstance(error, PeerLost):
         return Outcome("stopped" if stopped else "peer_lost", step, str(error))
     return Outcome("failed", step, str(error) if isinstance(error, D5Error) else _told(error))

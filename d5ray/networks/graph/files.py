@@ -143,5 +143,5 @@ def _whole(said: Mapping[str, str], key: str, default: int, what: str) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ConfigurationError(f"{what} has {key} {text!r} in its data file: it must be a whole number")
+        raise ConfigurationError(f"{what} has {key} {text!r} in its data file: it must be an integer")
     return int(text)

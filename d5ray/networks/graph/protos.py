@@ -18,11 +18,11 @@ OPSET = 28  # ONNX's operator set whose meaning nodes have
 IR_VERSION = 13
 KINDS: Mapping[int, str] = {
     onnx.AttributeProto.FLOAT: "a number",
-    onnx.AttributeProto.INT: "a whole number",
+    onnx.AttributeProto.INT: "an integer",
     onnx.AttributeProto.STRING: "a text",
     onnx.AttributeProto.TENSOR: "a NumPy array",
     onnx.AttributeProto.FLOATS: "a tuple of numbers",
-    onnx.AttributeProto.INTS: "a tuple of whole numbers",
+    onnx.AttributeProto.INTS: "a tuple of integers",
     onnx.AttributeProto.STRINGS: "a tuple of texts",
 }  # of attributes
 
@@ -81,7 +81,7 @@ def descriptor_from(proto: onnx.TypeProto, what: str) -> TensorDescriptor | None
         if each.WhichOneof("value") == "dim_value":
             if each.dim_value < 0:
                 raise ConfigurationError(
-                    f"{what} has a size of {each.dim_value} on axis {axis}: sizes are whole numbers from 0 up"
+                    f"{what} has a size of {each.dim_value} on axis {axis}: sizes are integers from 0 up"
                 )
             sizes.append(each.dim_value)
         else:

@@ -39,7 +39,7 @@ def size_of(tensor: onnx.TensorProto, what: str) -> int:
     for axis, size in enumerate(tensor.dims):
         if size < 0:
             raise ConfigurationError(
-                f"{what} has a size of {size} on axis {axis}: sizes are whole numbers from 0 up"
+                f"{what} has a size of {size} on axis {axis}: sizes are integers from 0 up"
             )
     kind: Any = tensor.data_type
     bits: int = BITS.get(kind) or 8 * dtype_from(kind, what).itemsize

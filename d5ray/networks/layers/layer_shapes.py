@@ -12,7 +12,7 @@ def check_whole(layer: Any, **least: int) -> None:
     for name, low in least.items():
         value = getattr(layer, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise ConfigurationError(f"{name} of {layer} must be a whole number from {low} up")
+            raise ConfigurationError(f"{name} of {layer} must be an integer from {low} up")
 
 
 def check_image(layer: Any, shape: Shape) -> None:

@@ -54,7 +54,7 @@ def _batch(network: Network, sizes: Mapping[str, Sequence[int]]) -> int:
         network.node(name)
         if not isinstance(parts, (tuple, list)) or not parts:
             raise ConfigurationError(
-                f"the sizes of the node {name!r} are {parts!r}: give whole numbers such as (64, 64, 32)"
+                f"the sizes of the node {name!r} are {parts!r}: give integers such as (64, 64, 32)"
             )
         for size in parts:
             check_count(f"the size of a micro-batch of the node {name!r}", size, 1)

@@ -155,7 +155,7 @@ class Splitting:
     def _check_index(self, index: object) -> None:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < self.parts:
             raise ConfigurationError(
-                f"there is no part {index!r} of {self.parts}: give a whole number from 0 to {self.parts - 1}"
+                f"there is no part {index!r} of {self.parts}: give an integer from 0 to {self.parts - 1}"
             )
 
     def _draft(self, held: Mapping[str, Layout] | None, index: int = 0) -> Draft:

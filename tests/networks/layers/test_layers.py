@@ -269,7 +269,7 @@ def test_numbers_that_make_no_convolution_are_refused(options: dict[str, Any], w
     with pytest.raises(ConfigurationError) as caught:
         Conv(**{"channels": 2, "kernel": 3, "padding": 1, **options})
     assert words in str(caught.value)
-    assert str(caught.value).endswith(f"must be a whole number from {0 if 'padding' in options else 1} up")
+    assert str(caught.value).endswith(f"must be an integer from {0 if 'padding' in options else 1} up")
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,8 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "no node is named"),
         ({"nowhere": (1,)}, "no node 'nowhere'"),
-        ({first: ()}, "give whole numbers such as"),
-        ({first: 4}, "give whole numbers such as"),
+        ({first: ()}, "give integers such as"),
+        ({first: 4}, "give integers such as"),
         ({first: (4, 0)}, "the size of a micro-batch"),
         ({first: (4, 2), second: (4, 3)}, "add up to 7 samples, and those of .* to 6: divide one batch"),
     ]

@@ -228,7 +228,7 @@ def test_a_wrong_plan_is_refused_with_what_to_do(name: str) -> None:
 
 def test_a_part_that_is_not_there_and_values_that_are_not_those_of_all_parts() -> None:
     splitting = Splitting(MLP, {"1": ByColumns(), "3": ByRows()}, 2)
-    with pytest.raises(ConfigurationError, match="there is no part 2 of 2: give a whole number from 0 to 1"):
+    with pytest.raises(ConfigurationError, match="there is no part 2 of 2: give an integer from 0 to 1"):
         splitting.part(2)
     with pytest.raises(ConfigurationError, match=r"the values of 1 parts, and the network is in 2"):
         splitting.joined([MLP.parameters])

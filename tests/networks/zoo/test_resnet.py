@@ -184,7 +184,7 @@ def test_it_takes_images_of_every_size(name: str, shape: Shape) -> None:
         ((8, 8), {}, "choose a model without convolutions, such as 'mlp'"),
         ((1, 0, 8), {}, "the samples are too small"),
         (DIGITS, {"width": 0}, "channels of Conv(channels=0, "),
-        (DIGITS, {"width": 2.5}, "must be a whole number from 1 up"),
+        (DIGITS, {"width": 2.5}, "must be an integer from 1 up"),
         (DIGITS, {"blocks": 2}, "model_kwargs do not fit the model"),
         (DIGITS, {"classes": 3}, "model_kwargs do not fit the model"),
     ],

@@ -256,7 +256,7 @@ def test_a_dropped_share_is_what_was_asked_for_and_the_mean_stays() -> None:
         ((1, 8, 8), {}, "Embedding(tokens=11, width=64) needs samples of shape (length,), found (1, 8, 8)"),
         ((8,), {"width": 6}, "needs a width that its heads can share evenly, found 6: choose a width of 4"),
         ((8,), {"width": 2}, "choose a width of 4, or another number of heads"),
-        ((8,), {"width": 0}, "width of Embedding(tokens=11, width=0) must be a whole number from 1 up"),
+        ((8,), {"width": 0}, "width of Embedding(tokens=11, width=0) must be an integer from 1 up"),
         ((8,), {"heads": 0}, "heads of CausalSelfAttention(heads=0) must be"),
         ((8,), {"depth": 0}, "depth is 0: it must be an integer of at least 1"),
         ((8,), {"context": 7}, "Positions(longest=7) needs sequences of at most 7, found 8"),
