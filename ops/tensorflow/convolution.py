@@ -6,10 +6,11 @@ from functools import cache, partial
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.geometry.windows import Pads, Window, halves, positive, window
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, filters_of
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, sizes
-from d5ray.ops.tensorflow.windows import Pads, Window, is_known, is_zero, padded, positive, window
+from d5ray.ops.tensorflow.windows import is_known, is_zero, named, padded, padding_of
 
 
 def _conv(context: NodeContext) -> Kernel:
@@ -19,7 +20,7 @@ def _conv(context: NodeContext) -> Kernel:
     def call(x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
         _check(context, x, weights, weights.shape[1] * groups, groups)
         own = windowed(tuple(weights.shape.as_list()[2:]))
-        pads = own.padding(sizes(x)[2:])
+        pads = padding_of(own, sizes(x)[2:])
         images, filters, own, pads = _two_dimensional(layout, layout.enter(x), weights, own, pads)
         y = _convolved(layout, images, filters, own, pads, groups)
         return _finished(layout, y, bias, x.shape.rank)
@@ -47,7 +48,7 @@ def _two_dimensional(
     """Signals with one axis of space as images of height 1: TensorFlow has no kernel for them either."""
     if weights.shape.rank != 3:
         return images, weights, own, pads
-    lifted = Window((1, *own.kernel), (1, *own.strides), (1, *own.dilations), (), own.automatic, False)
+    lifted = Window((1, *own.kernel), (1, *own.strides), (1, *own.dilations), (), (), own.auto_pad)
     images = tf.expand_dims(images, 2 if layout.first else 1)
     return images, tf.expand_dims(weights, 2), lifted, [(0, 0), *pads]
 
@@ -92,7 +93,7 @@ def _with_padding(layout: ImageLayout, images: Tensor, own: Window, pads: Pads) 
 
     The kernels take numbers too, but their gradients then take half as long again.
     """
-    name = own.named(layout.space(images), pads)
+    name = named(own, layout.space(images), pads)
     return (padded(images, layout.spread(pads, (0, 0))), "VALID") if name is None else (images, name)
 
 
@@ -161,17 +162,16 @@ def _cropping(context: NodeContext, own: Window, space: list[Size]) -> Pads:
     added, wanted = context.attribute("output_padding", (0,) * count), context.attribute("output_shape")
     found: Pads = []
     for axis in range(count):
-        stride, extent = own.strides[axis], own.extent[axis]
+        stride, extent = own.strides[axis], own.extents[axis]
         if wanted is not None:
             total = stride * (space[axis] - 1) + added[axis] + extent - wanted[axis]
-        elif own.automatic in ("SAME_UPPER", "SAME_LOWER"):
+        elif own.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             total = added[axis] + extent - stride
         else:
-            found.append((own.pads[axis], own.pads[axis + count] - added[axis]))
+            found.append((own.before[axis], own.after[axis] - added[axis]))
             continue
-        half = total // 2
-        before = half if own.automatic == "SAME_UPPER" else total - half
-        found.append((before, total - before - added[axis]))
+        before, after = halves(total, more_after=own.auto_pad == "SAME_UPPER")
+        found.append((before, after - added[axis]))
     return found
 
 
@@ -183,11 +183,11 @@ def _transposed(
     filters = _with_gaps(filters, own)
     shape = [
         (size - 1) * stride + extent
-        for size, stride, extent in zip(layout.space(images), own.strides, own.extent, strict=True)
+        for size, stride, extent in zip(layout.space(images), own.strides, own.extents, strict=True)
     ]
     # What TensorFlow has a name for is cropped by the kernel, all else of the full result.
     inner = [size - before - after for size, (before, after) in zip(shape, pads, strict=True)]
-    padding = own.named(inner, pads) if is_known(pads) else None
+    padding = named(own, inner, pads) if is_known(pads) else None
     shape, pads = (shape, pads) if padding is None else (inner, [(0, 0)] * len(pads))
     parts = [
         _transposed_group(layout, part, own_filters, own, shape, padding or "VALID")

@@ -6,10 +6,11 @@ from functools import reduce
 
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.geometry.windows import Pads, Window, window
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, over_space
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Size, Tensor, root, sizes
-from d5ray.ops.tensorflow.windows import Pads, Window, is_zero, padded, window
+from d5ray.ops.tensorflow.windows import is_zero, named, padded, padding_of
 
 NO_PADS = (0, 0)  # of batch and channels
 
@@ -18,10 +19,10 @@ def _max_pool(context: NodeContext) -> Kernel:
     layout, own = current_layout(), window(context, context.required("kernel_shape"))
     if context.has_output(1):
         by_column = bool(context.attribute("storage_order", 0))
-        return lambda x: _greatest_with_place(x, own, own.padding(sizes(x)[2:]), by_column)
+        return lambda x: _greatest_with_place(x, own, padding_of(own, sizes(x)[2:]), by_column)
 
     def call(x: Tensor) -> Tensor:
-        pads = own.padding(sizes(x)[2:])
+        pads = padding_of(own, sizes(x)[2:])
         if own.dilated or not x.dtype.is_floating or _lacks_kernel(x):
             return reduce(tf.maximum, taps(x, own, pads, x.dtype.min))
         return _pooled(layout, tf.nn.max_pool2d, tf.nn.max_pool3d, x, own, pads, float("-inf"))
@@ -40,7 +41,7 @@ def _pooled(
 ) -> Tensor:
     """Pooling by TensorFlow's kernel `two` or `three`, by the number of axes; one axis is an image's row."""
     images, count = layout.enter(x), len(own.kernel)
-    padding = own.named(layout.space(images), pads)
+    padding = named(own, layout.space(images), pads)
     if padding is None or (padding == "SAME" and fill == 0):  # which TensorFlow leaves out of means
         images, padding = padded(images, layout.spread(pads, NO_PADS), fill), "VALID"
     if count == 3:
@@ -65,7 +66,7 @@ def taps(x: Tensor, own: Window, pads: Pads, fill: float) -> list[Tensor]:
     x = padded(x, [NO_PADS, NO_PADS, *pads], fill)
     last = [
         (size - extent) // stride * stride
-        for size, extent, stride in zip(sizes(x)[2:], own.extent, own.strides, strict=True)
+        for size, extent, stride in zip(sizes(x)[2:], own.extents, own.strides, strict=True)
     ]
     return [
         x[
@@ -128,16 +129,14 @@ def _average_pool(context: NodeContext) -> Kernel:
 
     def call(x: Tensor) -> Tensor:
         space = sizes(x)[2:]
-        pads = own.padding(space)
+        pads = padding_of(own, space)
         mean = _mean(layout, x, own, pads)
-        if is_zero(pads) or (with_padding and not own.up):
+        if is_zero(pads) or (with_padding and not own.rounds_up):
             return mean
         # What counts is 1, the rest 0, and its mean is the share of the kernel that counts.
         counted = tf.ones([1, 1, *space], x.dtype)
         if with_padding:
-            given = Window(own.kernel, own.strides, own.dilations, own.pads, own.automatic, False).padding(
-                space
-            )
+            given = own.padding(space)
             counted = padded(counted, [NO_PADS, NO_PADS, *given], 1)
             pads = [(0, pad[1] - own_pad[1]) for pad, own_pad in zip(pads, given, strict=True)]
         return mean / _mean(layout, counted, own, pads)
@@ -158,7 +157,7 @@ def _lp_pool(context: NodeContext) -> Kernel:
 
     def call(x: Tensor) -> Tensor:
         powers = tf.square(x) if degree == 2 else tf.pow(tf.abs(x), tf.cast(degree, x.dtype))
-        return root(_mean(layout, powers, own, own.padding(sizes(x)[2:])) * places, degree)
+        return root(_mean(layout, powers, own, padding_of(own, sizes(x)[2:])) * places, degree)
 
     return call
 

@@ -1,13 +1,15 @@
 """Conv and ConvTranspose, in one to three dimensions, grouped, dilated, strided"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, shared, windows, with_sizes
+from d5ray.ops.geometry.windows import Sizes, Window, halves, window
+from d5ray.ops.torch.windows import needs_sizes, padded, window_for, with_sizes
 
 
 def convolution(context: NodeContext) -> Kernel:
@@ -17,17 +19,17 @@ def convolution(context: NodeContext) -> Kernel:
 
 def _convolution(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
     """Equal padding at both ends goes into PyTorch's call, other padding is laid around the image before."""
-    window, groups = windows(context, kernel, sizes), context.attribute("group", 1)
+    own, groups = window_for(context, kernel, sizes), context.attribute("group", 1)
     function = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
-    strides, padding, dilations = window.strides, window.begins, window.dilations
+    strides, padding, dilations = own.strides, own.before, own.dilations
 
     def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return function(x, weight, bias, strides, padding, dilations, groups)
 
     def conv_of_padded(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return function(window.pad(x), weight, bias, strides, 0, dilations, groups)
+        return function(padded(x, own), weight, bias, strides, 0, dilations, groups)
 
-    return conv if window.symmetric else conv_of_padded
+    return conv if own.before == own.after else conv_of_padded
 
 
 def transposed(context: NodeContext) -> Kernel:
@@ -36,12 +38,12 @@ def transposed(context: NodeContext) -> Kernel:
 
 
 def _transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
-    window, groups = _window_of_transposed(context, kernel, sizes), context.attribute("group", 1)
+    own, groups = _window_of_transposed(context, kernel, sizes), context.attribute("group", 1)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(kernel) - 1]
-    strides, dilations, begins = window.strides, window.dilations, window.begins
+    strides, dilations, begins = own.strides, own.dilations, own.before
     given = _output_padding(context, len(kernel))
     # PyTorch crops `begins` from both ends, and then adds this to the end.
-    more = tuple(g + begin - end for g, begin, end in zip(given, begins, window.ends, strict=True))
+    more = tuple(g + begin - end for g, begin, end in zip(given, begins, own.after, strict=True))
     limits = map(max, strides, dilations)
     if min(begins) >= 0 and all(0 <= each < limit for each, limit in zip(more, limits, strict=True)):
 
@@ -51,7 +53,7 @@ def _transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Ker
         return conv_transpose
     around = [
         amount
-        for begin, g, end in reversed([*zip(begins, given, window.ends, strict=True)])
+        for begin, g, end in reversed([*zip(begins, given, own.after, strict=True)])
         for amount in (-begin, g - end)
     ]
     more_around, less_around = ([max(each, 0) for each in around], [min(each, 0) for each in around])
@@ -64,22 +66,18 @@ def _transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Ker
     return conv_transpose_cropped
 
 
-def _window_of_transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Windows:
+def _window_of_transposed(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Window:
     """The window with the padding to crop: as given, or what is too much for the given output's shape."""
-    automatic = context.attribute("auto_pad", "NOTSET")
-    explicit = context.attribute("output_shape")
-    rank = len(kernel)
-    strides = tuple(context.attribute("strides") or (1,) * rank)
-    dilations = tuple(context.attribute("dilations") or (1,) * rank)
-    if not explicit and not automatic.startswith("SAME"):
-        return windows(context, kernel, None)
-    totals = []
-    extents = Windows(kernel, strides, dilations, (), ()).extents
+    own, explicit, rank = window(context, kernel), context.attribute("output_shape"), len(kernel)
+    if not explicit and not own.auto_pad.startswith("SAME"):
+        return window_for(context, kernel, None)
+    pads = []
     for axis, more in enumerate(_output_padding(context, rank)):
         size = 1 if sizes is None else sizes[axis]  # any does, where the output is as many times larger
-        output = explicit[axis - rank] if explicit else size * strides[axis]
-        totals.append(strides[axis] * (size - 1) + more + extents[axis] - output)
-    return Windows(kernel, strides, dilations, *shared(totals, upper=automatic == "SAME_UPPER"))
+        output = explicit[axis - rank] if explicit else size * own.strides[axis]
+        total = own.strides[axis] * (size - 1) + more + own.extents[axis] - output
+        pads.append(halves(total, more_after=own.auto_pad == "SAME_UPPER"))
+    return replace(own, before=tuple(b for b, _ in pads), after=tuple(a for _, a in pads), auto_pad="NOTSET")
 
 
 def _output_padding(context: NodeContext, rank: int) -> Sizes:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.geometry.windows import Sizes, Window
 from d5ray.ops.torch.types import is_floating, known_rank
-from d5ray.ops.torch.windows import Sizes, Windows, needs_sizes, windows, with_sizes
+from d5ray.ops.torch.windows import needs_sizes, padded, window_for, with_sizes
 
 _AVERAGES: tuple[Kernel, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 _MAXIMA: tuple[Kernel, ...] = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)
@@ -29,18 +30,18 @@ def average(context: NodeContext) -> Kernel:
 
 def _average(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
     """PyTorch's own function, unless windows are dilated, or the padding is of a kind it does not take."""
-    window, ceil = windows(context, kernel, sizes), _ceil(context)
-    padded = bool(context.attribute("count_include_pad", 0))
-    function, strides, padding = _AVERAGES[len(kernel) - 1], window.strides, window.begins
-    if _plain(window) and _fits(window):
+    own = window_for(context, kernel, sizes)
+    with_padding = bool(context.attribute("count_include_pad", 0))
+    function, strides, padding, ceil = _AVERAGES[len(kernel) - 1], own.strides, own.before, own.rounds_up
+    if not own.dilated and _fits(own):
 
         def avg_pool(x: Tensor) -> Any:
-            return function(x, kernel, strides, padding, ceil, padded)
+            return function(x, kernel, strides, padding, ceil, with_padding)
 
         return avg_pool
 
     def avg_of_sums(x: Tensor) -> Tensor:
-        return _sums(x, window, ceil) / _elements(x, window, ceil, padded)
+        return _sums(x, own) / _elements(x, own, with_padding)
 
     return avg_of_sums
 
@@ -52,10 +53,10 @@ def norm(context: NodeContext) -> Kernel:
 
 def _norm(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
     """(Σ |x|ᵖ)^(1/p) over every window."""
-    window, ceil, p = windows(context, kernel, sizes), _ceil(context), context.attribute("p", 2)
+    own, p = window_for(context, kernel, sizes), context.attribute("p", 2)
 
     def lp_pool(x: Tensor) -> Tensor:
-        return _sums(x.abs().pow(p), window, ceil).pow(1 / p)
+        return _sums(x.abs().pow(p), own).pow(1 / p)
 
     return lp_pool
 
@@ -75,11 +76,11 @@ def maximum(context: NodeContext) -> Kernel:
 
 
 def _maximum(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel:
-    window, ceil, rank = windows(context, kernel, sizes), _ceil(context), len(kernel)
-    strides, dilations = window.strides, window.dilations
+    own, rank = window_for(context, kernel, sizes), len(kernel)
+    strides, dilations, ceil = own.strides, own.dilations, own.rounds_up
     with_places = len(context.node.outputs) > 1
     function = (_MAXIMA_WITH_PLACES if with_places else _MAXIMA)[rank - 1]
-    padding, padded = (window.begins, False) if _fits(window) else ((0,) * rank, True)
+    fits, padding = _fits(own), own.before
     columns_first = bool(context.attribute("storage_order", 0))
 
     def max_pool(x: Tensor) -> Any:
@@ -87,19 +88,17 @@ def _maximum(context: NodeContext, kernel: Sizes, sizes: Sizes | None) -> Kernel
 
     def of_padded(x: Tensor) -> Any:
         """Padding of any kind, with what is smaller than everything."""
-        more = window.counts(x.shape[2:], ceil)[1]
-        return function(window.pad(x, -torch.inf, more), kernel, strides, padding, dilations, False)
+        more = own.beyond(x.shape[2:])
+        return function(padded(x, own, -torch.inf, more), kernel, strides, (0,) * rank, dilations, False)
 
-    values = of_padded if padded else max_pool
+    values = max_pool if fits else of_padded
 
     def max_pool_with_places(x: Tensor) -> Any:
         greatest, places = values(x)
-        if padded:
-            more = window.counts(x.shape[2:], ceil)[1]
-            frame = [sum(all_) for all_ in zip(x.shape[2:], window.begins, window.ends, more, strict=True)]
-            begins = window.begins
-        else:
-            frame, begins = list(x.shape[2:]), (0,) * rank
+        frame, begins = list(x.shape[2:]), (0,) * rank
+        if not fits:
+            more, begins = own.beyond(frame), own.before
+            frame = [sum(each) for each in zip(frame, begins, own.after, more, strict=True)]
         return greatest, _flat_places(places, x, frame, begins, columns_first)
 
     return max_pool_with_places if with_places else values
@@ -144,50 +143,39 @@ def over_whole(function: Callable[..., Tensor]) -> KernelFactory:
     return build
 
 
-def _ceil(context: NodeContext) -> bool:
-    return bool(context.attribute("ceil_mode", 0)) and not context.attribute("auto_pad", "NOTSET").startswith(
-        "SAME"
-    )
-
-
-def _plain(window: Windows) -> bool:
-    return all(dilation == 1 for dilation in window.dilations)
-
-
-def _fits(window: Windows) -> bool:
+def _fits(own: Window) -> bool:
     """True if PyTorch takes the padding: equal at both ends, and at most half a window."""
-    return window.symmetric and all(
-        begin <= size // 2 for begin, size in zip(window.begins, window.kernel, strict=True)
+    return own.before == own.after and all(
+        before <= size // 2 for before, size in zip(own.before, own.kernel, strict=True)
     )
 
 
-def _sums(x: Tensor, window: Windows, ceil: bool) -> Tensor:
+def _sums(x: Tensor, own: Window) -> Tensor:
     """Sums over windows, axis by axis: as many additions as the kernel has rows and columns."""
-    counts, more = window.counts(x.shape[2:], ceil)
-    x = window.pad(x, 0.0, more)
+    counts = own.counts(x.shape[2:])
+    x = padded(x, own, 0.0, own.beyond(x.shape[2:]))
     for axis, count in enumerate(counts):
-        stride, dilation = window.strides[axis], window.dilations[axis]
+        stride, dilation = own.strides[axis], own.dilations[axis]
         last = (count - 1) * stride + 1
         pieces = [
             x.narrow(axis + 2, offset * dilation, last)[
                 (slice(None),) * (axis + 2) + (slice(None, None, stride),)
             ]
-            for offset in range(window.kernel[axis])
+            for offset in range(own.kernel[axis])
         ]
         x = reduce(torch.add, pieces)
     return x
 
 
-def _elements(x: Tensor, window: Windows, ceil: bool, padded: bool) -> Tensor:
-    """The number of elements in each window, in the padding too if `padded`; shaped like the image."""
-    counts, _ = window.counts(x.shape[2:], ceil)
+def _elements(x: Tensor, own: Window, with_padding: bool) -> Tensor:
+    """The number of elements in each window, in the padding too if `with_padding`; shaped like the image."""
     result = torch.ones((), dtype=x.dtype, device=x.device)
-    for axis, (count, size) in enumerate(zip(counts, x.shape[2:], strict=True)):
-        low, high = window.begins[axis], window.begins[axis] + size
-        if padded:
-            low, high = 0, high + window.ends[axis]
-        starts = range(0, count * window.strides[axis], window.strides[axis])
-        reach = range(0, window.extents[axis], window.dilations[axis])
+    for axis, (count, size) in enumerate(zip(own.counts(x.shape[2:]), x.shape[2:], strict=True)):
+        low, high = own.before[axis], own.before[axis] + size
+        if with_padding:
+            low, high = 0, high + own.after[axis]
+        starts = range(0, count * own.strides[axis], own.strides[axis])
+        reach = range(0, own.extents[axis], own.dilations[axis])
         within = [sum(low <= start + offset < high for offset in reach) for start in starts]
         result = result.unsqueeze(-1) * torch.tensor(within, dtype=x.dtype, device=x.device)
     return result

@@ -20,8 +20,13 @@ def floats(*shape: int) -> Any:
 @pytest.mark.parametrize(
     ("name", "attributes", "inputs", "words"),
     [
-        ("Conv", {"auto_pad": "SAME"}, (IMAGE, floats(2, 4, 3, 3)), "auto_pad='SAME': give NOTSET"),
-        ("Conv", {"strides": (1,)}, (IMAGE, floats(2, 4, 3, 3)), "strides=[1] for a kernel with 2 axes"),
+        ("Conv", {"auto_pad": "SAME"}, (IMAGE, floats(2, 4, 3, 3)), "has auto_pad 'SAME': it must be NOTSET"),
+        (
+            "Conv",
+            {"strides": (1,)},
+            (IMAGE, floats(2, 4, 3, 3)),
+            "has strides (1,), but its input has 2 spatial axes",
+        ),
         ("Conv", {}, (IMAGE, floats(2, 3, 3, 3)), "need images with 3 channels"),
         ("Conv", {"group": 2}, (IMAGE, floats(2, 4, 3, 3)), "in 2 groups"),
         ("Conv", {}, (IMAGE, floats(2, 4, 3)), "need the same number of axes"),
@@ -31,7 +36,7 @@ def floats(*shape: int) -> Any:
             "MaxPool",
             {"kernel_shape": (2, 2), "pads": (1, 1)},
             (IMAGE,),
-            "pads=[1, 1] for a kernel with 2 axes",
+            "has pads (1, 1), but its input has 2 spatial axes",
         ),
         ("LSTM", {"direction": "up"}, (floats(1, 1, 1), floats(1, 4, 1), floats(1, 4, 1)), "direction='up'"),
         ("RNN", {"activations": ("Sinus",)}, (floats(1, 1, 1), floats(1, 1, 1), floats(1, 1, 1)), "'Sinus'"),
