@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -138,3 +140,22 @@ def test_a_loss_that_becomes_nan_fails_with_the_step_named(tmp_path: Path) -> No
     assert run.row["status"] == "nan_loss"
     assert run.row["verdict"] == "FAIL"
     assert run.tables()["events"].num_rows >= 1
+
+
+LOST = """
+import signal, time
+from d5ray.failures.interrupts import repeat_lost_interrupts
+class Interrupted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)  # Python says that it ignores this, and goes on
+repeat_lost_interrupts()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+Interrupted()
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_that_python_loses_comes_again() -> None:
+    """An interrupt within a destructor ends the program nevertheless."""
+    done = subprocess.run([sys.executable, "-c", LOST], timeout=patience(20), stderr=subprocess.DEVNULL)
+    assert done.returncode == -signal.SIGINT

@@ -199,5 +199,5 @@ def test_padding_that_is_found_is_not_rounded_up(name: str) -> None:
     """With ceil_mode, too: (size − extent) // stride + 1 windows for VALID, size / stride for SAME."""
     x = np.random.default_rng(0).random((1, 1, 7, 8))
     for auto_pad, sizes in (("VALID", (3, 3)), ("SAME_UPPER", (4, 4))):
-        attributes = {"kernel_shape": (2, 3), "strides": (2, 2), "auto_pad": auto_pad, "ceil_mode": 1}
+        attributes: Any = {"kernel_shape": (2, 3), "strides": (2, 2), "auto_pad": auto_pad, "ceil_mode": 1}
         assert result(name, x, **attributes).shape[2:] == sizes
