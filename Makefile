@@ -1,5 +1,5 @@
 # make run        set everything up in .venv and run the main job to its verdict
-# make test       set up what tests need and pass those that one waits for (about 7 minutes on 2 cores)
+# make test       set up what tests need and pass those that one waits for (about 8 minutes on 2 cores)
 # make test-full  the large matrices and what takes long (half an hour); continuous integration runs both
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-slow  what needs longer (an hour or more)
