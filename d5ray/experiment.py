@@ -48,6 +48,10 @@ from d5ray.training.transformations import Transformation, check_transformations
 
 ON_FAILURE = ("stop", "continue", "restart")
 ORPHANS = ("left_out", "taken_over")
+KEEP_BATCH = ("agent", "global")
+SCALE_RATE = ("none", "linear", "sqrt")
+CHOICES = {"on_failure": ON_FAILURE, "orphans": ORPHANS, "keep_batch": KEEP_BATCH, "scale_rate": SCALE_RATE}
+LATER: dict[str, Any] = {"later": True}  # of a field that experiments did not always have
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_CPUS = 4097  # excluded: no machine has as many
 COUNTS = {  # from, to
@@ -119,9 +123,15 @@ class Experiment:
     cpus_per_agent what Ray reserves for an agent; fractions are allowed
     timeout_seconds bound on every wait of an agent for another
 
-    Agents that are gone, late or slow:
+    Agents that are gone, stuck, late or slow:
 
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
+    min_agents     with fewer agents the run ends
+    max_failures   deaths that a run survives, of agents and servers together; -1: any number
+    stuck_seconds  an agent that makes no progress for so long while others wait for it is dead; 0: never
+    heartbeat_seconds  an agent that gives no sign of life for so long is told of in an event
+    keep_batch     when agents are fewer or more: the batch of an 'agent' stays, or the 'global' one
+    scale_rate     how the learning rate follows the global batch: 'none', 'linear' or 'sqrt'
     orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' by the others: as soon as
                    they form a group anew, and where they need none, from the next epoch on
     late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
@@ -165,8 +175,14 @@ class Experiment:
     threads: int = 1
     cpus_per_agent: float = 1.0
     timeout_seconds: float = 120.0
-    # agents that are gone, late or slow
+    # agents that are gone, stuck, late or slow
     on_failure: str = "stop"
+    min_agents: int = field(default=1, metadata=LATER)
+    max_failures: int = field(default=-1, metadata=LATER)
+    stuck_seconds: float = field(default=60.0, metadata=LATER)
+    heartbeat_seconds: float = field(default=5.0, metadata=LATER)
+    keep_batch: str = field(default="agent", metadata=LATER)
+    scale_rate: str = field(default="none", metadata=LATER)
     orphans: str = "left_out"
     late: tuple[Late, ...] | Late = ()
     slow: tuple[StragglerModel, ...] | StragglerModel = ()
@@ -239,8 +255,12 @@ class Experiment:
 
     def _check_faults(self) -> None:
         distributed, agents = self.distributed_optimizer, self.agents or 1
-        for name, choices in (("on_failure", ON_FAILURE), ("orphans", ORPHANS)):
+        for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), choices)
+        check_count("min_agents", self.min_agents, 1, agents)
+        check_count("max_failures", self.max_failures, -1)
+        check_number("stuck_seconds", self.stuck_seconds, low=0.0, low_included=True)
+        check_number("heartbeat_seconds", self.heartbeat_seconds, low=0.1, low_included=True)
         self._put(slow=check_stragglers(self.slow, agents), late=check_late(self.late, agents))
         groups = 1 if self.resolved_servers is None else self.resolved_servers.servers.groups
         check_joining(self.late_agents, distributed, agents, groups)
@@ -337,7 +357,7 @@ class Experiment:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over everything but the name; equal experiments have equal hashes in every process."""
-        return digest({f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"})
+        return digest({name: value for name, value in self._telling().items() if name != "name"})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experiment):
@@ -349,7 +369,14 @@ class Experiment:
 
     def describe(self) -> dict[str, Any]:
         """The experiment as JSON data, for the tables and for people."""
-        return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
+        return {name: canonical(value) for name, value in self._telling().items()}
+
+    def _telling(self) -> dict[str, Any]:
+        """The values of all fields, but for defaults of those that came later."""
+        values = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
+        return {
+            name: value for name, (f, value) in values.items() if f.metadata != LATER or value != f.default
+        }
 
     def with_values(self, **changes: Any) -> "Experiment":
         """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""

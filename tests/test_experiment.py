@@ -23,7 +23,7 @@ from d5ray.distributed.optimizers.parameter_server_sgd import ASGD
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import Experiment
+from d5ray.experiment import LATER, Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.executor import Executor
@@ -182,9 +182,10 @@ def test_hyperparameters_survive_pickling() -> None:
 
 
 def test_describe_is_a_row_of_json_with_every_field() -> None:
-    """The values are those of the experiment, in its own order."""
+    """The values are those of the experiment, in its own order; later fields where they have another."""
     described = experiment(topology=Ring(4), timeout_seconds=5.0).describe()
-    assert list(described) == [field.name for field in fields(Experiment)]
+    assert list(described) == [field.name for field in fields(Experiment) if field.metadata != LATER]
+    assert experiment(min_agents=2).describe() == experiment().describe() | {"min_agents": 2}
     ring = {"class": "d5ray.distributed.topology.Ring", "agents": 4, "mixing": None}
     assert described["topology"] == ring
     assert (described["model"], described["agents"], described["timeout_seconds"]) == ("lenet", 4, 5.0)
@@ -219,6 +220,12 @@ OTHER_VALUES: dict[str, object] = {
     "cpus_per_agent": 0.5,
     "timeout_seconds": 121.0,
     "on_failure": "restart",
+    "min_agents": 2,
+    "max_failures": 20,
+    "stuck_seconds": 30.0,
+    "heartbeat_seconds": 2.0,
+    "keep_batch": "global",
+    "scale_rate": "linear",
     "orphans": "taken_over",
     "late": (Late(agent=1, seconds=5),),
     "slow": (Slowdown(agent=1, factor=4),),
@@ -447,6 +454,12 @@ WRONG: list[Wrong] = [
     ({"late": Late(1, 5)}, ("late is (Late(agent=1, seconds=5),)", "take an optimizer such as ASGD()")),
     ({"on_failure": "retry"}, ("on_failure is 'retry'", "'stop', 'continue', 'restart'")),
     ({"on_failure": "restart", "distributed": Hogwild()}, ("Hogwild()", "on_failure='continue' or 'stop'")),
+    ({"min_agents": 3}, ("min_agents is 3", "2 at most")),
+    ({"max_failures": -2}, ("max_failures is -2", "at least -1")),
+    ({"stuck_seconds": -1}, ("stuck_seconds is -1", "from 0 up")),
+    ({"heartbeat_seconds": 0}, ("heartbeat_seconds is 0", "0.1")),
+    ({"keep_batch": "all"}, ("keep_batch is 'all'", "'agent', 'global'")),
+    ({"scale_rate": "square"}, ("scale_rate is 'square'", "'none', 'linear', 'sqrt'")),
     ({"orphans": None}, ("orphans is None", "'left_out', 'taken_over'")),
     ({"transformations": "flip"}, ("transformations is 'flip'", "a tuple such as (Crop(32, padding=4)")),
     ({"transformations": (RandomFlip,)}, ("transformations has <class", "such as RandomFlip()")),

@@ -33,7 +33,8 @@ FORMAT: Final = 1
 FREE: Final = frozenset({  # what a training that goes on may have otherwise: it does not change its numbers
     "name", "epochs", "evaluate", "events", "timeout_seconds", "communicator", "cpus_per_agent",
     "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds", "mirror_seconds", "prefetch",
-    "encryption",
+    "encryption", "min_agents", "max_failures", "stuck_seconds", "heartbeat_seconds", "keep_batch",
+    "scale_rate",
 })  # fmt: skip
 
 
