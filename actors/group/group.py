@@ -2,7 +2,9 @@
 
 import platform
 import time
-from typing import Any, final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ from d5ray.actors.calls import CALL_SECONDS, get, owned
 from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
+from d5ray.actors.group.ending import LastAnswers, steps_recorded, take
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.recovery import Recovery
@@ -31,12 +34,13 @@ from d5ray.actors.session.session import Session
 from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.errors import AgentError, D5Error, StorageError
+from d5ray.errors import AgentError, D5Error, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
 
+OVER: Final = ("completed", "nan_loss")  # outcomes after which agents are asked what they came to
 LOOK_SECONDS = 0.1  # between two looks where the agents are, if they may have to be started again
 
 
@@ -263,30 +267,67 @@ class TrainingGroup(TrainingRun):
 
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
         self._monitors.stop()
-        recorded: dict[int, int] = {}  # rows, by rank
-        sha256 = None
-        if self._outcome.status in ("completed", "nan_loss"):
-            recorded = self._members.gather("rows", "give its row count")
-            hashes = self._members.gather("parameters_sha256", "give the hash of its parameters")
-            sha256 = hashes[min(hashes)]
-            if self.asynchronous:
-                keep_parameters(self.folder, self._members.gather("flat_parameters", "give its parameters"))
-            for name, load in self._servers.loads().items():
-                self.aggregator.note("load", -1, server=name, **load)
         try:
             received = self.aggregator.received(self._row("running"))
         except StorageError:
             self.aggregator.close_without_rows(self._last_row(verdict, 0, None))
             raise
+        sha256, failure = None, None
+        try:
+            if self._outcome.status in OVER:
+                sha256 = self._tell_last(received)
+            else:
+                self._outcome = replace(self._outcome, step=steps_recorded(self.folder))
+        except (D5Error, RayError) as error:
+            self._outcome, failure = Outcome("failed", self._outcome.step, first_line(error)), error
+            verdict = verdicts = None
         row = self._last_row(verdict, sum(received.values()), sha256)
         self.aggregator.close(row, VERDICTS.empty_table() if verdicts is None else verdicts)
-        for rank, rows in recorded.items():
-            found = received.get((f"TrainingAgent(rank={rank})", self._members.attempts[rank]), 0)
-            if found != rows:
+        if failure is not None:
+            raise failure
+
+    def _tell_last(self, received: Mapping[tuple[str, int], int]) -> str | None:
+        """Keep what agents and servers tell at last, and who died before; gives the parameters' hash.
+
+        Raises where one died and that ends the run, and where rows are missing.
+        """
+        told = self._ask_last()
+        if self.asynchronous:
+            keep_parameters(self.folder, told.parameters)
+        for name, load in told.loads.items():
+            self.aggregator.note("load", -1, server=name, **load)
+        for name, reason in told.dead_servers.items():
+            self.aggregator.note("server_died_at_end", -1, server=name, reason=reason, lost="its load")
+        lost = "nothing" if self.experiment.distributed_optimizer.one_model else "its parameters"
+        for rank in self._members.present:
+            name = f"TrainingAgent(rank={rank})"
+            rows = received.get((name, self._members.attempts[rank]), 0)
+            if rank in told.dead:
+                self.aggregator.note("agent_died_at_end", rank, reason=told.dead[rank], rows=rows, lost=lost)
+            elif rows != told.rows[rank]:
                 raise StorageError(
-                    f"TrainingAgent(rank={rank}) recorded {rows} rows, {found} arrived: the run "
-                    f"{self.run_id} is incomplete"
+                    f"{name} recorded {told.rows[rank]} rows, {rows} arrived: the run {self.run_id} is "
+                    "incomplete"
                 )
+        return told.sha256
+
+    def _ask_last(self) -> LastAnswers:
+        """Ask all agents and servers; an error where one has died and that ends the run."""
+        told = LastAnswers()
+        asked: dict[str, dict[int, Any]] = {"rows": told.rows, "parameters_sha256": told.hashes}
+        if self.asynchronous:
+            asked["flat_parameters"] = told.parameters
+        present, loads = self._members.present, self._servers.loads()
+        calls = [{rank: getattr(self.agents[rank], name).remote() for rank in present} for name in asked]
+        for kept, each in zip(asked.values(), calls, strict=True):
+            told.dead |= take(kept, each, "tell what it came to")
+        told.dead_servers = take(told.loads, loads, "tell its load")
+        dead = [*told.dead.values(), *told.dead_servers.values()]
+        if self._outcome.completed and dead and not self._recovery.goes_on:
+            raise AgentError(f"the training was over, but not the run: {dead[0]}")
+        if self._outcome.completed and not told.hashes:
+            raise AgentError(f"the training was over, but nobody is left to give its parameters: {dead[0]}")
+        return told
 
     def _end(self) -> None:
         if session.lost():

@@ -19,7 +19,7 @@ from d5ray.actors.servers.run_servers import Which
 from d5ray.agent.outcome import Outcome
 from d5ray.errors import AgentError
 
-MOST_RECOVERIES: Final = 20  # of one run
+DEATHS_PER_AGENT: Final = 3  # and three more, without a further step of anybody: the run cannot go on
 
 
 @final
@@ -32,7 +32,10 @@ class Recovery:
         self._one_sided = plan.experiment.distributed_optimizer.one_sided
         self._one_model = plan.experiment.distributed_optimizer.one_model
         self._members, self._note = members, note
-        self._recoveries = 0
+        self._most_failures = plan.experiment.max_failures
+        self._most_in_vain = DEATHS_PER_AGENT * (len(members.agents) + 1)
+        self._failures = self._in_vain = 0  # deaths, and those since somebody did a further step
+        self._furthest = 0
 
     @property
     def goes_on(self) -> bool:
@@ -67,8 +70,8 @@ class Recovery:
                 f"{name} died, so the agents were stopped; what was measured until then is kept: "
                 f"d5ray show {self._run_id}"
             )
-        self._count(name)
         self._note("server_died", -1, server=name)
+        self._count(name)
         shard, address, served = servers.restore(which)
         for rank in members.present:
             if rank in served:
@@ -160,13 +163,23 @@ class Recovery:
 
     def _note_death(self, rank: int, reason: str) -> None:
         self._members.coordinator.failed("died")
-        self._count(f"TrainingAgent(rank={rank})")
         self._note("agent_died", rank, reason=reason)
+        self._count(f"TrainingAgent(rank={rank})")
 
     def _count(self, name: str) -> None:
-        self._recoveries += 1
-        if self._recoveries > MOST_RECOVERIES:
+        """Count a death; `AgentError` where the run survives no other, or makes no step between them."""
+        self._failures += 1
+        if 0 <= self._most_failures < self._failures:
             raise AgentError(
-                f"{name} died, as others did {MOST_RECOVERIES} times before in this run: look at the actors' "
-                "logs in the Ray dashboard"
+                f"{name} died: this run survives max_failures={self._most_failures}, and this was death "
+                f"number {self._failures}; set more, or -1 for any number"
+            )
+        furthest = self._members.reached()
+        self._in_vain = 1 if furthest > self._furthest else self._in_vain + 1
+        self._furthest = max(furthest, self._furthest)
+        if self._in_vain > self._most_in_vain:
+            raise AgentError(
+                f"{name} died, as agents and servers did {self._in_vain - 1} times before since step "
+                f"{self._furthest} was done, and no further one was: the run makes no progress; look at the "
+                "actors' logs in the Ray dashboard"
             )

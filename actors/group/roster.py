@@ -198,6 +198,11 @@ class AgentRoster:
         """The most steps that one of the agents has done."""
         return max((there.step for there in self._ask("progress").values()), default=0)
 
+    def reached(self) -> int:
+        """The most steps that an agent has done, as was known at the last look; looks again for the next."""
+        self.look()
+        return max(self.steps.values(), default=0)
+
     def look(self) -> None:
         """Ask all where they are, without waiting: one of them may have to be started again there."""
         for rank in self.present:

@@ -21,6 +21,7 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
+from d5ray.failures.interrupts import held
 from d5ray.failures.tracebacks import keep
 from d5ray.failures.unforeseen import foreseen
 from d5ray.training.schedules import Schedule, never
@@ -87,6 +88,9 @@ class TrainingRun(ABC):
                 if self._outcome.completed:
                     self._interrupted(first)
                 raise
+            except Exception as error:
+                self._outcome = Outcome("failed", first, first_line(error))
+                raise
         if self._outcome.status not in ("completed", "nan_loss"):
             raise AgentError(self._outcome.reason)
         return self._outcome
@@ -117,10 +121,11 @@ class TrainingRun(ABC):
         if self._closed:
             return
         self._closed = True
-        try:
-            self._complete(verdict, verdicts)
-        finally:
-            self._end()
+        with held():
+            try:
+                self._complete(verdict, verdicts)
+            finally:
+                self._end()
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import pyarrow as pa
 
-from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.running import CONTROL
 from d5ray.actors.session import session
@@ -49,7 +49,11 @@ class AggregatorClient:
 
     def note(self, name: str, rank: int, **detail: object) -> None:
         """Keep an event of the run as a whole; rank: of whom it tells, or -1."""
-        get([self.actor.append_events.remote(self._event(name, rank, detail))], CALL_SECONDS, "keep an event")
+        event = self._event(name, rank, detail)
+        if self._own is not None:
+            self._own.append_events(event)
+        else:
+            get([self.actor.append_events.remote(event)], CALL_SECONDS, "keep an event")
 
     def received(self, row: Row) -> dict[tuple[str, int], int]:
         """Rows received of each agent; row: the run's, for one that goes on in the place of an actor."""
@@ -58,26 +62,37 @@ class AggregatorClient:
             call = self.actor.received.remote()
             received: dict[tuple[str, int], int] = get([call], CALL_SECONDS, "count its rows")[0]
         except (AgentError, RayLost) as error:
-            if session.lost():
-                session.end_processes()  # the aggregator's too, which holds the files
-            self._own = MetricsAggregator(str(self._folder.parent), self._folder.name)
-            self._own.resume(row)
-            if session.lost():
-                self._own.append_events(self._event("ray_lost", -1, {"reason": first_line(error)}))
-            received = self._own.received()
+            received = self._take_over(row, error).received()
         return received
 
     def close(self, row: Row, verdicts: pa.Table) -> None:
         """Write the end of the run."""
-        if self._own is not None:
-            self._own.close(row, verdicts)
-        else:
-            get([self.actor.close.remote(row, verdicts)], CALL_SECONDS, "complete the run")
+        if self._own is None:
+            try:
+                get([self.actor.close.remote(row, verdicts)], CALL_SECONDS, "complete the run")
+                return
+            except (ActorDied, RayLost) as error:
+                if (self._folder / "samples.parquet").exists():  # it died as it wrote the last tables
+                    RunWriter(self._folder.parent, self._folder.name).update_run(**row)
+                    return
+                self._take_over(row, error)
+        assert self._own is not None
+        self._own.close(row, verdicts)
 
     def close_without_rows(self, row: Row) -> None:
         """Write how the run ended where its rows cannot be taken over, since another process holds them."""
         del row["rows"]  # nobody has counted them
         RunWriter(self._folder.parent, self._folder.name).update_run(**row)
+
+    def _take_over(self, row: Row, error: Exception) -> MetricsAggregator:
+        """Go on in this process where the actor stopped, and say so."""
+        if session.lost():
+            session.end_processes()  # the aggregator's too, which holds the files
+        self._own = MetricsAggregator(str(self._folder.parent), self._folder.name)
+        self._own.resume(row)
+        name = "ray_lost" if session.lost() else "aggregator_died"
+        self._own.append_events(self._event(name, -1, {"reason": first_line(error)}))
+        return self._own
 
     def _event(self, name: str, rank: int, detail: dict[str, object]) -> pa.RecordBatch:
         row = {

@@ -120,8 +120,8 @@ class RunServers:
             self.enter(rank, again=True)
         self._paused.clear()
 
-    def loads(self) -> dict[str, dict[str, float]]:
-        """The load of each server so far, by name."""
+    def loads(self) -> dict[str, Any]:
+        """References to the load of each server so far, by name."""
         return {
             name + self._suffixes[of]: load
             for of, servers in self._servers.items()

@@ -27,6 +27,7 @@ DIFFERS: Final = "differs"
 OPEN: Final = "inconclusive"
 GONE: Final = {  # what a run cannot be asked to do again, by its event
     "agent_died": "an agent died in it", "server_died": "a parameter server died in it",
+    "agent_died_at_end": "an agent died in it", "server_died_at_end": "a parameter server died in it",
     "resumed": "it went on from a checkpoint",
 }  # fmt: skip
 

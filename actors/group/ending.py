@@ -1,0 +1,61 @@
+"""The end of a run: what agents and servers tell at last, who died before, and the steps that arrived"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
+from d5ray.errors import first_line
+from d5ray.metrics.record.files import read_stream
+
+Who = TypeVar("Who")
+
+
+@final
+@dataclass
+class LastAnswers:
+    """What agents, by rank, and servers, by name, tell when the training is over.
+
+    rows: recorded by each. hashes: of the parameters. parameters: where the run keeps them. dead: agents that
+    died before they told all of it, with the reason; dead_servers likewise.
+    """
+
+    rows: dict[int, int] = field(default_factory=dict)
+    hashes: dict[int, str] = field(default_factory=dict)
+    parameters: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
+    loads: dict[str, dict[str, float]] = field(default_factory=dict)
+    dead: dict[int, str] = field(default_factory=dict)
+    dead_servers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the first agent that told it, among those whose parameters are kept if some are."""
+        known = self.hashes.keys() & self.parameters.keys() if self.parameters else self.hashes
+        return self.hashes[min(known)] if known else None
+
+
+def take(kept: dict[Who, Any], calls: Mapping[Who, Any], doing: str) -> dict[Who, str]:
+    """Put the answers of actors to calls into `kept`; why those died that gave none. doing: as for `get`."""
+    dead: dict[Who, str] = {}
+    end = time.monotonic() + CALL_SECONDS
+    for who, call in calls.items():
+        try:
+            (kept[who],) = get([call], max(0.0, end - time.monotonic()), doing)
+        except ActorDied as error:
+            dead[who] = first_line(error)
+    return dead
+
+
+def steps_recorded(folder: Path) -> int:
+    """The steps whose rows have arrived in a run's folder that is still written."""
+    last = -1
+    for batch, _ in read_stream(folder / "samples.arrows"):
+        own = pc.and_(pc.equal(batch["metric"], "step_time"), pc.equal(batch["scope"], "agent"))
+        found = pc.max(batch.filter(own)["step"]).as_py()
+        last = max(last, -1 if found is None else found)
+    return last + 1
