@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from d5ray.distributed.communicators.communicator import Communicator
@@ -75,26 +74,16 @@ def meet(stage: PipelineExecutor, mesh: Mesh, group: Group, join: Callable[[Grou
 def stages(mesh: Mesh, group: Group) -> Group:
     """The group of the agents that compute the stages of this one's replica; group: of all agents."""
     own = mesh.seat(group.rank)
-    return _among(group, mesh.stages_of(group.rank), f"replica {own.replica} part {own.part}")
+    return group.among(mesh.stages_of(group.rank), f"{group.name}/replica {own.replica} part {own.part}")
 
 
 def parts(mesh: Mesh, group: Group) -> Group:
     """The group of the agents that compute the parts of this one's stage."""
     own = mesh.seat(group.rank)
-    return _among(group, mesh.parts_of(group.rank), f"replica {own.replica} stage {own.stage}")
+    return group.among(mesh.parts_of(group.rank), f"{group.name}/replica {own.replica} stage {own.stage}")
 
 
 def replicas(mesh: Mesh, group: Group) -> Group:
     """The group of the agents that hold the same parameters as this one."""
     own = mesh.seat(group.rank)
-    return _among(group, mesh.replicas_of(group.rank), f"stage {own.stage} part {own.part}")
-
-
-def _among(group: Group, ranks: tuple[int, ...], name: str) -> Group:
-    return replace(
-        group,
-        name=f"{group.name}/{name}",
-        rank=ranks.index(group.rank),
-        size=len(ranks),
-        nodes=tuple(group.nodes[rank] for rank in ranks) if group.nodes else (),
-    )
+    return group.among(mesh.replicas_of(group.rank), f"{group.name}/stage {own.stage} part {own.part}")

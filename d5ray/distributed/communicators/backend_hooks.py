@@ -8,6 +8,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.waits import Wait
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology
@@ -91,6 +92,10 @@ class Backend(ABC):
         tag: int,
     ) -> None:
         """Send to and receive from members (flat, rank), all at once. tag: 0, or a caller's plus one."""
+
+    def _waits(self) -> list[Wait]:
+        """The waits of this member for others as they last now; called from another thread."""
+        return []
 
     def _combine(
         self, flat: Any, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature

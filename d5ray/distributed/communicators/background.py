@@ -16,9 +16,14 @@ class Handle:
     """An operation under way: the array must not be touched before `wait` has returned."""
 
     def __init__(
-        self, call: Callable[[], Any], seconds: float, scheduler: Scheduler, traffic: Traffic | None = None
+        self,
+        call: Callable[[], Any],
+        seconds: float,
+        scheduler: Scheduler,
+        traffic: Traffic | None = None,
+        background: "Background[Any] | None" = None,
     ) -> None:
-        # traffic: of those who wait
+        # traffic: of those who wait; background: which runs it
         self._call = call
         self._seconds = seconds
         self._now = scheduler.now
@@ -27,12 +32,13 @@ class Handle:
         self._result: Any = None
         self._moved: Traffic | None = None
         self._traffic = traffic
+        self._background = background
 
     def wait(self, timeout_seconds: float | None = None) -> Any:
         """The operation's result; raises what it raised, or `PeerLost` when it takes too long."""
         begin = self._now()
         seconds = self._seconds if timeout_seconds is None else timeout_seconds
-        finished = self._done.wait(seconds)
+        finished = self._wait(seconds)
         if self._traffic is not None:
             self._traffic.nanoseconds += self._now() - begin
         if not finished:
@@ -52,6 +58,16 @@ class Handle:
             self._error = error
         self._moved = moved and moved()
         self._done.set()
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait while others can see it; True if the operation is done."""
+        if self._background is None:
+            return self._done.wait(seconds)
+        self._background.awaited += 1
+        try:
+            return self._done.wait(seconds)
+        finally:
+            self._background.awaited -= 1
 
     def done(self) -> bool:
         """True if `wait` would return at once."""
@@ -86,7 +102,8 @@ class Background(Generic[Group]):
     """A thread that runs operations on a communicator of its own, in the order they were started."""
 
     def __init__(self, communicator: Group, traffic: Traffic, timeout_seconds: float) -> None:
-        self._communicator = communicator
+        self.communicator = communicator
+        self.awaited = 0  # how many threads wait for an operation now
         self._traffic = traffic  # of those who wait
         self._seconds = timeout_seconds
         self._scheduler = communicator.scheduler
@@ -98,47 +115,47 @@ class Background(Generic[Group]):
 
     def allreduce(self, array: Any, operation: str = "sum") -> Handle:
         """Start `Communicator.allreduce` in the background."""
-        return self._start(lambda: self._communicator.allreduce(array, operation))
+        return self._start(lambda: self.communicator.allreduce(array, operation))
 
     def reduce_scatter(self, array: Any, operation: str = "sum") -> Handle:
         """Start `Communicator.reduce_scatter` in the background; `wait` gives the slice."""
-        return self._start(lambda: self._communicator.reduce_scatter(array, operation))
+        return self._start(lambda: self.communicator.reduce_scatter(array, operation))
 
     def all_gather(self, array: Any) -> Handle:
         """Start `Communicator.all_gather` in the background."""
-        return self._start(lambda: self._communicator.all_gather(array))
+        return self._start(lambda: self.communicator.all_gather(array))
 
     def all_to_all(self, array: Any) -> Handle:
         """Start `Communicator.all_to_all` in the background."""
-        return self._start(lambda: self._communicator.all_to_all(array))
+        return self._start(lambda: self.communicator.all_to_all(array))
 
     def broadcast(self, array: Any, root: int = 0) -> Handle:
         """Start `Communicator.broadcast` in the background."""
-        return self._start(lambda: self._communicator.broadcast(array, root))
+        return self._start(lambda: self.communicator.broadcast(array, root))
 
     def barrier(self) -> Handle:
         """Start `Communicator.barrier` in the background."""
-        return self._start(self._communicator.barrier)
+        return self._start(self.communicator.barrier)
 
     def send(self, array: Any, to: int, tag: int = 0) -> Handle:
         """Start `Communicator.send` in the background."""
-        return self._start(lambda: self._communicator.send(array, to, tag))
+        return self._start(lambda: self.communicator.send(array, to, tag))
 
     def recv(self, array: Any, source: int, tag: int = 0) -> Handle:
         """Start `Communicator.recv` in the background."""
-        return self._start(lambda: self._communicator.recv(array, source, tag))
+        return self._start(lambda: self.communicator.recv(array, source, tag))
 
     def neighbor_average(self, *arrays: Any) -> Handle:
         """Start `Communicator.neighbor_average`; its rounds are counted apart from the foreground's."""
-        return self._start(lambda: self._communicator.neighbor_average(*arrays))
+        return self._start(lambda: self.communicator.neighbor_average(*arrays))
 
     def neighbor_exchange(self, array: Any) -> Handle:
         """Start `Communicator.neighbor_exchange`; `wait` gives the arrays by rank."""
-        return self._start(lambda: self._communicator.neighbor_exchange(array))
+        return self._start(lambda: self.communicator.neighbor_exchange(array))
 
     def run(self, function: Callable[[Group], Any]) -> Handle:
         """function(communicator), several operations in their turn; `wait` gives what it gives."""
-        return self._start(lambda: function(self._communicator))
+        return self._start(lambda: function(self.communicator))
 
     def close(self) -> None:
         """Leave the group; operations that have not begun, and those to come, raise `PeerLost`."""
@@ -150,7 +167,7 @@ class Background(Generic[Group]):
         with self._lock:
             self._closed = True
             self._queue.put(None)
-        self._communicator.leave()
+        self.communicator.leave()
 
     def join(self) -> None:
         """Wait a while until the thread has seen that its group is left.
@@ -161,7 +178,7 @@ class Background(Generic[Group]):
             self._ended.wait(END_SECONDS)
 
     def _start(self, call: Callable[[], Any]) -> Handle:
-        handle = Handle(call, self._seconds, self._scheduler, self._traffic)
+        handle = Handle(call, self._seconds, self._scheduler, self._traffic, self)
         with self._lock:
             if not self._closed:
                 self._queue.put(handle)
@@ -170,7 +187,7 @@ class Background(Generic[Group]):
         return handle
 
     def _run(self) -> None:
-        traffic = self._communicator.traffic
+        traffic = self.communicator.traffic
         while (handle := self._queue.get()) is not None:
             before = dict(vars(traffic))
 

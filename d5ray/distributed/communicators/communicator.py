@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, final
 
@@ -12,6 +11,8 @@ from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS,
 from d5ray.distributed.communicators.backend_hooks import Backend
 from d5ray.distributed.communicators.background import Background
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.waits import Wait
+from d5ray.distributed.topologies.neighborhood import Neighborhood, neighborhood
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
@@ -19,15 +20,6 @@ from d5ray.training.arrays import is_floating
 
 MAX_TAG = 2**30
 Message = np.ndarray[Any, np.dtype[np.uint8]]
-
-
-@dataclass(frozen=True)
-class _Neighborhood:
-    """One member's part of a topology at one round."""
-
-    own: float  # weight of what it has itself
-    sources: dict[int, float]  # who sends to it, and the weight that it gives to that
-    targets: tuple[int, ...]  # whom it sends to
 
 
 class Communicator(Backend):
@@ -45,10 +37,11 @@ class Communicator(Backend):
     def __init__(self, group: Group, topology: Topology) -> None:
         super().__init__(group, topology)
         self.round = 0  # of exchanges with neighbours; a time-varying topology goes by it
-        self._neighborhoods: dict[int, _Neighborhood] = {}  # by round
+        self._neighborhoods: dict[int, Neighborhood] = {}  # by round
         self._subgroups: dict[tuple[int, ...], int] = {}  # how often each was formed
         self._background: Background[Communicator] | None = None
         self._within: list[Communicator] = []  # sub-groups
+        self._whole: Communicator | None = None  # of which this is a sub-group or a part
         self._closed = False
 
     # -- collectives -----------------------------------------------------------------------------------
@@ -282,6 +275,23 @@ class Communicator(Backend):
         return self._background
 
     @final
+    def waits(self) -> list[Wait]:
+        """The waits of this member for others as they last now; called from another thread."""
+        background = self._background
+        alone = background is not None and background.communicator is self
+        found = self._waits() if not alone or (background and background.awaited) else []
+        for part in self._within:
+            found += part.waits()
+        if background is not None and background.awaited and not alone:
+            found += background.communicator.waits()
+        return found
+
+    @final
+    def told_waits(self) -> list[Wait]:
+        """The waits of this member in all that belongs together, for the others of the group."""
+        return (self._whole or self).waits()
+
+    @final
     def close(self) -> None:
         """Leave the group and its sub-groups: whoever waits for this member gets `PeerLost` at once."""
         for background in self.leave():
@@ -346,25 +356,15 @@ class Communicator(Backend):
         return received
 
     def _join_again(self, name: str, members: tuple[int, ...], topology: Topology) -> "Communicator":
-        group = replace(
-            self.group,
-            name=name,
-            rank=members.index(self.rank),
-            size=len(members),
-            nodes=tuple(self.group.nodes[rank] for rank in members) if self.group.nodes else (),
-        )
-        return self._join(group, topology)
+        made = self._join(self.group.among(members, name), topology)
+        made._whole = self._whole or self
+        return made
 
-    def _neighborhood(self) -> "_Neighborhood":
+    def _neighborhood(self) -> Neighborhood:
         """The neighbours at this round, with their weights; looked up once a round of the period."""
         round = self.round % self.topology.period
         if round not in self._neighborhoods:
-            row = self.topology.weights(round)[self.rank]
-            self._neighborhoods[round] = _Neighborhood(
-                own=float(row[self.rank]),
-                sources={r: float(row[r]) for r in self.topology.in_neighbors(self.rank, round)},
-                targets=self.topology.out_neighbors(self.rank, round),
-            )
+            self._neighborhoods[round] = neighborhood(self.topology, self.rank, round)
         return self._neighborhoods[round]
 
     def _reducible(self, array: Any, what: str, operation: str) -> Any:

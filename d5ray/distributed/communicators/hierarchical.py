@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -14,6 +13,7 @@ from d5ray.distributed.communicators.agreement.watchdog import Watchdog
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.group.waits import Wait
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
@@ -62,16 +62,18 @@ class Hierarchical(Communicator):
         return self._local.allocate(elements, dtype)
 
     def _part(self, backend: str, name: str, members: list[int]) -> Communicator:
-        group = replace(
-            self.group,
-            name=f"{self.group.name}/{name}",
-            rank=members.index(self.rank),
-            size=len(members),
-            nodes=tuple(self.group.nodes[rank] for rank in members),
-        )
+        group = self.group.among(members, f"{self.group.name}/{name}")
         made = backends.join(backend, group, Complete(len(members)))
-        made.traffic = self.traffic
+        made.traffic, made._whole = self.traffic, self
         return made
+
+    def _waits(self) -> list[Wait]:
+        return [wait for part in self._parts() for wait in part._waits()]
+
+    def _parts(self) -> list[Communicator]:
+        """The parts that there are: an error may come before all are."""
+        named = (getattr(self, name, None) for name in ("_local", "_across", "_everyone"))
+        return [part for part in named if part is not None]
 
     def _join(self, group: Group, topology: Topology) -> Communicator:
         return backends.join("auto", group, topology)
@@ -174,6 +176,5 @@ class Hierarchical(Communicator):
 
     def _close_parts(self) -> None:
         """Break the waits of members that wait for this one."""
-        for name in ("_local", "_across", "_everyone"):
-            if (part := getattr(self, name, None)) is not None:
-                part.close()
+        for part in self._parts():
+            part.close()

@@ -1,6 +1,7 @@
 """Group: everything that one member of a group must know to join it"""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from d5ray.distributed.authentication.secret import Secret
 
@@ -32,6 +33,22 @@ class Group:
     nodes: tuple[str, ...] = ()  # the node each member is on, by rank; empty: all on one
     device: str = "cpu"  # of this member's arrays
     encrypted: bool = False
+    agents: tuple[int, ...] = ()  # the members' ranks among all agents, by rank here; empty: the same
+
+    def agent(self, rank: int) -> int:
+        """The rank among all agents of the member with this rank."""
+        return self.agents[rank] if self.agents else rank
+
+    def among(self, ranks: Sequence[int], name: str) -> "Group":
+        """The group of some of the members, one of which this is, under another name."""
+        return replace(
+            self,
+            name=name,
+            rank=ranks.index(self.rank),
+            size=len(ranks),
+            nodes=tuple(self.nodes[rank] for rank in ranks) if self.nodes else (),
+            agents=tuple(self.agent(rank) for rank in ranks),
+        )
 
     @property
     def label(self) -> str:

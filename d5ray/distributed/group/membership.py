@@ -1,10 +1,11 @@
 """One member's place in a group: small values from the others, and the news when one of them is gone"""
 
+import json
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from d5ray.distributed.authentication.handshake import Claim, Initiator, Refused
@@ -22,10 +23,12 @@ from d5ray.distributed.group.rendezvous import (
     frame,
     message,
 )
+from d5ray.distributed.group.waits import Wait, declared, ends
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
 
 NEWS_SECONDS = 1.0  # in which the news of a loss has spread
+ANSWER_SECONDS = 2.0  # in which a member that lives has said for whom it waits
 LEFT_SECONDS = 1.0  # in which those who had all they need from a member that left are done with it
 REFUSED_SECONDS = 2.0  # for which a store that nobody listens at is asked again
 CROWDED_SECONDS = 30.0  # for which one is that hangs up, since too many want to be heard
@@ -56,6 +59,10 @@ class Membership:
         self._sending = threading.Lock()
         self._ended = False
         self._listeners: list[Callable[[], None]] = []
+        self.waits: Callable[[], list[Wait]] = self.own_waits  # of this member, for the others
+        self._taking: tuple[float, Sequence[int], str] | None = None  # since when, from whom, what
+        self._asked = 0  # how often this member has asked who waits
+        self._doubtful = 0.0  # until when the news may come of a member that another one asks for
         if len(group.label) > MOST_LABEL:
             raise ConfigurationError(
                 f"the group's name and epoch have {len(group.label)} characters: at most {MOST_LABEL}"
@@ -95,13 +102,19 @@ class Membership:
         deadline = time.monotonic() + seconds
         if key not in self._values:
             self._send(["take", key])
-        with self._news:
-            self._news.wait_for(lambda: key in self._values or self._troubled(), timeout=seconds)
-            if self.left:  # what they have put is on its way
-                soon = min(NEWS_SECONDS, max(0.0, deadline - time.monotonic()))
-                self._news.wait_for(lambda: key in self._values or self._failure is not None, timeout=soon)
-            if key in self._values:
-                return self._values[key]
+            self._taking = time.monotonic(), self._others if giver is None else (giver,), key
+        try:
+            with self._news:
+                self._news.wait_for(lambda: key in self._values or self._troubled(), timeout=seconds)
+                if self.left:  # what they have put is on its way
+                    soon = min(NEWS_SECONDS, max(0.0, deadline - time.monotonic()))
+                    self._news.wait_for(
+                        lambda: key in self._values or self._failure is not None, timeout=soon
+                    )
+                if key in self._values:
+                    return self._values[key]
+        finally:
+            self._taking = None
         self.check(*range(self.group.size))
         raise PeerLost(giver, f"nobody gave {key!r} to the group {self.group.label!r} within {seconds:g} s")
 
@@ -125,8 +138,56 @@ class Membership:
     def explain(self, error: D5Error) -> D5Error:
         """The cause of a broken exchange: the news about who is gone or failed, else `error` itself."""
         with self._news:
-            self._news.wait_for(self._troubled, timeout=NEWS_SECONDS)
+            while not self._news.wait_for(self._troubled, timeout=NEWS_SECONDS):
+                if time.monotonic() > self._doubtful:
+                    break
             return self._failure or (_left(self.left[0]) if self.left else error)
+
+    # -- who waits for whom ----------------------------------------------------------------------------
+
+    def own_waits(self) -> list[Wait]:
+        """The wait for a value of the others, if this member is in one; called from another thread."""
+        return declared(self.group, self._taking)
+
+    def silent(self, awaited: Sequence[int], call: object) -> PeerLost:
+        """The error where these members were waited for in vain, in this call, up to the time-out.
+
+        Who waits too is not to blame: the others are asked for whom they wait, and waits are followed to
+        their end, a member that waits for nobody or does not answer.
+        """
+        waiting, group = self._who_waits(), self.group
+        agents = [group.agent(rank) for rank in range(group.size)]
+        found = ends([agents[rank] for rank in awaited], {r: a for r, a in waiting.items() if a})
+        blamed = min(found, key=lambda agent: agent in waiting) if found else agents[awaited[0]]
+        if blamed not in agents:  # in another group, in which one of these waits
+            return PeerLost(None, f"no sign of life from rank {blamed} for {group.timeout_seconds:g} s")
+        idle = f"it took no part in {call}" if blamed in waiting else "no sign of life"
+        return PeerLost(agents.index(blamed), f"{idle} for {group.timeout_seconds:g} s")
+
+    def _who_waits(self) -> dict[int, list[int]]:
+        """For whom the agents of the group wait that answer, by rank among all agents."""
+        self._asked += 1
+        question = f"who waits/{self.group.rank}/{self._asked}"
+        keys = {f"{question}/{rank}": self.group.agent(rank) for rank in self._others}
+        self._send(["who waits", question])
+        for key in keys:
+            self._send(["take", key])
+        with self._news:
+            self._news.wait_for(
+                lambda: self._failure is not None or all(key in self._values for key in keys),
+                timeout=ANSWER_SECONDS,
+            )
+            answers = {agent: self._values.pop(key) for key, agent in keys.items() if key in self._values}
+        own = {self.group.agent(self.group.rank): _agents(self.waits())}
+        return {agent: json.loads(answer) for agent, answer in answers.items()} | own
+
+    def _answer(self, question: str) -> None:
+        """Tell another member for whom this one waits."""
+        self._doubtful = time.monotonic() + ANSWER_SECONDS + NEWS_SECONDS
+        told = json.dumps(_agents(self.waits())).encode()
+        self._send(["put", f"{question}/{self.group.rank}", told.decode("latin-1")])
+
+    # --------------------------------------------------------------------------------------------------
 
     def fail(self, error: D5Error) -> None:
         """Tell all members that the group cannot go on, and why; they raise the same.
@@ -152,8 +213,13 @@ class Membership:
         if not self._ended:
             self._ended = True
             self._send(["leave"])
+            self.waits = self.own_waits  # what belongs to the group is nobody's any more
 
     # --------------------------------------------------------------------------------------------------
+
+    @property
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.group.size) if rank != self.group.rank]
 
     def _troubled(self) -> bool:
         return self._failure is not None or bool(self.left)
@@ -195,6 +261,8 @@ class Membership:
                     self._left_since = self._left_since or time.monotonic()
                     self.left.append(rank)
                     self._news.notify_all()
+            case ["who waits", str(question)]:
+                self._answer(question)
             case ["failed", str(kind), int() | None as rank, str(text)]:
                 self._note(_error(kind, rank, text))
 
@@ -223,6 +291,10 @@ class Prefixed:
     def take(self, key: str, seconds: float | None = None) -> bytes:
         """Take the value under the key with the prefix; see `Membership.take`."""
         return self._membership.take(f"{self._prefix}/{key}", seconds)
+
+
+def _agents(waits: Sequence[Wait]) -> list[int]:
+    return sorted({agent for wait in waits for agent in wait.agents})
 
 
 def _error(kind: str, rank: int | None, text: str) -> D5Error:

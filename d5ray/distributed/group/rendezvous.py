@@ -275,6 +275,10 @@ def _answer(room: _Room, member: _Member, request: list[Any]) -> None:
             room.put(member, key, value)
         case ["take", str(key)]:
             room.take(member, key)
+        case ["who waits", str(question)] if len(question) <= MOST_KEY:
+            for other in room.members.values():
+                if other is not member:
+                    other.send(request)
         case ["failed", str(), int() | None as rank, str(text)] if len(text) <= MOST_WORDS:
             if rank is not None and rank not in range(room.size):
                 raise _Wrong(f"it says that a member with rank {rank} failed, in a group of {room.size}")

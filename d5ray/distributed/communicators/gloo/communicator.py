@@ -1,6 +1,7 @@
 """Agents on processors, on one node or several: messages over torch.distributed's gloo"""
 
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,6 +17,7 @@ from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pie
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership, Prefixed
+from d5ray.distributed.group.waits import Wait, declared
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
@@ -44,8 +46,10 @@ class Gloo(PointToPoint):
         self._torch = process_group
         self._broken = process_group.Broken
         self._membership = Membership(group)
+        self._membership.waits = self.told_waits
         self._ended: D5Error | None = None  # why this member takes no further part
-        self._busy = False
+        # a transfer under way: since when, to and from whom, in what
+        self._busy: tuple[float, Pieces, Pieces, Conversation] | None = None
         self._alarms: list[Work] = []
         self._lock = threading.Lock()  # of the mesh: alarms come from another thread
         self._mesh, envelopes = self._connect()
@@ -108,18 +112,19 @@ class Gloo(PointToPoint):
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         handshakes: list[Handshake] = []
-        self._busy = True
+        self._busy = time.monotonic(), outgoing, incoming, conversation
         try:
             self._shake_hands(handshakes, outgoing, incoming, conversation)
             return
         except self._broken as broken:
-            silent = f"it took no part in {conversation.call} for {self.group.timeout_seconds:g} s"
-            trouble: D5Error = PeerLost(broken.peer, silent if broken.timed_out else broken.words)
-            certain = broken.timed_out
+            certain = broken.timed_out and broken.peer is not None
+            trouble: D5Error = PeerLost(broken.peer, broken.words)
+            if broken.timed_out and broken.peer is not None:
+                trouble = self._membership.silent([broken.peer], conversation.call)
         except D5Error as error:
             trouble, certain = error.with_traceback(None), isinstance(error, ConfigurationError)
         finally:
-            self._busy = False
+            self._busy = None
         for handshake in handshakes:  # which would keep the connections open
             handshake.drop()
         raise self._give_up(trouble, certain).with_traceback(None)
@@ -141,6 +146,14 @@ class Gloo(PointToPoint):
             handshake.take()
         for handshake in handshakes:
             handshake.finish()
+
+    def _waits(self) -> list[Wait]:
+        waiting = None
+        if (busy := self._busy) is not None:
+            since, outgoing, incoming, conversation = busy
+            peers = dict.fromkeys(rank for _, rank in (*outgoing, *incoming))
+            waiting = since, tuple(peers), conversation.call
+        return declared(self.group, waiting) + self._membership.own_waits()
 
     # -- trouble ---------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ import time
 from collections.abc import Sequence
 from typing import final
 
+from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.group.membership import Membership
-from d5ray.errors import D5Error, PeerLost
+from d5ray.errors import D5Error
 
 
 @final
@@ -16,6 +17,7 @@ class WaitGuard:
         self._membership = membership
         self._seconds = membership.group.timeout_seconds
         self.ended: D5Error | None = None  # why this member cannot go on
+        self.waiting: tuple[float, Sequence[int], Signature] | None = None  # since when, for whom, in what
 
     def end(self, error: D5Error) -> D5Error:
         """Fail the group, since this member cannot go on; gives the error back."""
@@ -27,7 +29,7 @@ class WaitGuard:
         self._membership.fail(error)
         return self.end(self._membership.failure or error)
 
-    def look(self, waiting_since: float, awaited: Sequence[int]) -> None:
+    def look(self, waiting_since: float, awaited: Sequence[int], call: Signature) -> None:
         """Raise why the members with these ranks are not waited for any longer, if so."""
         self.check()
         try:
@@ -35,7 +37,7 @@ class WaitGuard:
         except D5Error as error:
             raise self.end(error) from None
         if time.monotonic() - waiting_since > self._seconds:
-            raise self.fail(PeerLost(awaited[0], f"no sign of life for {self._seconds:g} s"))
+            raise self.fail(self._membership.silent(awaited, call))
 
     def check(self) -> None:
         """Raise why this member cannot go on, if so."""

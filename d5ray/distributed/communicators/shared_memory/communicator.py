@@ -21,6 +21,7 @@ from d5ray.distributed.communicators.shared_memory.segments import supported as 
 from d5ray.distributed.communicators.shared_memory.zero_copy import ZeroCopy
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.group.waits import Wait, declared
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, PeerLost
@@ -59,6 +60,7 @@ class SharedMemory(Communicator):
         self._membership = Membership(group)
         self._allocations = 0
         self._guard = WaitGuard(self._membership)
+        self._membership.waits = self.told_waits
         try:
             self._arena = Arena(self._membership, self._guard)
         except BaseException:
@@ -96,6 +98,9 @@ class SharedMemory(Communicator):
         self._agree(key, f"{elements:,} × {dtype} in common")
         segment = share(self._membership, key, stride, 0, stride if self.rank == 0 else 0)
         return segment.bytes[: elements * kind.itemsize].view(kind)
+
+    def _waits(self) -> list[Wait]:
+        return declared(self.group, self._guard.waiting) + self._membership.own_waits()
 
     def _agree(self, key: str, wanted: str) -> int:
         """A number that all members know this allocation by; they must want the same."""

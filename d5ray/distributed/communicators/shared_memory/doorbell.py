@@ -95,11 +95,13 @@ class Doorbells:
         finally:
             self._words[doorbell + 1] = 0
             self._deadlock.withdraw()
+            self._guard.waiting = None
 
     def _look(self, begin: float, awaited: Sequence[int], heard: int, call: Signature) -> None:
         """Raise if this wait can have no good end."""
-        self._guard.look(begin, awaited)
+        self._guard.look(begin, awaited, call)
         if time.monotonic() > begin + NAP_SECONDS:
+            self._guard.waiting = begin, awaited, call
             self._deadlock.declare(heard, awaited[0], call)
             if (error := self._deadlock.between(awaited, self._wake)) is not None:
                 raise self._guard.fail(error)
