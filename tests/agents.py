@@ -81,10 +81,12 @@ def agents_in_threads(
         coordinator = Coordinator(run, experiment.timeout_seconds, PLACE)
         stack.callback(coordinator.close)
         groups = coordinator.issue([PLACE] * count)
-        directory = stack.enter_context(servers_in_threads(experiment))
+        mesh = experiment.mesh
+        each = 1 if mesh is None else mesh.stages * mesh.parts  # stages and parts have servers of their own
+        directories = [stack.enter_context(servers_in_threads(experiment)) for _ in range(each)]
         for agent in agents:
             stack.callback(agent.leave)
-        together(lambda rank: agents[rank].join(groups[rank], directory=directory), count)
+        together(lambda rank: agents[rank].join(groups[rank], directory=directories[rank % each]), count)
         yield agents, sinks
 
 
@@ -100,7 +102,7 @@ def servers_in_threads(experiment: Experiment) -> Iterator[Directory | None]:
 
         def serve(group: int | None = None, above: Any = (None,) * shards) -> Any:
             servers = [
-                ParameterServer(shard, resolved, experiment.agents or 1, group) for shard in range(shards)
+                ParameterServer(shard, resolved, experiment.replicas, group) for shard in range(shards)
             ]
             addresses = []
             for server, root in zip(servers, above, strict=True):

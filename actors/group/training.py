@@ -225,10 +225,6 @@ class TrainingRun(ABC):
 
 def found_for(experiment: Experiment, path: str | Path, root: Path) -> Checkpoints:
     """The complete checkpoint that a path names; `ConfigurationError` if it is of another experiment."""
-    if experiment.mesh is not None:
-        raise ConfigurationError(
-            f"a training on {experiment.mesh!r} has no checkpoints to go on from: begin it anew"
-        )
     found = Checkpoints.find(path, root)
     found.check(experiment.describe())
     return found

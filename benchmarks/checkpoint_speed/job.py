@@ -15,6 +15,7 @@ from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints, Saved, restore, save
 from d5ray.distributed.checkpoints.folder import CheckpointFolder
+from d5ray.distributed.checkpoints.savers import Savers
 from d5ray.distributed.communicators.simple.solo import Solo
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
@@ -99,17 +100,18 @@ class InTurn:
         executor, optimizer = _training(elements_of(size))
         rng = np.random.default_rng(1)
         place = Path(self.folder) / "saved"
+        savers = Savers(optimizer.communication)
         here = Saved(step=1, epoch=0, settled=False, elapsed_seconds=0.0)
-        written = save(str(place), 0, optimizer, executor, (), here, {"experiment": {}})
+        written = save(str(place), 0, savers, optimizer, executor, (), here, {"experiment": {}})
         expected = executor.numpy_parameters()
         block = rng.bytes(written)  # zeros would all be one page of memory
         found: dict[str, list[float]] = {SAVE: [], RESTORE: [], WRITE: []}
 
         def saving() -> None:
-            save(str(place), 0, optimizer, executor, (), here, {"experiment": {}})
+            save(str(place), 0, savers, optimizer, executor, (), here, {"experiment": {}})
 
         def restoring() -> None:
-            restore(Checkpoints(str(place), 1), optimizer, executor, ())
+            restore(Checkpoints(str(place), 1), savers, optimizer, executor, ())
 
         def writing() -> None:
             with (Path(self.folder) / "plain").open("wb", buffering=0) as file:

@@ -9,11 +9,11 @@ from d5ray.agent.records import AgentRecords
 from d5ray.distributed.checkpoints.checkpoint import (
     Checkpoints,
     Saved,
-    agents_that,
     comparable,
     restore,
     save,
 )
+from d5ray.distributed.checkpoints.savers import Savers, any_of
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.training.events.event import Hook, Hooks
@@ -80,14 +80,12 @@ class AgentEvents:
             return asked
         if self.moment.step % AGREE_STEPS and not ends_epoch:
             return False
-        for communication in together:
-            asked = agents_that(asked, communication, self._executor.parameters) > 0
-        return asked
+        return any_of(asked, together, self._executor.parameters)
 
     def resume(self, path: str, step: int) -> Saved:
         """Bring the executor, the optimizer and the events to where they were."""
         found = Checkpoints(path, step)
-        saved = restore(found, self._connections.optimizer, self._executor, self._events)
+        saved = restore(found, self._savers, self._connections.optimizer, self._executor, self._events)
         self.finalized = saved.settled
         self.moment.step, self.moment.epoch = saved.step, saved.epoch
         self.moment.continued(saved.elapsed_seconds)
@@ -121,7 +119,8 @@ class AgentEvents:
         moment, begin = self.moment, self._now()
         here = Saved(moment.step, moment.epoch, self.finalized, moment.elapsed_seconds)
         facts = {"run_id": self._run_id, "experiment": comparable(self._experiment.describe())}
-        saved = save(place, keep, self._connections.optimizer, self._executor, self._events, here, facts)
+        optimizer, executor = self._connections.optimizer, self._executor
+        saved = save(place, keep, self._savers, optimizer, executor, self._events, here, facts)
         self._recorder.event(
             "checkpoint",
             step=here.step,
@@ -130,3 +129,9 @@ class AgentEvents:
             path=place,
             bytes=saved,
         )
+
+    @property
+    def _savers(self) -> Savers:
+        connections = self._connections
+        communication = connections.optimizer.communication
+        return Savers(communication, self._experiment.mesh, connections.seat, connections.within)

@@ -114,7 +114,7 @@ class TrainingAgent:
         """Go on from this checkpoint; called when the agents have joined each other."""
         with blaming(repr(self), "while it took over its checkpoint"):
             saved = self.events.resume(path, step)
-        self._loop.resume(saved.step, saved.epoch, self.rank)
+        self._loop.resume(saved.step, saved.epoch, self.connections.seat.replica)
         self.connections.commit(saved.step)
 
     def train(self, steps: int) -> Outcome:

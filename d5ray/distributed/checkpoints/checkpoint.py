@@ -14,9 +14,9 @@ import numpy as np
 from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import CheckpointFolder, step_name
 from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.savers import Savers
 from d5ray.distributed.checkpoints.state import native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
-from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
@@ -26,7 +26,6 @@ from d5ray.identity.canonical import canonical
 from d5ray.identity.moved import first_class_name
 from d5ray.metrics.record.folders import runs_root
 from d5ray.networks.executors.executor import Executor
-from d5ray.training.arrays import zeros_like
 from d5ray.training.events.event import Event
 
 FORMAT: Final = 1
@@ -82,6 +81,7 @@ class Checkpoints:
                 f"d5ray reads format {FORMAT}: take the newer d5ray"
             )
         before, now = manifest["experiment"], comparable(described)
+        _check_mesh(self, before.get("mesh"), now.get("mesh"))
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
                 raise ConfigurationError(
@@ -111,6 +111,7 @@ class Saved:
 def save(
     path: str,
     keep: int,
+    savers: Savers,
     optimizer: DistributedOptimizer,
     executor: Executor,
     events: Sequence[Event],
@@ -122,37 +123,42 @@ def save(
     keep: complete checkpoints of this run in the folder, older ones are removed; 0: all. facts: of the
     manifest. Raises `StorageError` on all agents if one of them cannot write.
     """
-    communication = optimizer.communication
-    folder, first = CheckpointFolder(path), communication.rank == 0
-    with _Together(communication, executor) as together:
+    folder, first = CheckpointFolder(path), savers.rank == 0
+    with _Together(savers, executor) as together:
         together.do(lambda: folder.begin(now.step) if first else None)
     packed = _packed(optimizer, executor, events, now)
-    parts = {_file(communication.rank): packed}
+    parts, shards = {savers.file: packed}, 0
     if ExchangeVia.SERVERS in optimizer.exchange:
         optimizer.server.drain()
-        if first:
-            parts |= {_shard(at): kept for at, kept in enumerate(optimizer.server.kept())}
-    with _Together(communication, executor) as together:
+        shards = optimizer.server.shards
+        if savers.replicas.rank == 0:
+            parts |= {savers.shard(at): kept for at, kept in enumerate(optimizer.server.kept())}
+    own = {} if savers.mesh is None else {"tensors": _tensors(executor)}
+    with _Together(savers, executor) as together:
         for name, part in parts.items():
-            together.do(partial(folder.write, now.step, name, pieces(part.arrays, json.dumps(part.data))))
-    with _Together(communication, executor) as together:
+            written = pieces(part.arrays, json.dumps(part.data))
+            together.do(partial(folder.write, now.step, name, written, own))
+    with _Together(savers, executor) as together:
         if first:
-            names = sorted(parts.keys() | {_file(rank) for rank in range(communication.size)})
-            described = _manifest(executor, communication.size) | {"epoch": now.epoch} | dict(facts)
-            together.do(lambda: folder.complete(now.step, names, described))
+            described = _manifest(executor, savers.agents) | {"epoch": now.epoch} | dict(facts)
+            together.do(lambda: folder.complete(now.step, savers.files(shards), described))
     if first and keep:
         _forget_all_but(folder, keep, facts.get("run_id"))
     return sum(array.nbytes for part in parts.values() for array in part.arrays.values())
 
 
 def restore(
-    found: Checkpoints, optimizer: DistributedOptimizer, executor: Executor, events: Sequence[Event]
+    found: Checkpoints,
+    savers: Savers,
+    optimizer: DistributedOptimizer,
+    executor: Executor,
+    events: Sequence[Event],
 ) -> Saved:
     """Bring an agent, made anew and bound, to where it was. Raises `StorageError` for what does not fit."""
-    folder, rank = CheckpointFolder(found.path), optimizer.communication.rank
+    folder, name = CheckpointFolder(found.path), savers.file
     manifest = folder.manifest(found.step)
-    _check_model(found, manifest, executor)
-    name = _file(rank)
+    _check_agents(found, manifest, savers)
+    _check_model(found, manifest["files"].get(name, {}).get("tensors", manifest["tensors"]), executor)
     arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
     data = json.loads(text)
     _take(executor.parameters, arrays["parameters"], "parameters")
@@ -168,17 +174,17 @@ def restore(
     executor.set_random_state(arrays["random"])
     if ExchangeVia.SERVERS in optimizer.exchange:
         unpack_into(optimizer.server.sending, Packed(data["sending"], arrays), np.empty(0), "sending")
-        if rank == 0:
-            _fill_servers(found, folder, optimizer.server)
-        agents_that(True, optimizer.communication, x)  # nobody pushes before
+        if savers.replicas.rank == 0:
+            _fill_servers(found, folder, savers, optimizer.server)
+        savers.any(True, x)  # nobody pushes before
     return Saved(**data["now"])
 
 
-def _fill_servers(found: Checkpoints, folder: CheckpointFolder, server: Server) -> None:
+def _fill_servers(found: Checkpoints, folder: CheckpointFolder, savers: Savers, server: Server) -> None:
     """Bring every shard of the parameter server, made anew, to where it was."""
     kept = []
     for at in range(server.shards):
-        name = _shard(at)
+        name = savers.shard(at)
         arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
         kept.append(Packed(json.loads(text), arrays))
     server.keep(kept)
@@ -211,8 +217,8 @@ def _packed(
 class _Together:
     """Something that all agents do; if one of them fails, all raise a `StorageError`."""
 
-    def __init__(self, communication: Communicator, executor: Executor) -> None:
-        self._communication, self._executor = communication, executor
+    def __init__(self, savers: Savers, executor: Executor) -> None:
+        self._savers, self._executor = savers, executor
         self._error: D5Error | None = None
 
     def do(self, action: Any) -> None:
@@ -225,21 +231,11 @@ class _Together:
         return self
 
     def __exit__(self, *_: object) -> None:
-        failed = agents_that(self._error is not None, self._communication, self._executor.parameters)
+        failed = self._savers.any(self._error is not None, self._executor.parameters)
         if self._error is not None:
             raise self._error
         if failed:
             raise StorageError("the checkpoint is not complete: another agent could not write its part")
-
-
-def agents_that(agree: bool, communication: Communicator, like: Any) -> int:
-    """The number of agents that call this with True; all call it. like: an array that they can exchange."""
-    if communication.size == 1:
-        return int(agree)
-    flag = zeros_like(like[:1])
-    flag[0] = float(agree)
-    communication.allreduce(flag)
-    return round(float(flag[0]))
 
 
 def _forget_all_but(folder: CheckpointFolder, keep: int, run_id: object) -> None:
@@ -254,13 +250,41 @@ def _manifest(executor: Executor, agents: int) -> dict[str, Any]:
         "d5ray": metadata.version("d5ray"),
         "written": datetime.now(UTC).isoformat(),
         "agents": agents,
-        "tensors": [[slot.name, slot.offset, list(slot.shape)] for slot in executor.slots],
+        "tensors": _tensors(executor),
     }
 
 
-def _check_model(found: Checkpoints, manifest: Mapping[str, Any], executor: Executor) -> None:
-    here = [[slot.name, slot.offset, list(slot.shape)] for slot in executor.slots]
-    there = manifest["tensors"]
+def _tensors(executor: Executor) -> list[list[Any]]:
+    return [[slot.name, slot.offset, list(slot.shape)] for slot in executor.slots]
+
+
+def _check_mesh(found: Checkpoints, before: Any, now: Any) -> None:
+    if before == now:
+        return
+    if before is None or now is None:
+        said = ["agents that hold the whole network" if each is None else "a mesh" for each in (before, now)]
+    else:
+        names = [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]
+        said = [
+            "a mesh with " + ", ".join(f"{name}={_short(each.get(name))}" for name in sorted(names))
+            for each in (before, now)
+        ]
+    raise ConfigurationError(
+        f"{found} was written by {said[0]}, here are {said[1]}: each agent goes on with the share that it "
+        "saved; resume with the same mesh, or begin anew"
+    )
+
+
+def _check_agents(found: Checkpoints, manifest: Mapping[str, Any], savers: Savers) -> None:
+    if (saved := manifest.get("agents", savers.agents)) != savers.agents:
+        raise ConfigurationError(
+            f"{found} was written by {saved} agents, when others had died, and {savers.agents} are to go on: "
+            "take an earlier checkpoint, which all have written"
+        )
+
+
+def _check_model(found: Checkpoints, there: Sequence[Any], executor: Executor) -> None:
+    here = _tensors(executor)
     mine: Any
     for mine, saved in zip(here, there, strict=False):
         if mine != saved:
@@ -289,14 +313,6 @@ def _take(own: Any, values: Array, name: str) -> None:
 
 def _in_host_memory(array: Any) -> Array:
     return host_copy(array) if on_device(array) else host_view(array)
-
-
-def _file(rank: int) -> str:
-    return f"agent-{rank}.safetensors"
-
-
-def _shard(number: int) -> str:
-    return f"shard-{number}.safetensors"
 
 
 def _short(value: Any) -> str:

@@ -92,8 +92,10 @@ class CheckpointFolder:
                 self._files.delete_dir(place)
             self._files.create_dir(place, recursive=True)
 
-    def write(self, step: int, name: str, pieces: Iterable[memoryview]) -> None:
-        """Write a file of an unfinished checkpoint, and beside it what it must be."""
+    def write(
+        self, step: int, name: str, pieces: Iterable[memoryview], facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a file of an unfinished checkpoint, and beside it what it must be, with further facts."""
         place = f"{self._place(step)}/{name}"
         size, crc = 0, 0
         with (
@@ -106,7 +108,7 @@ class CheckpointFolder:
                 write(piece)
                 crc = summing.result()
                 size += len(piece)
-        self._write_json(f"{place}.json", {"bytes": size, "crc32": crc})
+        self._write_json(f"{place}.json", {"bytes": size, "crc32": crc, **(facts or {})})
 
     def complete(self, step: int, names: Iterable[str], facts: Mapping[str, Any]) -> None:
         """Declare the checkpoint complete, with these files; one of the same step is replaced."""

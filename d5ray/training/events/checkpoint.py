@@ -15,7 +15,8 @@ class Checkpoint(Event):
 
     Parameters, state that is not trained, the state of both optimizers, error feedback, random streams, the
     place in the epoch, and what the events remember: the training that goes on has the numbers of one that
-    was never stopped, bit for bit.
+    was never stopped, bit for bit. Of a mesh every agent saves its share; the checkpoint is complete when
+    all have.
 
     path         a folder, or a URI that pyarrow knows, such as s3://bucket/folder; by default `checkpoints`
                  in the run's own folder. All nodes must reach it.
@@ -49,11 +50,6 @@ class Checkpoint(Event):
                 f"Checkpoint saves agents that meet at every step, but those of {experiment.distributed!r} "
                 "do not: take an optimizer such as AllreduceSGD() or ParameterServerSGD(), or leave the "
                 "checkpoints out"
-            )
-        if experiment.mesh is not None:
-            raise ConfigurationError(
-                f"Checkpoint saves agents that have the whole network, but those of {experiment.mesh!r} have "
-                "their stage of it: leave the checkpoints out"
             )
 
     def before_run(self, moment: Moment) -> None:
