@@ -29,12 +29,16 @@ class ActorDied(AgentError):
     """An actor died that was asked something."""
 
 
+class ActorLate(AgentError):
+    """An actor did not answer in time."""
+
+
 def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
     """The results, in order. `doing` completes "an actor did not …" in the error of one that is late."""
     try:
         return _patient(references, seconds)
     except GetTimeoutError:
-        raise AgentError(
+        raise ActorLate(
             f"an actor did not {doing} within {seconds:g} s: look at the cluster's load and at the actors' "
             "logs in the Ray dashboard"
         ) from None

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -36,6 +37,13 @@ def process_of(place: Place) -> psutil.Process | None:
         return psutil.Process(place.pid)
     except psutil.NoSuchProcess:
         return None
+
+
+def end_process(place: Place) -> None:
+    """End the process of an actor on this node that does not answer, and so does not end by itself."""
+    if place.node == ray.get_runtime_context().get_node_id() and (process := process_of(place)) is not None:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedulingStrategy | str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 import pyarrow.compute as pc
 
-from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
 from d5ray.errors import first_line
 from d5ray.metrics.record.files import read_stream
 
@@ -40,13 +40,13 @@ class LastAnswers:
 
 
 def take(kept: dict[Who, Any], calls: Mapping[Who, Any], doing: str) -> dict[Who, str]:
-    """Put the answers of actors to calls into `kept`; why those died that gave none. doing: as for `get`."""
+    """Put the answers of actors to calls into `kept`; why those gave none that died, or are stuck. doing: as for `get`."""
     dead: dict[Who, str] = {}
     end = time.monotonic() + CALL_SECONDS
     for who, call in calls.items():
         try:
             (kept[who],) = get([call], max(0.0, end - time.monotonic()), doing)
-        except ActorDied as error:
+        except (ActorDied, ActorLate) as error:
             dead[who] = first_line(error)
     return dead
 

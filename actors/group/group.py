@@ -198,8 +198,8 @@ class TrainingGroup(TrainingRun):
 
     def _take_news(self, calls: TrainCalls, seconds: float) -> None:
         """Wait for an agent that ends its training or dies, or a server that dies, and act upon it."""
-        watched = self._servers.watching
         self._servers.snapshot()
+        watched = self._servers.watching
         if self._recovery.restarts:
             seconds = LOOK_SECONDS
             self._members.look()
@@ -243,7 +243,7 @@ class TrainingGroup(TrainingRun):
         if not self._recovery.goes_on:
             get(list(calls.values()), bound, what)
             return {}
-        ray.wait(list(calls.values()), num_returns=len(calls), timeout=bound)
+        self._servers.wait(list(calls.values()), bound)
         dead = {}
         for rank, call in calls.items():
             try:

@@ -10,8 +10,10 @@ A server that dies is started anew with the state that was kept last, unless the
 """
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final, final
 
+from d5ray.actors.calls import ActorDied
 from d5ray.actors.group.roster import AgentDied, AgentRoster, Formed
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.train_calls import TrainCalls
@@ -36,6 +38,7 @@ class Recovery:
         self._most_in_vain = DEATHS_PER_AGENT * (len(members.agents) + 1)
         self._failures = self._in_vain = 0  # deaths, and those since somebody did a further step
         self._furthest = 0
+        members.servers.on_death = self.server_died
 
     @property
     def goes_on(self) -> bool:
@@ -70,13 +73,13 @@ class Recovery:
                 f"{name} died, so the agents were stopped; what was measured until then is kept: "
                 f"d5ray show {self._run_id}"
             )
-        self._note("server_died", -1, server=name)
-        self._count(name)
-        shard, address, served = servers.restore(which)
-        for rank in members.present:
-            if rank in served:
-                members.tell(rank, "reroute", shard, address)
-        self._note("server_restored", -1, server=name)
+        restored = None
+        while restored is None:
+            self._note("server_died", -1, server=name)
+            self._count(name)
+            with suppress(ActorDied):  # also the new one, which is started anew then
+                restored = servers.restore(which, members.ask)
+        self._note("server_restored", -1, server=name, **restored)
 
     def come_late(self, rank: int, calls: TrainCalls) -> None:
         """Start an agent that was not there yet; it goes on where the one is that has done most."""

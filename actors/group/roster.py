@@ -96,6 +96,7 @@ class AgentRoster:
         self.attempts = dict.fromkeys(range(count), 0)
         self._dataset: Any = None  # reference to it
         self._asked: dict[int, Any] = {}  # references to where an agent is
+        self._joining: int | None = None  # who has been told where the servers are, and is not there yet
 
     @property
     def present(self) -> list[int]:
@@ -131,7 +132,7 @@ class AgentRoster:
             agent.join.remote(group, networks, self.servers.directory(group.rank))
             for agent, group in zip(self.agents, groups, strict=True)
         ]
-        backend: str = get(calls, self._bound, "join the group")[0]
+        backend: str = self.servers.get(calls, self._bound, "join the group")[0]
         return backend
 
     def enter(self, rank: int, step: int) -> None:
@@ -144,7 +145,7 @@ class AgentRoster:
         self.attempts[rank] += 1
         self.agents[rank] = self._make(rank, self.attempts[rank])
         with _of_newcomer():
-            get([self.agents[rank].prepare.remote()], SETUP_SECONDS, "import the framework")
+            self.servers.get([self.agents[rank].prepare.remote()], SETUP_SECONDS, "import the framework")
             self._build([rank])
             (self.places[rank],) = self._located([rank])
 
@@ -193,6 +194,16 @@ class AgentRoster:
         """A call to an agent that trains; its death is noticed where its training is waited for."""
         with suppress(RayActorError):
             ray.get(self.control(rank, method).remote(*arguments), timeout=CALL_SECONDS)
+
+    def ask(self, ranks: Collection[int], method: str, *arguments: Any) -> dict[int, Any]:
+        """The answers of those of these agents that give one, by rank; all are asked at once."""
+        there = [rank for rank in ranks if rank not in self.gone or rank == self._joining]
+        calls = {rank: self.control(rank, method).remote(*arguments) for rank in there}
+        found = {}
+        for rank, call in calls.items():
+            with suppress(RayError):
+                found[rank] = ray.get(call, timeout=CALL_SECONDS)
+        return found
 
     def furthest(self) -> int:
         """The most steps that one of the agents has done."""
@@ -243,7 +254,7 @@ class AgentRoster:
             calls = [
                 self.agents[rank].build.remote(self._dataset, sent[id(share)]) for rank, share in own.items()
             ]
-        return get(calls, SETUP_SECONDS, "build the model")
+        return self.servers.get(calls, SETUP_SECONDS, "build the model")
 
     def _located(self, ranks: Collection[int]) -> list[Place]:
         return get(
@@ -277,6 +288,7 @@ class AgentRoster:
         begins: it has its parameters already, and so have the servers.
         """
         peers = ExchangeVia.PEERS in self._experiment.distributed_optimizer.exchange
+        self._joining = rank
         if not begins:
             self.servers.enter(rank)
         entry = LateEntry(
@@ -289,13 +301,14 @@ class AgentRoster:
         )
         agent = self.agents[rank]
         with _of_newcomer():
-            get([agent.join_late.remote(entry)], SETUP_SECONDS, "join")
+            self.servers.get([agent.join_late.remote(entry)], SETUP_SECONDS, "join")
             if peers:
                 address = get([agent.peer_address.remote()], CALL_SECONDS, "say where it is")[0]
         if peers:
             for other in self.present:
                 self.tell(other, "admit", rank, address)
         self.gone.discard(rank)
+        self._joining = None
 
     def _ask(self, method: str) -> dict[int, Any]:
         """The answers of those that give one, by rank."""

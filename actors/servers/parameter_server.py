@@ -4,10 +4,14 @@ A plain class that works without Ray; `launch` makes actors of it, whose calls c
 """
 
 import threading
+from collections.abc import Collection
 from typing import Any
+
+import numpy as np
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
@@ -67,9 +71,17 @@ class ParameterServer:
         """Everything that `restore` needs; None before an agent brought the first parameters."""
         return self._serving().state()
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where a shard was when its `state` was taken."""
-        self._serving().restore(state)
+    def restore(self, state: dict[str, Any], anew: Collection[int], away: Collection[int]) -> Restored:
+        """Go on where a shard was when its `state` was taken; see `ShardServer.restore`."""
+        return self._serving().restore(state, anew, away)
+
+    def begin(self, x: Any) -> None:
+        """The first parameters (n,); later ones are ignored."""
+        self._serving().begin(np.array(x))
+
+    def relay_to(self, above: Address) -> int:
+        """Send what a group has made to this address of the root's shard; see `ShardServer.relay_to`."""
+        return self._serving().relay_to(above)
 
     def parameters(self) -> tuple[Any, int] | None:
         """A copy of the parameters (n,), and their version; None before the first ones came."""

@@ -1,16 +1,23 @@
 """The parameter servers of a run: of every stage and part of its mesh, each with its own parameters"""
 
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, final
 
+import ray
+from ray.exceptions import RayError
+
+from d5ray.actors.calls import LOOK_SECONDS, get
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.actors.servers.server_actors import ServerActors
+from d5ray.actors.session import session
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.mesh import Seat
+from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
-from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.world import Directory
+from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.epochs import Epochs
 
@@ -40,6 +47,7 @@ class RunServers:
                 for part in range(mesh.parts)
             }
         self._restorable = experiment.on_failure != "stop"
+        self.on_death: Callable[[Which], None] = self._fail  # restores a server
         self._paused: set[int] = set()  # agents that have done their steps
 
     def start(self, epochs: Epochs) -> None:
@@ -48,7 +56,8 @@ class RunServers:
             resolved = self._experiment.resolved_servers.timed(epochs, self._experiment.replicas)
             for of, suffix in self._suffixes.items():
                 make = partial(self._make, resolved, suffix)
-                self._servers[of] = ServerActors(resolved, self._experiment, make)
+                died = partial(self._died, of)
+                self._servers[of] = ServerActors(resolved, self._experiment, make, died)
 
     def open(self, groups: Sequence[Group]) -> None:
         """Let all servers serve agents whose groups are these."""
@@ -79,19 +88,51 @@ class RunServers:
         for servers in self._servers.values() if self._restorable else ():
             servers.keep()
 
+    def wait(self, references: Sequence[Any], seconds: float) -> None:
+        """Return when all of these calls of agents have come back, or the time is over.
+
+        Servers that die meanwhile are restored, since the agents may wait for them.
+        """
+        for _ in self._coming_back(references, seconds):
+            pass
+
+    def get(self, references: Sequence[Any], seconds: float, doing: str) -> list[Any]:
+        """The results of calls of agents, in order; see `wait` and `calls.get`."""
+        end = time.monotonic() + seconds
+        for reference in self._coming_back(references, seconds):
+            try:
+                ray.get(reference, timeout=0)
+            except RayError:
+                break
+        return get(list(references), max(0.0, end - time.monotonic()), doing)
+
     def snapshot(self) -> None:
         """Ask for the states when it is time, where servers are restored."""
         for servers in self._servers.values() if self._restorable else ():
             servers.snapshot()
 
-    def restore(self, which: Which) -> tuple[int, Address, list[int]]:
-        """Start a server anew with its last state; gives its shard, where it is, and the agents it serves."""
+    def restore(self, which: Which, ask: Callable[..., dict[int, Any]]) -> dict[str, Any]:
+        """Start a server anew with its last state, and tell those that speak to it; the facts for an event.
+
+        ask(ranks, method, *arguments): the answers of those of these agents that give one, by rank. Raises
+        `ActorDied` where the server dies again meanwhile.
+        """
         of, number = which
-        servers, resolved, agents = self._servers[of], self._experiment.resolved_servers, self._agents
-        assert resolved is not None
+        servers = self._servers[of]
         group, shard = servers.shard(number)
-        served = [rank for rank in range(agents) if resolved.group_of(rank, agents) == group]
-        return shard, servers.restore(number), served
+        restored, served = servers.restore(number), self._served(of, group)
+        told = ask(served, "reroute", shard, servers.address(number))
+        acknowledged = {self._of(rank)[1]: pushes for rank, pushes in told.items()}
+        if servers.grouped:  # pushes to a group's server are at the root
+            acknowledged = servers.relay(number) if group is None else {}
+        if restored is None:
+            restored = Restored(0, {})
+            for x in ask(self._served(of, group if served else 0), "flat_parameters").values():
+                servers.begin(number, x)
+                break
+        lost = {who: sent - restored.last.get(who, 0) for who, sent in acknowledged.items()}
+        lost = {who: pushes for who, pushes in lost.items() if pushes > 0}
+        return {"version": restored.version, "pushes_lost": sum(lost.values()), "lost": lost}
 
     def leave(self, rank: int) -> None:
         """See `ServerActors.leave`; rank: among all agents."""
@@ -133,9 +174,38 @@ class RunServers:
         for servers in self._servers.values():
             servers.refresh()
 
-    @property
-    def _agents(self) -> int:
-        return self._experiment.agents or 1
+    # --------------------------------------------------------------------------------------------------
+
+    def _coming_back(self, references: Sequence[Any], seconds: float) -> Iterator[Any]:
+        waiting, end = list(references), time.monotonic() + seconds
+        while waiting and (left := end - time.monotonic()) > 0:
+            watched = self.watching
+            done, _ = ray.wait([*waiting, *watched], num_returns=1, timeout=min(left, LOOK_SECONDS))
+            session.check_alive()
+            self.snapshot()
+            for reference in done:
+                if reference in waiting:
+                    waiting.remove(reference)
+                    yield reference
+                elif reference in self.watching:  # it was not restored by the way
+                    self.on_death(watched[reference])
+
+    def _died(self, of: Of, number: int) -> None:
+        self.on_death((of, number))
+
+    def _fail(self, which: Which) -> None:
+        raise AgentError(f"{self.name(which)} died before the agents had joined: begin the run anew")
+
+    def _served(self, of: Of, group: int | None) -> list[int]:
+        """The ranks that speak to the servers of a group, or of the root, of a stage and part."""
+        resolved, replicas = self._experiment.resolved_servers, self._experiment.replicas
+        assert resolved is not None
+        seats = [(rank, self._of(rank)) for rank in range(self._experiment.agents or 1)]
+        return [
+            rank
+            for rank, (servers, replica) in seats
+            if servers is self._servers[of] and resolved.group_of(replica, replicas) == group
+        ]
 
     def _of(self, rank: int) -> tuple[ServerActors | None, int]:
         """The servers of an agent, and its replica, by which they know it."""

@@ -2,23 +2,35 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
 
-from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.cluster.placement import Place, place_of
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
+from d5ray.actors.cluster.placement import Place, end_process, place_of
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
+from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 
 Make = Callable[[ParameterServer, int], Any]
+LEAST_SECONDS: Final = 5.0  # for the answer of a server, before it is taken for stuck
+
+
+@dataclass
+class _Snapshot:
+    """A reference to a shard's state, and the agents that took part anew since it was asked for."""
+
+    state: Any
+    anew: set[int] = field(default_factory=set)
+    asked: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -29,8 +41,9 @@ class _Shard:
     number: int  # among all
     actor: Any
     address: Address | None = None
-    state: Any = None  # reference to the last snapshot
-    coming: Any = None  # reference to the next one
+    place: Place | None = None
+    kept: _Snapshot | None = None  # the last one
+    coming: _Snapshot | None = None  # the next one
     watching: Any = None  # reference that fails when the actor's process dies
 
     @property
@@ -41,17 +54,22 @@ class _Shard:
 class ServerActors:
     """All shards' actors: the root's, then those of every group.
 
-    make(server, number): starts the actor that is to be this server, the number-th of all.
+    make(server, number): starts the actor that is to be this server, the number-th of all. died(number):
+    restores one that died, or raises what ends the run. A call of one that dies or does not answer restores
+    it, and is made again.
     """
 
-    def __init__(self, resolved: ResolvedServers, experiment: Experiment, make: Make) -> None:
-        self._resolved, self._make = resolved, make
+    def __init__(
+        self, resolved: ResolvedServers, experiment: Experiment, make: Make, died: Callable[[int], None]
+    ) -> None:
+        self._resolved, self._make, self._died = resolved, make, died
         self._seconds = experiment.timeout_seconds
+        self._patience = min(CALL_SECONDS, max(LEAST_SECONDS, self._seconds / 2))
         self._agents = experiment.replicas
         self._snapshot_at = 0.0
         self._away: set[int] = set()  # agents that do not take part
         groups: list[int | None] = [None]
-        if resolved.servers.groups > 1:
+        if self.grouped:
             groups += range(resolved.servers.groups)
         self._shards = [
             self._started(ParameterServer(shard, resolved, self._agents, group), number)
@@ -63,9 +81,16 @@ class ServerActors:
     def open(self, groups: Sequence[Group]) -> None:
         """Let the servers serve agents whose groups are these."""
         self._groups = groups
-        count = self._resolved.servers.shards
-        for first in range(0, len(self._shards), count):  # the root's, then those of the groups
-            self._serve(self._shards[first : first + count])
+        for shard, place in zip(
+            self._shards, self._ask(self._shards, "answer", "__ray_call__", place_of), strict=True
+        ):
+            shard.place = shard.place or place
+        for shard in self._shards:  # the root's come first: the others must know where they are
+            if shard.address is None:
+                try:
+                    self._serve(shard)
+                except ActorDied:
+                    self._died(shard.number)
 
     @property
     def directory(self) -> Directory:
@@ -78,6 +103,11 @@ class ServerActors:
             known[:count],
             tuple(known[first : first + count] for first in range(count, len(known), count)),
         )
+
+    @property
+    def grouped(self) -> bool:
+        """True if agents speak to servers of their groups, which speak to the root."""
+        return self._resolved.servers.groups > 1
 
     @property
     def watching(self) -> dict[Any, int]:
@@ -93,34 +123,73 @@ class ServerActors:
         return self._shards[number].server.group, self._shards[number].server.shard
 
     def snapshot(self) -> None:
-        """Ask for the states when it is time; those that have come replace the older ones."""
-        for shard in self._shards:
-            if shard.coming is not None and ray.wait([shard.coming], timeout=0)[0]:
-                shard.state, shard.coming = shard.coming, None
-        if time.monotonic() >= self._snapshot_at:
+        """Ask for the states when it is time; those that have come replace the older ones.
+
+        A server that has not given its state for half of the time-out is stuck: it is ended, and restored.
+        """
+        due = time.monotonic() >= self._snapshot_at
+        if due:
             self._snapshot_at = time.monotonic() + self._resolved.servers.snapshot_seconds
-            for shard in self._shards:
-                if shard.coming is None:
-                    shard.coming = shard.actor.state.remote()
+        for shard in self._shards:
+            if shard.coming is not None and ray.wait([shard.coming.state], timeout=0)[0]:
+                self._take(shard, shard.coming)
+                shard.coming = None
+            if shard.coming is None:
+                if due:
+                    shard.coming = _Snapshot(shard.actor.state.remote())
+            elif time.monotonic() - shard.coming.asked > self._patience:
+                self._end(shard)
+                self._died(shard.number)
 
     def keep(self) -> None:
         """Take the states now: what a server is restored from that dies before the first snapshot."""
-        for shard in self._shards:
-            if shard.state is None:
-                shard.state = shard.actor.state.remote()
-        states = [shard.state for shard in self._shards]
-        ray.wait(states, num_returns=len(states), timeout=CALL_SECONDS)
+        asked = [(shard, _Snapshot(shard.actor.state.remote())) for shard in self._shards if not shard.kept]
+        states = [snapshot.state for _, snapshot in asked]
+        ray.wait(states, num_returns=len(states), timeout=CALL_SECONDS) if states else None
+        for shard, snapshot in asked:
+            self._take(shard, snapshot)
 
-    def restore(self, number: int) -> Address:
-        """Start the number-th actor anew, with the state that was kept last; where it is now."""
+    def restore(self, number: int) -> Restored | None:
+        """Start the number-th actor anew, with the state that was kept last; None: there is none.
+
+        Raises `ActorDied` where it dies again meanwhile.
+        """
         shard = self._shards[number]
         fresh = self._started(shard.server, shard.number)
         shard.actor, shard.coming, shard.watching = fresh.actor, None, fresh.watching
-        self._serve([shard])
+        self._serve(shard)
+        found = None
         if (state := self._kept(shard)) is not None:
-            get([shard.actor.restore.remote(state)], CALL_SECONDS, "take the state that was kept")
-        assert shard.address is not None
-        return shard.address
+            assert shard.kept is not None
+            given = shard.kept.anew, self._away_from(shard)
+            found = get([shard.actor.restore.remote(state, *given)], CALL_SECONDS, "take its state")[0]
+        if shard.server.group is not None:  # what the others have made since is at the root
+            now = self._ask([self._shards[shard.server.shard]], "give its parameters", "parameters")
+            get([shard.actor.refresh.remote(*now)], CALL_SECONDS, "take the root's parameters")
+        return found
+
+    def address(self, number: int) -> Address:
+        """The address of the number-th server."""
+        address = self._shards[number].address
+        assert address is not None
+        return address
+
+    def begin(self, number: int, x: Any) -> None:
+        """Give a server that has no state its part of an agent's parameters x (n,), unless it has some."""
+        shard = self._shards[number]
+        part = bounds(len(x), self._resolved.servers.shards)[shard.server.shard]
+        self._ask([shard], "take parameters", "begin", x[part])
+
+    def relay(self, number: int) -> dict[int, int]:
+        """Tell the groups where a shard of the root is; the pushes it acknowledged, by group."""
+        root = self._shards[number]
+        groups = [
+            shard
+            for shard in self._shards
+            if shard.server.group is not None and shard.server.shard == root.server.shard
+        ]
+        answers = self._ask(groups, "look for the root", "relay_to", root.address)
+        return {shard.server.group: answer for shard, answer in zip(groups, answers, strict=True)}  # type: ignore[misc]
 
     def loads(self) -> dict[str, Any]:
         """References to the load of each shard so far, by name."""
@@ -128,26 +197,29 @@ class ServerActors:
 
     def refresh(self) -> None:
         """Bring every group what the others have made since its last push; all agents have ended."""
-        now = [shard.actor.parameters.remote() for shard in self._root]
-        groups = self._shards[len(self._root) :]
-        calls = [shard.actor.refresh.remote(now[shard.server.shard]) for shard in groups]
-        get(calls, CALL_SECONDS, "take the root's parameters")
+        now = self._ask(self._root, "give its parameters", "parameters")
+        for shard in self._shards[len(self._root) :]:
+            self._ask([shard], "take the root's parameters", "refresh", now[shard.server.shard])
 
     def leave(self, rank: int) -> None:
         """An agent is gone: nobody waits for it; nor for its group, if it was the last one of it."""
-        get([s.actor.leave.remote(rank) for s in self._of(rank)], CALL_SECONDS, "let an agent go")
         self._away.add(rank)
+        self._ask(self._of(rank), "let an agent go", "leave", rank)
         group = self._resolved.group_of(rank, self._agents)
-        if group is not None and self._away.issuperset(self._resolved.members(group, self._agents)):
-            get([s.actor.leave.remote(group) for s in self._root], CALL_SECONDS, "let a group go")
+        if group is not None and group in self._away_from(self._root[0]):
+            self._ask(self._root, "let a group go", "leave", group)
 
     def enter(self, rank: int, *, again: bool = False) -> None:
         """Let an agent take part from now on; `again`: it is the one that left, not a new one."""
-        self._away.discard(rank)
         group = self._resolved.group_of(rank, self._agents)
         if group is not None:
-            get([s.actor.enter.remote(group, True) for s in self._root], CALL_SECONDS, "let a group in")
-        get([s.actor.enter.remote(rank, again) for s in self._of(rank)], CALL_SECONDS, "let an agent in")
+            self._ask(self._root, "let a group in", "enter", group, True)
+        shards = self._of(rank)
+        self._ask(shards, "let an agent in", "enter", rank, again)
+        self._away.discard(rank)
+        if not again:
+            for snapshot in (each for shard in shards for each in (shard.kept, shard.coming) if each):
+                snapshot.anew.add(rank)
 
     # --------------------------------------------------------------------------------------------------
 
@@ -166,31 +238,64 @@ class ServerActors:
         group = self._resolved.group_of(rank, self._agents)
         return [shard for shard in self._shards if shard.server.group == group]
 
+    def _away_from(self, shard: _Shard) -> set[int]:
+        """The members of a shard that do not take part: agents, or at the root whole groups."""
+        resolved, group = self._resolved, shard.server.group
+        if group is None and self.grouped:
+            whole = ((each, resolved.members(each, self._agents)) for each in range(resolved.servers.groups))
+            return {each for each, members in whole if self._away.issuperset(members)}
+        return self._away.intersection(resolved.members(group, self._agents))
+
+    def _ask(self, shards: Sequence[_Shard], doing: str, method: str, *arguments: Any) -> list[Any]:
+        """The answers of all; one that died, or gives none in time, is restored, and asked again."""
+        calls = [getattr(shard.actor, method).remote(*arguments) for shard in shards]
+        found = []
+        for shard, first in zip(shards, calls, strict=True):
+            call = first
+            while True:
+                try:
+                    found += get([call], self._patience, doing)
+                    break
+                except ActorDied:
+                    pass
+                except ActorLate:
+                    self._end(shard)
+                self._died(shard.number)
+                call = getattr(shard.actor, method).remote(*arguments)
+        return found
+
     def _kept(self, shard: _Shard) -> Any:
-        """The state that was kept last; None where none was, or it died with its process."""
-        if shard.state is None:
-            return None
+        """The state that was kept last; None where none was, or it was lost with its node."""
         try:
-            return ray.get(shard.state, timeout=CALL_SECONDS)
+            return None if shard.kept is None else ray.get(shard.kept.state, timeout=CALL_SECONDS)
         except RayError:
             return None
+
+    def _take(self, shard: _Shard, snapshot: _Snapshot) -> None:
+        """Keep a state that has come; one that did not, since its process died, replaces none."""
+        try:
+            if ray.get(snapshot.state, timeout=0) is not None:
+                shard.kept = snapshot
+        except RayError:
+            return
 
     def _started(self, server: ParameterServer, number: int) -> _Shard:
         actor = self._make(server, number)
         return _Shard(server, number, actor, watching=actor.watch.options(concurrency_group="watch").remote())
 
-    def _serve(self, shards: Sequence[_Shard]) -> None:
-        places: list[Place] = get(
-            [shard.actor.__ray_call__.remote(place_of) for shard in shards], CALL_SECONDS, "answer"
-        )
-        nodes = {node for group in self._groups for node in group.nodes} | {place.node for place in places}
-        calls = []
-        for shard, place in zip(shards, places, strict=True):
-            host = self._groups[0].host if len(nodes) == 1 else place.address
-            above = None if shard.server.group is None else self._shards[shard.server.shard].address
-            encrypted = self._groups[0].encrypted
-            calls.append(
-                shard.actor.serve.remote(self._secret, place.node, host, self._seconds, above, encrypted)
-            )
-        for shard, address in zip(shards, get(calls, CALL_SECONDS, "serve its shard"), strict=True):
-            shard.address = address
+    @staticmethod
+    def _end(shard: _Shard) -> None:
+        """End a process that does not answer."""
+        ray.kill(shard.actor)
+        if shard.place is not None:
+            end_process(shard.place)
+
+    def _serve(self, shard: _Shard) -> None:
+        place: Place = get([shard.actor.__ray_call__.remote(place_of)], CALL_SECONDS, "answer")[0]
+        shard.place = place
+        nodes = {node for group in self._groups for node in group.nodes}
+        nodes |= {each.place.node for each in self._shards if each.place is not None}
+        host = self._groups[0].host if len(nodes) == 1 else place.address
+        above = None if shard.server.group is None else self._shards[shard.server.shard].address
+        given = self._secret, place.node, host, self._seconds, above, self._groups[0].encrypted
+        shard.address = get([shard.actor.serve.remote(*given)], CALL_SECONDS, "serve its shard")[0]

@@ -19,6 +19,7 @@ from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
+from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Complete, Topology
@@ -66,6 +67,7 @@ class Connections:
         self.peers: Peers | None = None
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
         self.committed = Committed() if forms_again else None
+        self._moved: dict[int, Address] = {}  # shards that are not where the directory says
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
 
     # -- joining ---------------------------------------------------------------------------------------
@@ -163,6 +165,11 @@ class Connections:
         assert self._experiment.resolved_servers is not None
         resolved = self._experiment.resolved_servers.timed(data.epochs, data.shards.agents)
         self.server = self._world.connect(resolved, executor.parameters, communication, directory)
+        for shard, address in list(self._moved.items()):
+            self.reroute(shard, address)
+        rank, agents = communication.rank, communication.group.size
+        if rank == resolved.members(resolved.group_of(rank, agents), agents)[0]:
+            self.server.begin(executor.parameters)
         executor.use_buffers(self.server.allocate)
         self.server.pull(into=executor.parameters)
 
@@ -191,6 +198,14 @@ class Connections:
         """The bytes that a member of a mesh has sent so far to other stages, and to other parts."""
         *parts, stages = (each.traffic.bytes_sent for each in self.within)
         return stages, sum(parts)
+
+    def reroute(self, shard: int, address: Address) -> int:
+        """Take notice that a parameter server is there now; the pushes that the one before acknowledged."""
+        self._moved[shard] = address
+        if not isinstance(self.server, RemoteServer):  # this agent still joins
+            return 0
+        self.server.reroute(shard, address)
+        return self.server.acknowledged[shard]
 
     def drain(self) -> None:
         """Return when servers and peers have everything."""

@@ -23,7 +23,6 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
-from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.world import Directory, RealWorld, World
@@ -182,11 +181,9 @@ class TrainingAgent:
         if (peers := self.connections.peers) is not None:
             peers.admit(rank, address)
 
-    def reroute(self, shard: int, address: Address) -> None:
-        """A parameter server is to be found there from now on."""
-        server = self.connections.server
-        assert isinstance(server, RemoteServer)
-        server.reroute(shard, address)
+    def reroute(self, shard: int, address: Address) -> int:
+        """See `Connections.reroute`."""
+        return self.connections.reroute(shard, address)
 
     def peer_address(self) -> Address:
         """The address at which other agents reach this one's window and mailbox."""

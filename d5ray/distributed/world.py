@@ -49,7 +49,7 @@ class World(ABC):
     def connect(
         self, resolved: ResolvedServers, x: Any, communication: Communicator, directory: "Directory | None"
     ) -> Server:
-        """The agent's side of the parameter servers, which begin with the parameters x (n,) of rank 0.
+        """The agent's side of the parameter servers of a model with the parameters x (n,).
 
         directory: where they are, in the real world.
         """
@@ -86,7 +86,7 @@ class RealWorld(World):
             raise ConfigurationError("the agents were not told where their parameter servers are")
         group = communication.group
         flat = host_copy(x) if on_device(x) else host_view(x)
-        server = RemoteServer(
+        return RemoteServer(
             directory.near(resolved, communication.rank, group.size),
             rank=communication.rank,
             elements=len(flat),
@@ -97,10 +97,6 @@ class RealWorld(World):
             traffic=communication.traffic,
             encrypted=group.encrypted,
         )
-        own = resolved.group_of(communication.rank, group.size)
-        if communication.rank == resolved.members(own, group.size)[0]:
-            server.begin(flat)
-        return server
 
     def meet(
         self, x: Any, communication: Communicator, addresses: Mapping[int, Address] | None = None

@@ -116,6 +116,7 @@ class Server(ABC):
         self.timeout_seconds = seconds
         self.counts = 1  # for which a push counts in a mean
         self.links = [[0, 0] for _ in range(shards)]  # bytes sent to and received from each shard
+        self.acknowledged = [0] * shards  # the number of the last push that each shard has answered
         self._bounds = bounds(elements, shards)
         self._elements = elements
         self._computed = computed_in(dtype)  # what is compressed
@@ -207,6 +208,14 @@ class Server(ABC):
 
     def _announce(self, compressor: Compressor) -> None:  # noqa: B027 - the simulation needs none
         """Let the shards know by what pushes are compressed from now on."""
+
+    @final
+    def go_on(self, pushes: int) -> None:
+        """Number the next push as if this many had been made: by a process that was here before."""
+        self._pushes = pushes
+
+    def begin(self, x: Any) -> None:  # noqa: B027 - simulated ones have theirs
+        """Bring the servers their first parameters (n,), unless they have some."""
 
     def allocate(self, elements: int, dtype: str) -> Array:
         """A flat array of zeros (elements,) in the memory that is pushed and pulled fastest."""

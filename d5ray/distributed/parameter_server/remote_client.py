@@ -166,6 +166,7 @@ class RemoteServer(Server):
                 raise
             del self._asked[shard]
             channel.lock.release()
+            self.acknowledged[shard] = ask.sequence
             order, version, staleness, applied, *rest = frame.numbers[: len(Reply._fields)]
             return Reply(order, version, staleness, bool(applied), *rest)
 

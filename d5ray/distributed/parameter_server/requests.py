@@ -23,6 +23,13 @@ class Reply(NamedTuple):
     waited: int = 0  # ns between its coming and its answer, the shard's own work left out
 
 
+class Restored(NamedTuple):
+    """The contents of a shard that goes on from a state of another process."""
+
+    version: int
+    last: dict[int, int]  # the number of the last push that is part of it, by rank
+
+
 @dataclass(eq=False)
 class ShardState:
     """The part of a shard that outlives a run, between two steps of agents that meet at every step."""

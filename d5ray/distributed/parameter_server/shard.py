@@ -10,13 +10,13 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.parameter_server.consistency import Consistency
-from d5ray.distributed.parameter_server.requests import Array, Request, ShardState
+from d5ray.distributed.parameter_server.requests import Array, Request, Restored, ShardState
 from d5ray.distributed.parameter_server.server_rules import ServerRule, ShardContents, mean
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer
 
 STATE_FORMAT = 1
-Upstream = Callable[[Array, int], None]  # the mean (n,) of that many pushes
+Upstream = Callable[[Array, int, int], None]  # the mean (n,) of that many pushes, and its number from 1
 
 
 @final
@@ -103,6 +103,15 @@ class Shard:
         self.policy.leave(rank)
         self._serve_readers()
 
+    @property
+    def restored(self) -> Restored:
+        """The version, and the last push of each agent that is part of it."""
+        last = self._last.copy()
+        for rank, _ in self._open:
+            if rank in last:
+                last[rank] -= 1
+        return Restored(self.version, last)
+
     # -- snapshots -------------------------------------------------------------------------------------
 
     def kept(self) -> ShardState:
@@ -122,9 +131,7 @@ class Shard:
     def state(self) -> dict[str, Any]:
         """The copies that `restore` needs; pushes that are not applied yet are not in them."""
         held, counters = self.held, {name: f.all() for name, f in self.policy.counters().items()}
-        last = self._last.copy()
         for rank, _ in self._open:  # it comes again, and is counted then
-            last[rank] -= 1
             counters["clocks"][rank] = counters["clocks"].get(rank, 0) - 1
         return copy.deepcopy(
             {
@@ -135,10 +142,11 @@ class Shard:
                 "read": held.read,
                 "version": self.version,
                 "orders": self.orders,
-                "last": last,
+                "last": self.restored.last,
                 "counters": counters,
                 "seen": self._seen,
                 "results": self._results,
+                "rounds": self._rounds,
             }
         )
 
@@ -155,6 +163,7 @@ class Shard:
         held.state, held.own, held.read = state["state"], state["own"], state["read"]
         self.version, self.orders = state["version"], state["orders"]
         self._last, self._seen, self._results = state["last"], state["seen"], state["results"]
+        self._rounds = state["rounds"]
         for name, frontier in self.policy.counters().items():
             for rank, value in state["counters"][name].items():
                 frontier.raise_to(rank, value)
@@ -193,7 +202,9 @@ class Shard:
 
     def _forward(self) -> None:
         assert self._upstream is not None
-        self._upstream(mean(self._under_way[0]), len(self._under_way[0]))
+        pushes = self._under_way[0]
+        self._rounds += max(push.skipped for push in pushes)  # rounds that are not in the restored state
+        self._upstream(mean(pushes), len(pushes), self._rounds + 1)
 
     def _settle(self, push: Request, *, applied: bool = True) -> None:
         """A push has become part of an update, or is dropped."""

@@ -30,7 +30,7 @@ from d5ray.distributed.parameter_server.frame_kinds import (
     kept_bytes,
 )
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
-from d5ray.distributed.parameter_server.requests import Array, Request
+from d5ray.distributed.parameter_server.requests import Array, Request, Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.dtypes import plain_dtype
@@ -88,9 +88,13 @@ class ShardServer:
         """The address at which agents reach the server."""
         return self._service.address
 
-    def relay_to(self, above: Address) -> None:
-        """Send pushes on to the root's shard at this address: this is the server of a group."""
+    def relay_to(self, above: Address) -> int:
+        """Send pushes on to the root's shard at this address: this is the server of a group.
+
+        Gives the number of the last one that the root has answered.
+        """
         self._above = above
+        return 0 if self._relay is None else self._relay.relay_to(above)
 
     def begin(self, x: Array) -> None:
         """The first parameters (n,); later ones are ignored."""
@@ -104,13 +108,25 @@ class ShardServer:
         with self._lock:
             return None if self._shard is None else self._shard.state()
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where a shard was when its `state` was taken."""
+    def restore(
+        self, state: dict[str, Any], anew: Collection[int] = (), away: Collection[int] = ()
+    ) -> Restored:
+        """Go on where a shard was when its `state` was taken.
+
+        anew: ranks that other agents have since, which number their pushes from 1. away: those that do not
+        take part.
+        """
         with self._lock:
             if self._shard is None:
                 self._shard = self._make(np.zeros_like(state["x"]))
             self._shard.restore(state)
+            for rank in anew:
+                self._shard.leave(rank)
+                self._shard.enter(rank)
+            for rank in away:
+                self._shard.leave(rank)
             self._begun.set()
+            return self._shard.restored
 
     def parameters(self) -> tuple[Array, int] | None:
         """A copy of the parameters (n,), and their version; None before the first ones came."""
@@ -335,13 +351,20 @@ class Relay:
 
     def __init__(self, server: ShardServer) -> None:
         self._server = server
-        self._rounds: SimpleQueue[tuple[Array, int] | None] = SimpleQueue()
+        self._rounds: SimpleQueue[tuple[Array, int, int] | None] = SimpleQueue()
         self._root: RemoteServer | None = None
         threading.Thread(target=self._run, name="d5ray-relay", daemon=True).start()
 
-    def send(self, mean: Array, pushes: int) -> None:
+    def send(self, mean: Array, pushes: int, number: int) -> None:
         """Take the mean (n,) of a round to the root; the shard's lock is held."""
-        self._rounds.put((mean.copy(), pushes))
+        self._rounds.put((mean.copy(), pushes, number))
+
+    def relay_to(self, above: Address) -> int:
+        """Look for the root there from now on; the number of the last round that it has answered."""
+        if self._root is None:
+            return 0
+        self._root.reroute(0, above)
+        return self._root.acknowledged[0]
 
     def close(self) -> None:
         """Leave the root: it does not wait for this group any more."""
@@ -352,11 +375,12 @@ class Relay:
     def _run(self) -> None:
         server = self._server
         while (taken := self._rounds.get()) is not None:
-            mean, pushes = taken
+            mean, pushes, number = taken
             into = np.empty_like(mean)
             try:
-                above = self._root = self._root or self._begun(len(mean), mean.dtype.name)
+                above = self._root or self._begun(len(mean), mean.dtype.name)
                 above.counts = pushes
+                above.go_on(number - 1)
                 above.push_pull(mean, into=into)
             except PeerLost:
                 server.close()  # so that the agents do not wait
@@ -369,7 +393,7 @@ class Relay:
         """The root's shard, which has parameters: those of the first group that comes."""
         server = self._server
         assert server._above is not None and server._group is not None and server._shard is not None
-        made = RemoteServer(
+        made = self._root = RemoteServer(
             [server._above],
             rank=server._group,
             elements=elements,

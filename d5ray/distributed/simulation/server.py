@@ -142,14 +142,10 @@ class _Relay:
 
     def __init__(self, servers: SimulatedServers, above: PlacedShard, group: int, node: int) -> None:
         self._servers, self._above, self._group, self._node = servers, above, group, node
-        self._pushes = 0
 
-    def send(self, mean: Array, pushes: int) -> None:
-        self._pushes += 1
+    def send(self, mean: Array, pushes: int, number: int) -> None:
         into = np.empty_like(self.shard.x)
-        request = Request(
-            self._group, self._pushes, mean, into, lambda _: None, counts=pushes, number=self._pushes
-        )
+        request = Request(self._group, number, mean, into, lambda _: None, counts=pushes, number=number)
         size = HEADER_BYTES + mean.nbytes
         heard = self._servers.ask(self._above, self._node, request, size, HEADER_BYTES + into.nbytes)
 

@@ -706,11 +706,14 @@ class Groups:
             Shard(self.x.copy(), resolved.base, resolved.rule, resolved.consistency, range(groups))
         )
         self.mail: list[tuple[int, Array, int]] = []
+        self.sent: Counter[int] = Counter()  # rounds, by group
         self.waiting: dict[int, Asked] = {}
         self.groups = [self._group(group) for group in range(groups)]
 
     def _group(self, group: int) -> Agents:
-        def upstream(mean: Array, pushes: int) -> None:
+        def upstream(mean: Array, pushes: int, number: int) -> None:
+            self.sent[group] += 1
+            assert number == self.sent[group]
             self.mail.append((group, mean.copy(), pushes))
 
         resolved, members = self.resolved, self.resolved.servers.members(group, self.agents)
