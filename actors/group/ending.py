@@ -40,7 +40,10 @@ class LastAnswers:
 
 
 def take(kept: dict[Who, Any], calls: Mapping[Who, Any], doing: str) -> dict[Who, str]:
-    """Put the answers of actors to calls into `kept`; why those gave none that died, or are stuck. doing: as for `get`."""
+    """Put the answers of actors to calls into `kept`; why some gave none: they died, or are stuck.
+
+    doing: as for `get`.
+    """
     dead: dict[Who, str] = {}
     end = time.monotonic() + CALL_SECONDS
     for who, call in calls.items():
